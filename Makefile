@@ -1,0 +1,58 @@
+# Needs make and python3 (3.11 to 3.13); everything else is installed into $(VENV) on first use.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+# Real data, where there are any; tests that need them are skipped otherwise.
+ifneq ($(wildcard ../shared/data/.),)
+export COTERIE_DATA ?= $(abspath ../shared/data)
+endif
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check bench golden clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 14); sys.exit(not ok and "Coterie needs Python 3.11, 3.12 or 3.13; set PYTHON=python3.x")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing coterie into $(VENV)"
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "installing the development tools into $(VENV)"
+	@$(PIP) install -c constraints.txt --group dev
+	@touch $@
+
+demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML page
+	@$(BIN)/coterie demo $(ARGS)
+
+test: $(VENV)/.dev ## tests and doctests
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+check: lint test ## all that CI runs
+
+bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop
+	@$(BIN)/python benchmarks/local_sgd.py $(ARGS)
+
+golden: $(VENV)/.dev ## the golden numbers alone
+	@$(PYTEST) tests/golden $(ARGS)
+
+clean: ## remove the environment and the caches
+	@rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

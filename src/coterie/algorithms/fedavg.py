@@ -1,0 +1,18 @@
+"""FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data (2017)."""
+
+from __future__ import annotations
+
+from coterie.grouping import everyone
+from coterie.rounds import Method
+
+
+def fedavg() -> Method:
+    """FedAvg: one model, averaged by sample counts.
+
+    ``w_{t+1} = w_t + sum_{i in S_t} n_i / n delta_i`` with ``n = sum_{i in S_t} n_i`` (FedGroup Alg. 1 l. 8).
+
+    Example:
+        >>> fedavg().groups
+        1
+    """
+    return Method(assign=everyone)

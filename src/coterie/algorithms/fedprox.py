@@ -1,0 +1,25 @@
+"""FedProx: Li et al., Federated Optimization in Heterogeneous Networks (2020)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from coterie.grouping import everyone
+from coterie.objectives import proximal
+from coterie.rounds import Method
+from coterie.types import Train
+
+
+def fedprox(mu: Annotated[float, Field(ge=0)] = 1.0) -> Method:
+    """FedProx: FedAvg whose clients minimise ``F_k(w) + mu/2 ||w - w_t||^2``.
+
+    Args:
+        mu: weight of the proximal term; 0 is FedAvg.
+
+    Example:
+        >>> fedprox(mu=0.1).local.objective.mu
+        0.1
+    """
+    return Method(assign=everyone, local=Train(proximal(mu)))

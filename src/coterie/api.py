@@ -1,0 +1,155 @@
+"""A federation in one call, for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from coterie.data.population import Population
+from coterie.engines import make_door
+from coterie.keys import Key
+from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
+from coterie.types import ConfigError, Groups, IntArray, Solver
+from coterie.vectors import Layout, flatten, state_dict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves: a row per round, the last state, and the way back to modules.
+
+    Args:
+        rows: one dictionary per round, as in ``rounds.jsonl``.
+        state: the groups after the last round.
+        module: the network; its own parameters are the start.
+    """
+
+    rows: Sequence[dict[str, Any]]
+    state: Groups
+    module: nn.Module
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Weighted accuracy per evaluated round, over the clients ever assigned, as fractions."""
+        return [row["accuracy"] for row in self.rows if row["accuracy"] is not None]
+
+    @property
+    def groups(self) -> IntArray:
+        """int64 ``[N]``, the group of each client, -1 without one."""
+        return self.state.member
+
+    def vector_for(self, client: int) -> Tensor:
+        """The flat parameters that serve a client."""
+        return model_for(self.state, client)
+
+    def model_for(self, client: int) -> nn.Module:
+        """The network that serves a client, ready to predict."""
+        import copy
+
+        module = copy.deepcopy(self.module)
+        values = state_dict(Layout.of(module), self.vector_for(client))
+        module.load_state_dict(values, strict=False)
+        return module.eval()
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a pandas frame, one column per measure (nested ones joined by a dot)."""
+        import pandas as pd
+
+        return pd.json_normalize(list(self.rows))
+
+
+def run(
+    method: Method | Algorithm,
+    *,
+    data: Population,
+    model: nn.Module | str,
+    local: Solver | None = None,
+    rounds: int = 100,
+    clients_per_round: int = 20,
+    sampler: Literal["uniform", "cover_then_uniform"] | Callable[[int], IntArray] = "cover_then_uniform",
+    seed: int = 0,
+    engine: Literal["pool", "serial"] = "pool",
+    workers: int | None = None,
+    evaluate_every: int = 1,
+    on_round: Callable[[RoundResult], None] | None = None,
+) -> Result:
+    """Run a federated method on a population.
+
+    Args:
+        method: for instance ``coterie.fedgroup(groups=3)``.
+        data: the population.
+        model: a module, whose parameters are the start, or the name of one, initialised from the seed.
+        local: local SGD; default 10 epochs, batches of 10, learning rate 0.03.
+        rounds: communication rounds.
+        clients_per_round: clients asked in a round, at most all.
+        sampler: which clients, by name or as a function of the round.
+        seed: everything random follows from it.
+        engine: ``pool`` (a process per core) or ``serial``.
+        workers: processes of the pool.
+        evaluate_every: rounds between evaluations.
+        on_round: called after each round.
+
+    Raises:
+        ConfigError: for an argument out of its range.
+
+    Example:
+        >>> import coterie as ct
+        >>> data = ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 2})
+        >>> result = ct.run(ct.fedgroup(groups=2, alpha=3), data=data, model="mclr", rounds=2, engine="serial")
+        >>> len(result.accuracy), result.groups.shape
+        (2, (12,))
+    """
+    from coterie.models import build
+
+    if rounds < 1:
+        raise ConfigError(f"rounds: too few, got {rounds}; expected 1 or more")
+    if clients_per_round < 1:
+        raise ConfigError(f"clients_per_round: too few, got {clients_per_round}; expected 1 or more")
+    key, decay = Key(seed), ()
+    module = build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
+    if isinstance(sampler, str):
+        able = np.flatnonzero(data.sizes("train") > 0)
+        sampler = Sampler(sampler, able, clients_per_round, key)
+    door = make_door(engine, data, module, local or Solver(), decay=decay, workers=workers)
+    rows, last = [], None
+    with door:
+        rounds_of = simulate(
+            as_algorithm(method), door, data, flatten(module), sampler, rounds, key, evaluate_every=evaluate_every
+        )
+        for last in rounds_of:
+            rows.append(last.row)
+            if on_round is not None:
+                on_round(last)
+    assert last is not None
+    return Result(tuple(rows), last.groups, module)
+
+
+def load(
+    source: str = "digits", *, partition: dict[str, Any], seed: int = 0, root: str | None = None, **options: Any
+) -> Population:
+    """A population from a named source and partition.
+
+    Args:
+        source: a name of ``coterie list datasets``.
+        partition: ``kind`` and its parameters.
+        seed: of the partition.
+        root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
+        options: of the source.
+
+    Example:
+        >>> load("digits", partition={"kind": "iid", "clients": 5}).clients
+        5
+    """
+    from pathlib import Path
+
+    from coterie.data import load_population
+
+    return load_population(
+        {"source": source, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data")
+    )

@@ -1,0 +1,119 @@
+"""A client's work on pooled data, in this process: what every simulating engine runs."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from coterie.client.dense import Dense, DenseStack
+from coterie.client.sgd import Autograd, Trained, Trainer
+from coterie.data.population import Population, Split
+from coterie.keys import Key
+from coterie.objectives import CrossEntropy
+from coterie.types import Describe, Evaluate, IntArray, Objective, Reply, Solver, Train
+from coterie.vectors import Layout, bind
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The pooled samples of some clients, in client order, with each one's bounds."""
+
+    x: Tensor
+    y: Tensor
+    bounds: IntArray
+
+
+class Bench:
+    """Pooled data, a module and a solver; trains one client, or answers for many in one pass.
+
+    Args:
+        population: who holds what.
+        module: the network; it is copied, never changed.
+        solver: the run's local SGD; work records may override its budget.
+        decay: names of the kernels that carry L2.
+    """
+
+    def __init__(self, population: Population, module: nn.Module, solver: Solver, decay: tuple[str, ...] = ()) -> None:
+        self.population = population
+        self.module = module
+        self.solver = solver
+        self.decay = decay
+        self.layout = Layout.of(module)
+        self.sizes = population.sizes("train")
+        self._trainers: dict[Objective, Trainer] = {}
+        self._vector = torch.empty(self.layout.d)
+        self._scorer = bind(copy.deepcopy(module), self._vector).eval()
+        self._rows: OrderedDict[tuple[str, bytes], Rows] = OrderedDict()
+
+    def steps(self, work: Train, ids: IntArray) -> IntArray:
+        """SGD steps that each client will take, to deal the longest first."""
+        solver = work.solver(self.solver)
+        return np.array([solver.count(int(n)) for n in self.sizes[ids]], np.int64)
+
+    def train(self, work: Train, id: int, start: Tensor, out: Tensor, key: Key) -> Trained:
+        """Train client ``id`` from ``start [d]`` and write its update into ``out [d]``."""
+        held = torch.from_numpy(self.population.train[id])
+        x, y = self.population.x[held], self.population.y[held]
+        trainer = self._trainer(work.objective)
+        return trainer.train(x, y, start, out, work.solver(self.solver), work.objective.mu, key.client(id))
+
+    def _trainer(self, objective: Objective) -> Trainer:
+        if objective not in self._trainers:
+            stack = DenseStack.of(self.module, self.decay)
+            closed = stack is not None and type(objective) is CrossEntropy and not self.solver.momentum
+            self._trainers[objective] = (
+                Dense(stack) if stack is not None and closed
+                else Autograd(copy.deepcopy(self.module), objective, self.decay)
+            )  # fmt: skip
+        return self._trainers[objective]
+
+    def answer(self, work: Evaluate | Describe, ids: IntArray, models: Tensor, which: IntArray, round: int) -> Reply:
+        """Evaluate or describe many clients in one vectorised pass over the pooled arrays."""
+        if isinstance(work, Describe):
+            fields = {"histogram": self.population.histograms()[ids].astype(np.float64)}
+            return Reply(round, ids, {**fields, "size": self.sizes[ids].astype(np.float64)})
+        which = which.reshape(len(ids), -1)
+        correct, loss = np.zeros(which.shape), np.zeros(which.shape)
+        for column in range(which.shape[1]):
+            for row in np.unique(which[:, column]):
+                mine = np.flatnonzero(which[:, column] == row)
+                correct[mine, column], loss[mine, column] = self._score(models[row], ids[mine], work.split)
+        size = self.population.sizes(work.split)[ids].astype(np.float64)
+        return Reply(round, ids, {"correct": correct, "loss": loss, "size": size})
+
+    @torch.inference_mode()
+    def _score(self, vector: Tensor, ids: IntArray, split: Split) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._gather(ids, split)
+        self._vector.copy_(vector)
+        correct, loss = np.zeros(len(rows.y) + 1), np.zeros(len(rows.y) + 1)
+        for at in range(0, len(rows.y), 4096):
+            y = rows.y[at : at + 4096]
+            logits = self._scorer(rows.x[at : at + 4096])
+            np.cumsum((logits.argmax(1) == y).numpy(), out=correct[at + 1 : at + 1 + len(y)])
+            np.cumsum(F.cross_entropy(logits, y, reduction="none").double().numpy(), out=loss[at + 1 : at + 1 + len(y)])
+            correct[at + 1 : at + 1 + len(y)] += correct[at]
+            loss[at + 1 : at + 1 + len(y)] += loss[at]
+        start, stop = rows.bounds[:-1], rows.bounds[1:]
+        return correct[stop] - correct[start], loss[stop] - loss[start]
+
+    def _gather(self, ids: IntArray, split: Split) -> Rows:
+        """The samples of these clients side by side; kept, since memberships change little from round to round."""
+        name = (split, ids.tobytes())
+        if name in self._rows:
+            self._rows.move_to_end(name)
+            return self._rows[name]
+        parts = [self.population.parts(split)[i] for i in ids]
+        held = torch.from_numpy(np.concatenate(parts) if parts else np.empty(0, np.int64))
+        bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+        rows = Rows(self.population.x[held], self.population.y[held], bounds)
+        self._rows[name] = rows
+        most = 1.5 * max(self.population.sizes(split).sum() for split in ("train", "test"))
+        while len(self._rows) > 1 and sum(len(r.y) for r in self._rows.values()) > most:
+            self._rows.popitem(last=False)
+        return rows

@@ -1,0 +1,456 @@
+"""A run's configuration: TOML in, checked records, TOML out.
+
+Every table is a pydantic model. Those that name a choice (``[data]``, ``[data.partition]``, ``[model]``, ``[algorithm]``)
+are read from the signature of the registered factory, so a factory is the single source of truth for its options.
+All errors are reported at once, one line each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import tomli_w
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, create_model
+
+from coterie import schema
+from coterie.schema import LARGEST, Problem, Table
+
+Count = Annotated[int, Field(ge=1)]
+GIVEN = {
+    "partition": ("labels", "y", "x", "key", "classes", "train_rows", "columns", "label_names", "samples"),
+    "source": ("partition", "key"),
+    "model": ("shape", "classes", "key"),
+    "algorithm": (),
+}  # what the library fills in itself
+SELECTOR = {"source": "source", "partition": "kind", "model": "name", "algorithm": "name"}
+PLACE: Mapping[str, tuple[str, ...]] = {
+    "source": ("data",),
+    "partition": ("data", "partition"),
+    "model": ("model",),
+    "algorithm": ("algorithm",),
+}
+FREE = (("engine",), ("checkpoint",), ("data", "root"))  # cannot change results, so not in the hash
+
+
+# --- the fixed tables ---------------------------------------------------------------------------------------------
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _local(
+    epochs: Count = 10,
+    batch_size: Count = 10,
+    lr: Annotated[float, Field(gt=0)] = 0.03,
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    l2: Annotated[float, Field(ge=0)] = 0.0,
+) -> None:
+    """Local SGD; the fields of `coterie.types.Solver`."""
+
+
+def _train(
+    rounds: Count,
+    clients_per_round: Count,
+    sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform",
+    evaluate_every: Count = 1,
+) -> None:
+    """Rounds, and who takes part in them."""
+
+
+def _engine(
+    name: Literal["pool", "serial"] = "pool",
+    workers: Annotated[int, Field(ge=1, le=1024)] = _cores(),
+    round_timeout: Annotated[float, Field(gt=0)] | None = None,
+) -> None:
+    """How clients are reached."""
+
+
+def _quorum(
+    min_replies: Count = 1,
+    max_skipped_rounds: Annotated[int, Field(ge=0)] = 10,
+    max_wait: Annotated[float, Field(gt=0)] | None = None,
+) -> None:
+    """When a round counts; ``max_wait`` is the time in seconds that skipped rounds in a row may take."""
+
+
+def _checkpoint(seconds: Annotated[float, Field(ge=0)] = 10.0, keep: Count = 2) -> None:
+    """How often the state is saved, and how many are kept."""
+
+
+FIXED = {"local": _local, "train": _train, "engine": _engine, "quorum": _quorum, "checkpoint": _checkpoint}
+
+
+def _fixed(name: str) -> type[Table]:
+    fields: dict[str, Any] = {n: (schema.strict(k), d) for n, (k, d) in schema.options(FIXED[name]).items()}
+    return create_model(name.capitalize(), __base__=Table, **fields)
+
+
+class RunConfig(Table):
+    """A checked configuration. Tables are records: ``config.train.rounds``, ``config.algorithm.name``.
+
+    Args:
+        seed: of every random draw.
+        data: the source and its options, and the table ``partition``.
+        model: a registered network, or ``module:factory``.
+        local: local SGD.
+        train: rounds and sampling.
+        algorithm: a registered algorithm, or ``module:factory``, and its options.
+        engine: how clients are reached.
+        quorum: when a round counts.
+        checkpoint: how often the state is saved.
+    """
+
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
+    data: Any
+    model: Any
+    local: Any
+    train: Any
+    algorithm: Any
+    engine: Any
+    quorum: Any
+    checkpoint: Any
+    _file: str = PrivateAttr(default="configuration")
+
+    @property
+    def file(self) -> str:
+        """Where it was read from, for error lines."""
+        return self._file
+
+    def options(self, table: Literal["source", "partition", "model", "algorithm"]) -> dict[str, Any]:
+        """The options of a choice, by the names of its factory's parameters, without the choice itself.
+
+        ``options("source")`` leaves out ``root``, which is a place on this machine.
+        """
+        record = self
+        for part in PLACE[table]:
+            record = getattr(record, part)
+        out = {SELECTOR[table], "partition", "root"} if table == "source" else {SELECTOR[table]}
+        return {name: getattr(record, name) for name in type(record).model_fields if name not in out}
+
+    def resolved(self) -> dict[str, Any]:
+        """The configuration with every default filled in, as TOML can hold it (what is ``None`` is left out)."""
+        return _without_none(self.model_dump(mode="json"))
+
+    def toml(self) -> str:
+        """The resolved configuration as TOML."""
+        return tomli_w.dumps(self.resolved())
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return [_without_none(v) for v in value if v is not None] if isinstance(value, list) else value
+
+
+# --- the registries -----------------------------------------------------------------------------------------------
+
+
+def registry(kind: str) -> Mapping[str, Any]:
+    """The registered choices of a kind (``source``, ``partition``, ``model``, ``algorithm``); imports them."""
+    modules = {
+        "source": ("coterie.data.sources", "SOURCES"),
+        "partition": ("coterie.data.partitions", "PARTITIONS"),
+        "model": ("coterie.models", "MODELS"),
+        "algorithm": ("coterie.algorithms", "ALGORITHMS"),
+    }
+    module, name = modules[kind]
+    return getattr(importlib.import_module(module), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a table chose: the factory, ``None`` where it chose nothing that is known."""
+
+    factory: Callable[..., Any] | None = None
+    own: bool = False
+    problem: Problem | None = field(default=None, compare=False)
+
+
+def _choose(kind: str, tables: Mapping[str, Any]) -> Choice:
+    record: Any = tables
+    for part in PLACE[kind]:
+        record = record.get(part) if isinstance(record, Mapping) else None
+    name = record.get(SELECTOR[kind]) if isinstance(record, Mapping) else None
+    if not isinstance(name, str):
+        return Choice()
+    if name in registry(kind):
+        return Choice(registry(kind)[name])
+    if kind in ("model", "algorithm") and ":" in name:
+        return _own(kind, name)
+    return Choice()
+
+
+def _own(kind: str, name: str) -> Choice:
+    """The user's own factory; a model's takes only what the data say, an algorithm's has options."""
+    try:
+        factory = resolve(name)
+        schema.options(factory)
+    except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
+        what = f"cannot be used ({type(error).__name__}: {schema.shown(str(error))})"
+        path = schema.spelled([*PLACE[kind], SELECTOR[kind]])
+        return Choice(problem=Problem(path, what, name, "'module:factory', importable from the current folder"))
+    return Choice(factory if kind == "algorithm" else _no_options, own=True)
+
+
+def _no_options() -> None:
+    """What a model of the user's own has in the way of options."""
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """The factory that ``module:factory`` names.
+
+    Raises:
+        ImportError, AttributeError, TypeError, ValueError: where it names none.
+
+    Example:
+        >>> resolve("math:prod").__name__
+        'prod'
+    """
+    module, _, attribute = name.partition(":")
+    if not module or module.startswith("."):
+        raise ValueError("no module before the colon")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # and there it stays: worker processes inherit it
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    if not callable(found):
+        raise TypeError(f"{attribute} is no function")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _model(source: Choice, partition: Choice, model: Choice, algorithm: Choice) -> type[RunConfig]:
+    """The pydantic model of a configuration with these choices."""
+    chosen = {"source": source, "partition": partition, "model": model, "algorithm": algorithm}
+    made: dict[str, Any] = {}
+    for kind, choice in chosen.items():
+        names = tuple(sorted(registry(kind)))
+        own = choice.own or choice.problem is not None
+        made[kind] = schema.table(kind.capitalize(), SELECTOR[kind], names, choice.factory, GIVEN[kind], own)
+    extra = {} if "root" in made["source"].model_fields else {"root": (str | None, None)}
+    data: dict[str, Any] = {"partition": (made["partition"], ...), **extra}
+    return create_model(
+        "RunConfig",
+        __base__=RunConfig,
+        data=(create_model("Data", __base__=made["source"], **data), ...),
+        model=(made["model"], ...),
+        algorithm=(made["algorithm"], ...),
+        train=(_fixed("train"), ...),
+        **{n: (_fixed(n), _fixed(n)()) for n in ("local", "engine", "quorum", "checkpoint")},
+    )  # type: ignore[call-overload]
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path | str, overrides: Sequence[str] = (), values: Mapping[str, Any] = {}) -> RunConfig:  # noqa: B006
+    """Read and check a configuration.
+
+    Args:
+        path: a TOML file.
+        overrides: ``key.path=value``, each value as TOML writes it, or plain text.
+        values: key path -> value, set after the overrides; ``None`` sets nothing.
+
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    tables = read(path)
+    for override in overrides:
+        put(tables, override)
+    for key, value in values.items():
+        if value is not None:
+            _set(tables, key.split("."), value)
+    return check(tables, _name(path))
+
+
+def _name(path: Path | str) -> str:
+    return str(path) if str(path).isprintable() else repr(str(path))
+
+
+def read(path: Path | str) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked.
+
+    Raises:
+        ConfigError: if it is not there, or is no TOML.
+    """
+    name = _name(path)
+    try:
+        return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        _refuse(f"{name}: not UTF-8 at byte {error.start}, got {error.object[error.start]:#x}; expected a TOML file")
+    except (OSError, ValueError) as error:  # TOMLDecodeError is a ValueError; so is a NUL in a path
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        what = "cannot be read" if isinstance(error, OSError) else "not TOML"
+        _refuse(f"{name}: {what}, got {schema.shown(reason)}; expected a TOML file")
+    except RecursionError:
+        _refuse(f"{name}: nested too deeply, got more than Python's stack holds; expected a TOML file")
+
+
+def put(tables: dict[str, Any], override: str) -> None:
+    """Set one value, ``key.path=value``, in place.
+
+    Raises:
+        ConfigError: if it is not of that form.
+
+    Example:
+        >>> tables = {"algorithm": {"name": "fedgroup"}}
+        >>> put(tables, "algorithm.groups=3"); put(tables, "algorithm.measure=madc"); tables["algorithm"]
+        {'name': 'fedgroup', 'groups': 3, 'measure': 'madc'}
+    """
+    path, equals, text = override.partition("=")
+    parts = [part.strip() for part in path.split(".")]
+    if not equals or not all(parts):
+        _refuse(f"--set: not an assignment, got {schema.shown(override)}; expected key=value, as algorithm.groups=3")
+    _set(tables, parts, _value(text.strip()))
+
+
+def _set(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    for at, part in enumerate(parts[:-1], 1):
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            got = schema.shown(tables)
+            _refuse(
+                f"--set: {schema.spelled(parts[:at])}: no table, got {got}; expected a table for {schema.spelled(parts)}"
+            )
+    tables[parts[-1]] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return read["value"] if len(read) == 1 else text
+
+
+def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
+    """Check tables that were read from ``file``, or made in Python.
+
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    try:
+        found, config = _check(tables)
+    except RecursionError:
+        _refuse(f"{file}: configuration: nested too deeply, got {len(tables)} tables; expected tables of values")
+    if config is None or found:
+        _refuse(*(f"{file}: {problem.line()}" for problem in found))
+    config._file = file
+    return config
+
+
+def _check(tables: Mapping[str, Any]) -> tuple[list[Problem], RunConfig | None]:
+    chosen = [_choose(kind, tables) for kind in PLACE]
+    found = [choice.problem for choice in chosen if choice.problem]
+    model, config = _model(*chosen), None
+    try:
+        config = model.model_validate(tables)
+    except ValidationError as error:
+        found += [p for p in schema.problems(error, tables, model) if p.path not in {f.path for f in found}]
+    wrong = {problem.path for problem in found}
+    return found + [p for p in _cross(tables, model) if p.path not in wrong], config
+
+
+def _refuse(*lines: str) -> NoReturn:
+    from coterie.types import ConfigError  # imports torch, which a good configuration need not wait for here
+
+    raise ConfigError("\n".join(lines))
+
+
+# --- checks across tables -----------------------------------------------------------------------------------------
+
+
+def check_against(config: RunConfig, clients: int) -> None:
+    """Check what depends on the number of clients, once the data are there.
+
+    Raises:
+        ConfigError: if more groups, cold-start clients or clients per round are asked for than there are clients.
+    """
+    found = _cross(config.resolved(), type(config), clients)
+    if found:
+        _refuse(*(f"{config.file}: {problem.line()}" for problem in found))
+
+
+def _cross(tables: Mapping[str, Any], model: type[BaseModel], clients: int | None = None) -> list[Problem]:
+    def value(*path: str) -> Any:
+        record: Any = tables
+        for part in path:
+            record = record.get(part) if isinstance(record, Mapping) else None
+        record = schema.default_at(model, path) if record is None else record
+        number = isinstance(record, int | float) and not isinstance(record, bool)
+        return record if number and 0 < record <= LARGEST else None
+
+    where = "" if clients is not None else " (data.partition.clients)"
+    count = value("data", "partition", "clients") if clients is None else clients
+    if count is None:
+        return []
+    return list(_crossed(count, where, value))
+
+
+def _crossed(clients: int, where: str, value: Callable[..., Any]) -> list[Problem]:
+    groups, alpha = value("algorithm", "groups"), value("algorithm", "alpha")
+    cohort, found = value("train", "clients_per_round"), []
+    if cohort and cohort > clients:
+        expected = f"at most {clients}{where}"
+        found.append(Problem("train.clients_per_round", "more than there are clients", cohort, expected))
+    if groups and groups > clients:
+        found.append(Problem("algorithm.groups", "more groups than clients", groups, f"at most {clients}{where}"))
+    elif groups and alpha and alpha * groups > clients:
+        what = f"a cold start of alpha * groups = {alpha * groups:g} clients"
+        found.append(
+            Problem("algorithm.alpha", what, alpha, f"at most {clients / groups:.4g}: {clients} clients{where}")
+        )
+    return found
+
+
+# --- identity -----------------------------------------------------------------------------------------------------
+
+
+def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration as flat key paths, without what cannot change results (engine, checkpoints, data root).
+
+    Example:
+        >>> relevant({"seed": 1, "engine": {"workers": 2}, "data": {"source": "digits", "root": "data"}})
+        {'seed': 1, 'data.source': 'digits'}
+    """
+    return {schema.spelled(p): v for p, v in _leaves(resolved, ()) if not any(p[: len(f)] == f for f in FREE)}
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, Mapping) and (value or not path):
+        return [leaf for key, inner in value.items() for leaf in _leaves(inner, (*path, key))]
+    return [(path, value)]
+
+
+def config_hash(resolved: Mapping[str, Any]) -> str:
+    """SHA-256 of a resolved configuration in canonical JSON; the order of keys does not matter.
+
+    Example:
+        >>> config_hash({"seed": 1, "a": 2}) == config_hash({"a": 2, "seed": 1, "engine": {"workers": 2}})
+        True
+    """
+    text = json.dumps(relevant(resolved), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The key paths in which two resolved configurations differ, of those that matter.
+
+    Example:
+        >>> differing({"seed": 1, "train": {"rounds": 3}}, {"seed": 1, "train": {"rounds": 4}})
+        ['train.rounds']
+    """
+    a, b = relevant(one), relevant(other)
+    return sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key))

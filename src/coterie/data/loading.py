@@ -1,0 +1,148 @@
+"""From two tables of a configuration to a population."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from coterie.data import partitions, sources
+from coterie.data.partitions import PARTITIONS, Parts
+from coterie.data.population import Population
+from coterie.data.samples import Samples
+from coterie.data.sources import SOURCES
+from coterie.keys import Key
+from coterie.types import ConfigError, DataError, IntArray
+
+
+def load_population(
+    source: Mapping[str, Any], partition: Mapping[str, Any], *, root: Path | None = None, key: Key
+) -> Population:
+    """Load samples and deal them to clients: ``populate(samples, make_parts(samples, partition, key))``.
+
+    Args:
+        source: ``kind`` (or ``name``) of a source in `SOURCES`, and its parameters.
+        partition: ``kind`` (or ``name``) of a partition in `PARTITIONS`, and its parameters.
+        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
+        key: the stream that deals.
+
+    Raises:
+        ConfigError: for an unknown kind or parameter, or a value out of range.
+        DataError: if the data cannot be read or do not suffice.
+
+    Example:
+        >>> p = load_population({"kind": "digits"}, {"kind": "iid", "clients": 4}, key=Key(0))
+        >>> p.clients, p.sizes("train").tolist(), p.shape
+        (4, [405, 404, 404, 404], (1, 8, 8))
+    """
+    samples = load_samples(source, root=root)
+    return populate(samples, make_parts(samples, partition, key))
+
+
+def load_samples(source: Mapping[str, Any], *, root: Path | None = None) -> Samples:
+    """The samples of a source.
+
+    Raises:
+        ConfigError: for an unknown source or parameter.
+        DataError: if the data cannot be read.
+    """
+    factory, arguments = _choice(source, SOURCES, "data.source", sources.CONTEXT)
+    return factory(root, **arguments)
+
+
+def make_parts(samples: Samples, partition: Mapping[str, Any], key: Key) -> Parts:
+    """Who gets which samples.
+
+    Raises:
+        ConfigError: for an unknown partition or parameter.
+        DataError: if the samples do not suffice.
+    """
+    factory, arguments = _choice(partition, PARTITIONS, "data.partition", partitions.CONTEXT)
+    known = {"classes": samples.classes, "train_rows": samples.train_rows, "columns": samples.columns}
+    wanted = inspect.signature(factory).parameters
+    return factory(
+        samples.y.numpy(), key, **{name: value for name, value in known.items() if name in wanted}, **arguments
+    )
+
+
+def populate(samples: Samples, parts: Parts) -> Population:
+    """Samples and parts as a population; a planted shift of labels or images is carried out here.
+
+    Raises:
+        DataError: if the parts do not fit the samples.
+    """
+    x, y = samples.x, samples.y
+    if parts.transform:
+        group = _group_of_samples(parts, len(y))
+        x, y = (_rotated(x, group), y) if parts.transform == "rotate" else (x, _relabelled(y, group, parts, samples))
+    return Population(x, y, parts.train, parts.test, samples.classes, parts.names, parts.planted)
+
+
+def _group_of_samples(parts: Parts, samples: int) -> IntArray:
+    group = np.zeros(samples, np.int64)
+    if parts.planted is None:
+        raise DataError(f"partition: transform {parts.transform!r} without planted groups")
+    for planted, *rows in zip(parts.planted, parts.train, parts.test, strict=True):
+        every = np.concatenate(rows)
+        if every.size and (every.min() < 0 or every.max() >= samples):
+            raise DataError(f"partition: sample index out of range; expected 0 to {samples - 1}")
+        group[every] = planted
+    return group
+
+
+def _rotated(x: Tensor, group: IntArray) -> Tensor:
+    if x.ndim < 3 or x.shape[-1] != x.shape[-2]:
+        raise DataError(f"data.partition.how: rotate needs square images, got shape {tuple(x.shape[1:])}")
+    x = x.clone()
+    for turns in np.unique(group[group > 0]):
+        rows = torch.from_numpy(np.flatnonzero(group == turns))
+        x[rows] = torch.rot90(x[rows], int(turns), dims=(-2, -1))
+    return x
+
+
+def _relabelled(y: Tensor, group: IntArray, parts: Parts, samples: Samples) -> Tensor:
+    table = parts.relabel
+    groups = int(group.max()) + 1
+    if table is None or len(table) < groups or table.shape[1] != samples.classes:
+        raise DataError(f"partition: relabel does not fit {groups} groups of {samples.classes} classes")
+    return torch.from_numpy(table[group, y.numpy()])
+
+
+def _choice(
+    table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], path: str, context: frozenset[str]
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    arguments = dict(table)
+    kind = arguments.pop("kind", None) or arguments.pop("name", None)
+    if kind not in registry:
+        raise ConfigError(f"{path}.kind: unknown, got {kind!r}; expected {_expected(str(kind), registry)}")
+    factory = registry[kind]
+    hints = get_type_hints(factory, include_extras=True)
+    known = {n: p for n, p in inspect.signature(factory).parameters.items() if n not in context}
+    for name, value in arguments.items():
+        if name not in known:
+            raise ConfigError(f"{path}.{name}: unknown for {kind!r}; expected {_expected(name, known)}")
+        arguments[name] = _valid(value, hints[name], f"{path}.{name}")
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in arguments:
+            raise ConfigError(f"{path}.{name}: missing for {kind!r}; expected a value")
+    return factory, arguments
+
+
+def _valid(value: Any, hint: Any, path: str) -> Any:
+    try:
+        return TypeAdapter(hint).validate_python(value, strict=None)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"]
+        raise ConfigError(f"{path}: {message[0].lower()}{message[1:]}, got {value!r}") from None
+
+
+def _expected(name: str, known: Mapping[str, Any]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"one of {', '.join(known) or '(none)'}" + (f"; did you mean {near[0]!r}?" if near else "")

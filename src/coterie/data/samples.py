@@ -1,0 +1,56 @@
+"""What a source hands over: pooled samples, before anybody owns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.types import DataError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs, labels and what else is known of each sample. The source's own training rows come first.
+
+    Args:
+        x: float32 ``[S, ...]`` inputs.
+        y: int64 ``[S]`` labels in ``0..classes-1``.
+        classes: number of classes ``c``.
+        train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test split;
+            ``S`` where it has no split of its own.
+        columns: further columns by name, each ``[S]`` (a writer, a site, a client).
+        label_names: ``c`` names, or none.
+
+    Raises:
+        DataError: if the lengths do not agree.
+
+    Example:
+        >>> import torch
+        >>> s = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), classes=2, train_rows=3)
+        >>> len(s), s.label_names
+        (3, ())
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: int
+    train_rows: int
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    label_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = {"x": len(self.x), **{name: len(values) for name, values in self.columns.items()}}
+        for name, length in lengths.items():
+            if length != len(self.y):
+                raise DataError(
+                    f"data.source: {length} values of {name}, {len(self.y)} labels; expected as many of each"
+                )
+        if not 0 <= self.train_rows <= len(self.y):
+            raise DataError(f"data.source: train_rows, got {self.train_rows}; expected 0 to {len(self.y)}")
+
+    def __len__(self) -> int:
+        return len(self.y)

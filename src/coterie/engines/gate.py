@@ -1,0 +1,105 @@
+"""The gate: nothing a client sends reaches an algorithm unchecked, and nothing it sends raises."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.types import IntArray, Reply, Work
+
+Fields = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Admits a reply when it is of this round, from a client that was asked, and the first from it.
+
+    It must have exactly the expected keys, shapes and dtype kinds, finite values of at most ``limit`` in size, and
+    ``0 < n <= cap`` samples.
+
+    Args:
+        cap: the most samples a client may claim.
+        limit: the largest absolute value of any number in a reply.
+
+    Example:
+        >>> from coterie.types import Evaluate
+        >>> gate, asked = Gate(), np.array([4, 7])
+        >>> late = Reply(1, np.array([4]), {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)})
+        >>> reply, refused = gate.admit(Evaluate(), asked, [late], round=2, d=10, r=1)
+        >>> len(reply), dict(refused)
+        (0, {'late': 1})
+    """
+
+    cap: float = 1e9
+    limit: float = 1e15
+
+    def admit(
+        self, work: Work, asked: IntArray, replies: Sequence[Reply], *, round: int, d: int, r: int
+    ) -> tuple[Reply, Counter[str]]:
+        """One clean block in ascending order of clients, and what was refused, by reason."""
+        refused: Counter[str] = Counter()
+        fields = work.fields(d, r)
+        place = {int(id): at for at, id in enumerate(asked)}
+        seen: set[int] = set()
+        kept: list[tuple[Reply, IntArray]] = []
+        for reply in replies:
+            reason = "late" if reply.round != round else _malformed(reply, fields)
+            if reason is not None:
+                refused[reason] += max(1, len(reply.ids))
+                continue
+            sound = self._sound(reply, fields)
+            rows = []
+            for at, id in enumerate(reply.ids.tolist()):
+                if id not in place:
+                    refused["stranger"] += 1
+                elif sound[at]:
+                    refused[sound[at]] += 1
+                elif id in seen:
+                    refused["duplicate"] += 1
+                else:
+                    seen.add(id)
+                    rows.append(at)
+            kept.append((reply, np.array(rows, np.int64)))
+        return _merge(kept, fields, round), refused
+
+    def _sound(self, reply: Reply, fields: Fields) -> list[str]:
+        """Why each row is refused, ``""`` where it is not."""
+        reasons = np.full(len(reply.ids), "", dtype="<U16")
+        for name in fields:
+            values = reply.fields[name]
+            values = values.reshape(len(values), math.prod(values.shape[1:]))
+            with np.errstate(invalid="ignore"):
+                reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
+            reasons[~np.isfinite(values).all(axis=1)] = "not finite"
+        size = reply.fields["size"]
+        reasons[(reasons == "") & ~((size > 0) & (size <= self.cap))] = "size"
+        return reasons.tolist()
+
+
+def _malformed(reply: Reply, fields: Fields) -> str | None:
+    n = len(reply.ids)
+    if set(reply.fields) != set(fields):
+        return "keys"
+    for name, (shape, kind) in fields.items():
+        values = reply.fields[name]
+        if not isinstance(values, np.ndarray) or values.shape != (n, *shape):
+            return "shape"
+        if values.dtype.kind != kind:
+            return "dtype"
+    return None
+
+
+def _merge(kept: list[tuple[Reply, IntArray]], fields: Fields, round: int) -> Reply:
+    if len(kept) == 1 and len(kept[0][1]) == len(kept[0][0].ids) and np.all(np.diff(kept[0][0].ids) > 0):
+        return Reply(round, kept[0][0].ids, kept[0][0].fields)
+    ids = np.concatenate([reply.ids[rows] for reply, rows in kept] or [np.empty(0, np.int64)])
+    order = np.argsort(ids, kind="stable")
+    merged = {}
+    for name, (shape, _) in fields.items():
+        parts = [reply.fields[name][rows] for reply, rows in kept] or [np.empty((0, *shape), np.float32)]
+        merged[name] = np.concatenate(parts)[order]
+    return Reply(round, ids[order], merged)

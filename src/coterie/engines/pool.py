@@ -1,0 +1,227 @@
+"""One worker process per core, one thread each: the default on a CPU.
+
+Workers hold the pooled data and share memory with this process for start vectors and updates, so a round moves no
+array through a pipe. Tasks are dealt longest first: a worker takes the next number from a pipe that all of them read,
+which needs no lock that a killed worker could keep. A worker that dies takes the pool with it: it is made anew and the
+clients without an update are run again. Since each client draws from its own key, the result is the same to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+from torch import multiprocessing as mp
+
+from coterie.client import Bench
+from coterie.engines.serial import ClientError
+from coterie.keys import Key
+from coterie.types import CoterieError, IntArray, Reply, Train, Work
+
+_TOKEN = struct.Struct("i")
+_MOST_TASKS = 8192
+_MOST_BYTES = 2**29
+_END = -1
+
+
+def start_method() -> str:
+    """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it. Else ``spawn``."""
+    return "fork" if sys.platform == "linux" and not torch.accelerator.is_available() else "spawn"
+
+
+class PoolEngine:
+    """A pool of worker processes around a ``Bench``.
+
+    Args:
+        bench: the population, the module and the solver.
+        workers: processes; default one per core.
+        round_timeout: seconds after which clients without an update are left out, ``None``: wait for all.
+        retries: how often a client is run again after its worker died.
+        start: how worker processes start, ``fork`` or ``spawn``; default what is safe here.
+
+    With ``spawn``, a script needs the usual ``if __name__ == "__main__":`` guard and an importable module.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        workers: int | None = None,
+        round_timeout: float | None = None,
+        retries: int = 3,
+        start: str | None = None,
+    ) -> None:
+        self.bench = bench
+        self.workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 2
+        self.round_timeout = round_timeout
+        self.retries = retries
+        self.context: Any = mp.get_context(start or start_method())
+        self.rows = self.tasks = 0
+        self.processes: list[Any] = []
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        if not isinstance(work, Train):
+            return [self.bench.answer(work, ids, models, which, key.round)]
+        most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
+        used, rows = np.unique(which, return_inverse=True)
+        models = models[torch.from_numpy(used)]
+        order = np.argsort(-self.bench.steps(work, ids), kind="stable")
+        return [
+            self._block(work, ids[part], models, rows[part], key)
+            for part in (order[at : at + most] for at in range(0, len(order), most))
+        ]
+
+    def _block(self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> Reply:
+        """Train some clients, over as many pools as it takes."""
+        end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
+        delta = np.empty((len(ids), models.shape[1]), np.float32)
+        meta = np.zeros((len(ids), 2))
+        left = np.arange(len(ids))
+        done = np.zeros(len(ids), bool)
+        for _ in range(self.retries + 1):
+            self._ensure(len(models), len(left))
+            self.starts[: len(models)] = models.numpy()
+            alive = self._deal((work, key, ids[left], rows[left]), len(left), end)
+            came = self.done[: len(left)].astype(bool)
+            delta[left[came]], meta[left[came]] = self.deltas[: len(left)][came], self.meta[: len(left)][came]
+            done[left[came]] = True
+            if alive:
+                assert came.all(), "a worker ended its job and left a client out"
+                break
+            self.close()
+            left = left[~came]
+            if not len(left) or (end is not None and time.monotonic() > end):
+                break
+        else:
+            raise CoterieError(
+                f"engine: worker processes died {self.retries + 1} times in round {key.round} at client {ids[left[0]]}"
+            )
+        return Reply(key.round, ids[done], {"delta": delta[done], "size": meta[done, 0], "loss": meta[done, 1]})
+
+    def _deal(self, job: tuple[Any, ...], tasks: int, end: float | None) -> bool:
+        """Hand out numbered tasks and wait; ``False`` if a worker died or the time is over."""
+        self.done[:tasks] = 0
+        numbers = [*range(tasks), *[_END] * self.workers]
+        os.write(self.tokens.fileno(), struct.pack(f"{len(numbers)}i", *numbers))
+        try:
+            for pipe in self.pipes:
+                pipe.send(job)
+        except BrokenPipeError:
+            return False
+        waiting = dict(zip(self.pipes, self.processes, strict=True))
+        while waiting:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            sentinels = [p.sentinel for p in self.processes]
+            ready = wait([*waiting, *sentinels], left)
+            if not ready:
+                return False
+            for pipe in [p for p in ready if p in waiting]:
+                try:
+                    failed = pipe.recv()
+                except EOFError:
+                    return False
+                if failed is not None:
+                    self.close()
+                    raise ClientError(failed[0]) from RuntimeError(failed[1])
+                del waiting[pipe]
+            if waiting and any(s in ready for s in sentinels):
+                return False
+        return True
+
+    def _ensure(self, rows: int, tasks: int) -> None:
+        """A running pool whose shared memory holds this many models and tasks."""
+        if self.processes and rows <= self.rows and tasks <= self.tasks:
+            return
+        self.close()
+        self.rows, self.tasks = max(rows, self.rows), max(tasks, self.tasks)
+        d, fork = self.bench.layout.d, self.context.get_start_method() == "fork"
+        shared = [
+            _shared((self.rows, d), torch.float32, fork),
+            _shared((self.tasks, d), torch.float32, fork),
+            _shared((self.tasks, 2), torch.float64, fork),
+            _shared((self.tasks,), torch.uint8, fork),
+        ]
+        self.starts, self.deltas, self.meta, self.done = (tensor.numpy() for tensor in shared)
+        taken, self.tokens = self.context.Pipe(duplex=False)
+        self.pipes: list[Connection] = []
+        bench = Bench(self.bench.population, self.bench.module, self.bench.solver, self.bench.decay)
+        for _ in range(self.workers):
+            ours, theirs = self.context.Pipe()
+            process = self.context.Process(target=_work, args=(bench, taken, theirs, shared), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+        taken.close()
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+            process.close()
+        if self.processes:
+            for pipe in [*self.pipes, self.tokens]:
+                pipe.close()
+        self.processes = []
+
+
+def _shared(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
+    """Zeros that worker processes see: anonymous memory that a fork inherits, or torch's shared memory."""
+    if not fork:
+        return torch.zeros(shape, dtype=dtype).share_memory_()
+    count = math.prod(shape)
+    memory = mmap.mmap(-1, max(1, count * dtype.itemsize))
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+
+
+def _work(bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tensor]) -> None:
+    """A worker's life: wait for a job, take tasks until an end mark, say so."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    starts, deltas, meta, done = shared
+    parent = os.getppid()
+    with threadpool_limits(1):
+        while True:
+            while not pipe.poll(1.0):
+                if os.getppid() != parent:
+                    return
+            try:
+                job = pipe.recv()
+            except EOFError:
+                return
+            pipe.send(_take(bench, tokens.fileno(), job, starts, deltas, meta, done))
+
+
+def _take(
+    bench: Bench,
+    tokens: int,
+    job: tuple[Train, Key, IntArray, IntArray],
+    starts: Tensor,
+    deltas: Tensor,
+    meta: Tensor,
+    done: Tensor,
+) -> tuple[str, str] | None:
+    work, key, ids, rows = job
+    while (task := _TOKEN.unpack(os.read(tokens, _TOKEN.size))[0]) != _END:
+        try:
+            result = bench.train(work, int(ids[task]), starts[int(rows[task])], deltas[task], key)
+        except Exception as error:  # noqa: BLE001 - whatever the user's module raised is told in the main process
+            line = f"client {ids[task]}: training failed in round {key.round}: {error}"
+            return line, traceback.format_exc()
+        meta[task, 0], meta[task, 1] = result.size, result.loss
+        done[task] = 1
+    return None

@@ -1,0 +1,66 @@
+"""One client at a time in this process: the reference, and the debugger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from coterie.client import Bench
+from coterie.keys import Key
+from coterie.types import CoterieError, IntArray, Reply, Train, Work
+
+
+class ClientError(CoterieError):
+    """A client's own code raised: which client, at what, in which round."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch and BLAS, so that sums come in the same order as in a pool's workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class SerialEngine:
+    """Trains clients one after another; stops asking at the deadline.
+
+    Args:
+        bench: the population, the module and the solver.
+        round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for all.
+    """
+
+    def __init__(self, bench: Bench, round_timeout: float | None = None) -> None:
+        self.bench = bench
+        self.round_timeout = round_timeout
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        if not isinstance(work, Train):
+            return [self.bench.answer(work, ids, models, which, key.round)]
+        end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
+        delta = torch.empty(len(ids), models.shape[1])
+        size, loss, done = np.zeros(len(ids)), np.zeros(len(ids)), np.zeros(len(ids), bool)
+        with one_thread():
+            for at, (id, row) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
+                if end is not None and time.monotonic() > end:
+                    break
+                try:
+                    result = self.bench.train(work, id, models[row], delta[at], key)
+                except Exception as error:
+                    raise ClientError(f"client {id}: training failed in round {key.round}: {error}") from error
+                size[at], loss[at], done[at] = result.size, result.loss, True
+        fields = {"delta": delta.numpy()[done], "size": size[done], "loss": loss[done]}
+        return [Reply(key.round, ids[done], fields)]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,293 @@
+"""From a configuration to a run: data, network, algorithm, engine, the rounds, and what the store keeps of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from coterie.config import RunConfig, check_against, registry, resolve
+from coterie.data import Population, Samples, load_parts, load_samples, make_parts, populate, save_parts
+from coterie.data.parts import Parts
+from coterie.engines import Door, make_door
+from coterie.keys import Key
+from coterie.models import build, spec
+from coterie.rounds import Algorithm, RoundResult, Sampler, as_algorithm, simulate
+from coterie.store import Checkpoint, RunFolder, summarise
+from coterie.types import ConfigError, CoterieError, Groups, IntArray, QuorumError, Solver
+from coterie.vectors import Layout, flatten
+
+OnRound = Callable[[RoundResult], None]
+
+
+class Stopped(CoterieError):
+    """The run was asked to stop by a signal; its state is saved."""
+
+    def __init__(self, signal: int, message: str) -> None:
+        super().__init__(message)
+        self.code = 128 + signal
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a run needs before its engine starts.
+
+    Args:
+        config: the configuration.
+        population: the clients and their data.
+        parts: how the samples were dealt, to be saved with the run.
+        module: the network with its first weights ``w_0``.
+        decay: kernels that carry L2.
+        algorithm: what runs.
+        label_names: of the classes, or none.
+    """
+
+    config: RunConfig
+    population: Population
+    parts: Parts
+    module: nn.Module
+    decay: tuple[str, ...]
+    algorithm: Algorithm
+    label_names: tuple[str, ...] = ()
+
+    @property
+    def stem(self) -> str:
+        """The default name of the run's folder, without its number."""
+        config = self.config
+        return f"{config.algorithm.name}-{config.data.source}-{config.seed}"
+
+
+def load_data(config: RunConfig, saved: Path | None = None) -> tuple[Samples, Parts, Population]:
+    """The samples, who holds them (read from ``saved`` where that is there), and both as a population.
+
+    Raises:
+        DataError: if the data cannot be read.
+        ConfigError: if the configuration asks for more than the data hold.
+    """
+    root = getattr(config.data, "root", None)
+    samples = load_samples({"kind": config.data.source, **config.options("source")}, root=Path(root) if root else None)
+    if saved is not None and saved.exists():
+        parts = load_parts(saved)
+    else:
+        partition = {"kind": config.data.partition.kind, **config.options("partition")}
+        parts = make_parts(samples, partition, Key(config.seed).of("data"))
+    population = populate(samples, parts)
+    check_against(config, population.clients)
+    return samples, parts, population
+
+
+def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
+    """Load the data, build the network and the algorithm.
+
+    Args:
+        config: the configuration.
+        saved: the partition of an earlier run, used where it is there.
+    """
+    samples, parts, population = load_data(config, saved)
+    name, options = config.model.name, config.options("model")
+    module = build(name, population.shape, population.classes, Key(config.seed).of("model"), **options)
+    decay = spec(name, **options).decay
+    return Prepared(config, population, parts, module, decay, make_algorithm(config), tuple(samples.label_names))
+
+
+def make_algorithm(config: RunConfig) -> Algorithm:
+    """The algorithm that a configuration names, with its options."""
+    name = config.algorithm.name
+    factory = registry("algorithm")[name] if name in registry("algorithm") else resolve(name)
+    return as_algorithm(factory(**config.options("algorithm")))
+
+
+def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None) -> dict[str, Any]:
+    """Execute a configuration; returns what ``summary.json`` holds.
+
+    Args:
+        config: the configuration.
+        out: the folder of the run, new; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
+        on_round: called after each round, when its row is stored.
+
+    Raises:
+        CoterieError: for anything expected; the state is saved where there is one.
+
+    Example:
+        >>> import tempfile
+        >>> from coterie.config import check
+        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
+        ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = run_config(check(tables), f"{folder}/run")
+        >>> summary["rounds"], summary["clients"], summary["accuracy"]["final"] > 0.1
+        (2, 4, True)
+    """
+    if out is not None:
+        RunFolder.check_free(Path(out))
+    prepared = prepare(config)
+    return execute(prepared, make_folder(prepared, out), on_round)
+
+
+def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:
+    """The folder of a new run, with its configuration and its partition."""
+    resolved = prepared.config.resolved()
+    folder = RunFolder.create_next("runs", prepared.stem, resolved) if out is None else RunFolder.create(out, resolved)
+    save_parts(folder.path / "partition.npz", prepared.parts)
+    return folder
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the loop carries from round to round: the last state stored, and since when each client is where it is."""
+
+    round: int
+    groups: Groups | None
+    since: IntArray
+    skipped: int = 0
+    waited: float = 0.0
+    saved: int = field(default=-1)
+
+    @classmethod
+    def start(cls, clients: int, checkpoint: Checkpoint | None, rows: list[dict[str, Any]]) -> Progress:
+        """From nothing, or from a checkpoint and the rows before it."""
+        if checkpoint is None:
+            return cls(0, None, np.full(clients, -1))
+        since = np.asarray(checkpoint.extra["since"], np.int64)
+        progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round)
+        for row in rows:
+            progress._wait(row)
+        return progress
+
+    def take(self, result: RoundResult) -> None:
+        """A round is done and its row is stored."""
+        member = result.groups.member
+        before = np.full_like(member, -1) if self.groups is None else self.groups.member
+        self.since = np.where(member == before, self.since, np.where(member < 0, -1, result.round))
+        self.round, self.groups = result.round + 1, result.groups
+        self._wait(result.row)
+
+    def _wait(self, row: dict[str, Any]) -> None:
+        self.skipped = self.skipped + 1 if row.get("skipped") else 0
+        self.waited = self.waited + (row.get("seconds") or {}).get("total", 0.0) if row.get("skipped") else 0.0
+
+
+def execute(
+    prepared: Prepared,
+    folder: RunFolder,
+    on_round: OnRound | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    resume: bool = False,
+    stop: Callable[[], int] | None = None,
+) -> dict[str, Any]:
+    """Run the rounds that are left and store what comes of them; returns the summary.
+
+    Args:
+        prepared: data, network, algorithm.
+        folder: of the run.
+        on_round: called after each round, when its row is stored.
+        checkpoint: to go on from, ``None``: from the first round.
+        resume: whether the folder may hold rows already; those after the checkpoint are forgotten.
+        stop: asked after each round; the number of a signal, or 0 to go on.
+
+    Raises:
+        Stopped: if ``stop`` said so; the state is saved.
+        QuorumError: if too few clients answered for too long; the state is saved.
+    """
+    rows = folder.rewind(checkpoint.round if checkpoint else 0) if resume else []
+    progress = Progress.start(prepared.population.clients, checkpoint, rows)
+    try:
+        with make_engine(prepared) as door:
+            _loop(prepared, folder, door, progress, on_round, stop)
+    finally:
+        _save(prepared.config, folder, progress)
+    return finish(prepared, folder, progress)
+
+
+def make_engine(prepared: Prepared) -> Door:
+    """The door to the clients, as ``[engine]``, ``[local]`` and ``[quorum]`` say."""
+    config = prepared.config
+    engine, quorum = config.engine, config.quorum
+    return make_door(
+        engine.name,
+        prepared.population,
+        prepared.module,
+        Solver(**config.local.model_dump()),
+        decay=prepared.decay,
+        workers=engine.workers,
+        round_timeout=engine.round_timeout,
+        min_replies=quorum.min_replies,
+        max_skipped_rounds=quorum.max_skipped_rounds,
+    )
+
+
+def _loop(
+    prepared: Prepared,
+    folder: RunFolder,
+    door: Door,
+    progress: Progress,
+    on_round: OnRound | None,
+    stop: Callable[[], int] | None,
+) -> None:
+    config, saved_at = prepared.config, time.monotonic()
+    for result in _simulate(prepared, door, progress):
+        folder.append_round(result.row)
+        progress.take(result)
+        if on_round is not None:
+            on_round(result)
+        if time.monotonic() - saved_at >= config.checkpoint.seconds:
+            _save(config, folder, progress)
+            saved_at = time.monotonic()
+        _check_wait(config, progress)
+        signal = stop() if stop is not None else 0
+        if signal and progress.round < config.train.rounds:
+            message = f"stopped after {progress.round} of {config.train.rounds} rounds; `coterie resume {folder.path}` goes on"
+            raise Stopped(signal, message)
+
+
+def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:
+    config, key = prepared.config, Key(prepared.config.seed)
+    able = np.flatnonzero(prepared.population.sizes("train") > 0)
+    return simulate(
+        prepared.algorithm,
+        door,
+        prepared.population,
+        flatten(prepared.module),
+        Sampler(config.train.sampler, able, config.train.clients_per_round, key),
+        config.train.rounds,
+        key,
+        state=progress.groups,
+        start=progress.round,
+        skipped=progress.skipped,
+        evaluate_every=config.train.evaluate_every,
+    )
+
+
+def _check_wait(config: RunConfig, progress: Progress) -> None:
+    longest = config.quorum.max_wait
+    if longest is not None and progress.waited > longest:
+        raise QuorumError(
+            f"quorum.max_wait: {progress.skipped} skipped rounds in a row, got {progress.waited:.1f} s; "
+            f"expected at most {longest:g} s"
+        )
+
+
+def _save(config: RunConfig, folder: RunFolder, progress: Progress) -> None:
+    if progress.groups is not None and progress.round != progress.saved:
+        extra = {"since": progress.since.tolist()}
+        folder.save_checkpoint(progress.groups, progress.round, extra, config.checkpoint.keep)
+        progress.saved = progress.round
+
+
+def finish(prepared: Prepared, folder: RunFolder, progress: Progress) -> dict[str, Any]:
+    """Write models, groups and summary of a run that is done; returns the summary."""
+    groups = progress.groups
+    if groups is None:
+        raise ConfigError(f"{folder.path}: no round was run, got none; expected at least one")
+    folder.write_models(Layout.of(prepared.module), groups.models)
+    folder.write_groups(prepared.population.names, groups.member, progress.since)
+    summary = summarise(prepared.config.resolved(), folder.rows(), prepared.population.clients)
+    folder.write_summary(summary)
+    return summary

@@ -1,0 +1,211 @@
+"""Grouping by the direction of the first update: FedGroup's cold starts (Alg. 3 and eq. 9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clustering import complete_linkage, kmeans
+from coterie.engines.door import Door
+from coterie.keys import Key
+from coterie.similarity import cosine, edc_embedding, madc
+from coterie.types import NO_GROUP, Evaluate, Groups, IntArray, Objective, Plan, QuorumError, Reply, Train
+
+Measure = Literal["edc", "madc"]
+Newcomer = Literal["aux_latest", "w0_frozen"]
+AssignTime = Literal["on_first_selection", "upfront"]
+GroupInit = Literal["cluster_mean", "w0"]
+Pretrain = Literal["steps", "epochs", "continue"]
+Fallback = Literal["largest", "lowest_loss", "none"]
+Shortage = Literal["stop", "fewer"]
+Ablation = Literal["none", "rcc", "rac", "rac_redraw"]
+
+
+class ColdStartError(QuorumError):
+    """Fewer distinct update directions came home than there are groups."""
+
+
+@dataclass(frozen=True)
+class ByDirection:
+    """Assign rule: a group cold start before the first round, a client cold start for whoever has no group.
+
+    Args:
+        groups: number of groups ``m``.
+        objective: what clients minimise while pre-training.
+        alpha: the group cold start asks ``alpha * m`` clients.
+        measure: ``edc`` with k-means++, or ``madc`` with complete linkage.
+        pretrain: ``steps``: ``pretrain_steps`` mini-batch steps; ``epochs``: all local epochs; ``continue``: one
+            epoch, taken off this round's local epochs.
+        pretrain_steps: steps of pre-training.
+        newcomer: ``aux_latest``: pre-train from the auxiliary model, compare with the groups' latest updates;
+            ``w0_frozen``: pre-train from ``w_0``, compare with the cluster means of the cold start.
+        assign_time: place clients when first selected, or all of them up front.
+        group_init: groups start from their cluster's mean model, or from ``w_0``.
+        ablation: ``rcc``: random cluster centres; ``rac``: newcomers get a random group once, ``rac_redraw``: each
+            time they are selected.
+        fallback: where a newcomer without a usable direction goes.
+        on_shortage: stop, or form fewer groups, when too few directions came home.
+    """
+
+    groups: int
+    objective: Objective
+    alpha: int = 20
+    measure: Measure = "edc"
+    pretrain: Pretrain = "steps"
+    pretrain_steps: int = 50
+    newcomer: Newcomer = "aux_latest"
+    assign_time: AssignTime = "on_first_selection"
+    group_init: GroupInit = "cluster_mean"
+    ablation: Ablation = "none"
+    fallback: Fallback = "largest"
+    on_shortage: Shortage = "stop"
+
+    def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
+        notes: Counter[str] = Counter()
+        first = "direction" not in groups.memory
+        before = groups.member
+        if first:
+            groups = self._group_cold_start(groups, door, key.of("cold_start"))
+            notes["cold_start"] = int((groups.member >= 0).sum())
+        else:
+            groups = _follow(groups)
+        asked = np.arange(len(groups.member)) if first and self.assign_time == "upfront" else cohort
+        new = asked[self._homeless(groups)[asked]]
+        if len(new):
+            groups = self._client_cold_start(groups, new, door, key.of("newcomers"), notes)
+        groups = groups.remember(seen=groups.models)
+        ids = cohort[groups.member[cohort] >= 0]
+        spent = (before[ids] < 0).astype(np.int64) if self.pretrain == "continue" else None
+        return groups, Plan(ids, groups.member[ids], spent=spent, notes=notes)
+
+    @property
+    def _work(self) -> Train:
+        match self.pretrain:
+            case "steps":
+                return Train(self.objective, steps=self.pretrain_steps)
+            case "epochs":
+                return Train(self.objective)
+            case "continue":
+                return Train(self.objective, epochs=1)
+
+    def _homeless(self, groups: Groups) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        homeless = groups.member < 0
+        return homeless | groups.memory["drawn"].numpy() if self.ablation == "rac_redraw" else homeless
+
+    def _group_cold_start(self, groups: Groups, door: Door, key: Key) -> Groups:
+        """Alg. 3: cluster the directions of ``alpha m`` clients; ``w_0^(j) = w_0 + mean(delta)`` (erratum P1)."""
+        w0 = groups.models[0]
+        ids, delta = self._directions(groups, door, key)
+        m = min(self.groups, len(_distinct(delta)))
+        labels = self._cluster(delta, m, key.of("cluster"))
+        direction = torch.zeros_like(groups.models)
+        for j in range(m):
+            direction[j] = delta[torch.from_numpy(labels == j)].to(torch.float64).mean(dim=0).to(torch.float32)
+        member = groups.member.copy()
+        member[ids] = labels
+        models = w0 + direction if self.group_init == "cluster_mean" else groups.models
+        return replace(groups, models=models, member=member).remember(
+            start=w0,
+            direction=direction,
+            latest=direction,
+            auxiliary=w0,
+            drawn=torch.zeros(len(member), dtype=torch.bool),
+        )
+
+    def _directions(self, groups: Groups, door: Door, key: Key) -> tuple[IntArray, Tensor]:
+        """The updates of enough clients, asking replacements for those that did not answer."""
+        want = self.groups if self.ablation == "rcc" else min(self.alpha * self.groups, len(groups.member))
+        order = key.of("sample").generator().permutation(len(groups.member))
+        ids, delta = np.empty(0, np.int64), groups.models[:0]
+        at, ask = 0, want
+        while len(_distinct(delta)) < self.groups and at < len(order):
+            asked = np.sort(order[at : at + ask])
+            reply = door.run(self._work, asked, groups.models[:1], np.zeros_like(asked), key=key)
+            usable = _usable(reply)
+            ids = np.concatenate([ids, reply.ids[usable]])
+            delta = torch.cat([delta, torch.from_numpy(reply.fields["delta"][usable])])
+            at, ask = at + ask, self.groups
+        found = len(_distinct(delta))
+        if found == 0 or (found < self.groups and self.on_shortage == "stop"):
+            raise ColdStartError(
+                f"algorithm.groups: the cold start needs {self.groups} distinct update directions, got {found} "
+                f"after asking {min(at, len(order))} clients; expected fewer groups or on_shortage = 'fewer'"
+            )
+        sort = np.argsort(ids)
+        return ids[sort], delta[torch.from_numpy(sort)]
+
+    def _cluster(self, delta: Tensor, m: int, key: Key) -> IntArray:
+        if len(delta) == m or m == 1:
+            return np.arange(len(delta)) % m
+        if self.measure == "madc":
+            return complete_linkage(madc(delta), m)
+        return kmeans(edc_embedding(delta, m), m, key)
+
+    def _client_cold_start(self, groups: Groups, new: IntArray, door: Door, key: Key, notes: Counter[str]) -> Groups:
+        """Eq. 9: a newcomer joins ``argmin_j (1 - cos(D_j, delta_pre)) / 2``; ties go to the lowest group."""
+        member = groups.member.copy()
+        if self.ablation in ("rac", "rac_redraw"):
+            notes["newcomers"] += int((member[new] < 0).sum())
+            member[new] = [key.client(int(i)).generator().integers(groups.k) for i in new]
+            drawn = groups.memory["drawn"].clone()
+            drawn[torch.from_numpy(new)] = True
+            return replace(groups, member=member).remember(drawn=drawn)
+        frozen = self.newcomer == "w0_frozen"
+        start, target = (
+            (groups.memory["start"], groups.memory["direction"]) if frozen
+            else (groups.memory["auxiliary"], groups.memory["latest"])
+        )  # fmt: skip
+        reply = door.run(self._work, new, start[None], np.zeros(len(new), np.int64), key=key)
+        usable = _usable(reply)
+        notes["newcomers"] += int(usable.sum())
+        member[reply.ids[usable]] = nearest(torch.from_numpy(reply.fields["delta"][usable]), target)
+        lost = reply.ids[~usable]
+        if len(lost) and self.fallback != "none":
+            notes[f"fallback_{self.fallback}"] += len(lost)
+            member[lost] = self._fall_back(groups, lost, door, key.of("fallback"))
+        return replace(groups, member=member)
+
+    def _fall_back(self, groups: Groups, lost: IntArray, door: Door, key: Key) -> IntArray:
+        if self.fallback == "largest":
+            return np.full(len(lost), int(np.argmax(groups.sizes())))
+        which = np.tile(np.arange(groups.k), (len(lost), 1))
+        reply = door.run(Evaluate("train"), lost, groups.models, which, key=key)
+        choice = np.full(len(lost), NO_GROUP)
+        choice[np.searchsorted(lost, reply.ids)] = reply.fields["loss"].argmin(axis=1)
+        return choice
+
+
+def nearest(delta: Tensor, target: Tensor) -> IntArray:
+    """The direction of ``target [k, d]`` that each row of ``delta [n, d]`` is closest to in cosine, int64 ``[n]``.
+
+    Groups without a direction (zero rows) are nobody's nearest.
+
+    Example:
+        >>> target = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> nearest(torch.tensor([[0.0, 2.0], [-1.0, 0.0]]), target).tolist()
+        [1, 1]
+    """
+    similarity = np.where((target != 0).any(dim=1).numpy(), cosine(delta, target), -2.0)
+    return similarity.argmax(axis=1).astype(np.int64)
+
+
+def _usable(reply: Reply) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """A direction is usable unless it is zero (the gate has seen to it that it is finite)."""
+    return (reply.fields["delta"] != 0).any(axis=1)
+
+
+def _distinct(delta: Tensor) -> Tensor:
+    return torch.unique(delta, dim=0) if len(delta) else delta
+
+
+def _follow(groups: Groups) -> Groups:
+    """Each group's latest update and the auxiliary model, from what changed since the last look."""
+    change = groups.models - groups.memory["seen"]
+    moved = (change != 0).any(dim=1)
+    latest = torch.where(moved[:, None], change, groups.memory["latest"])
+    return groups.remember(latest=latest, auxiliary=groups.models.to(torch.float64).mean(dim=0).to(torch.float32))

@@ -1,0 +1,62 @@
+"""What is measured of a run: weighted accuracy, accuracy per group and client, discrepancy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.engines.door import Door
+from coterie.keys import Key
+from coterie.types import Evaluate, Groups, IntArray, Updates
+
+QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
+
+
+def score(door: Door, testable: IntArray, models: Tensor, which: IntArray, groups: Groups, key: Key) -> dict[str, Any]:
+    """Weighted accuracy: total correct over total test samples, each client with the model that serves it.
+
+    Args:
+        door: the clients.
+        testable: clients that have test samples.
+        models: ``[k + 1, d]``, see ``rounds.serving``.
+        which: int64 ``[N]``.
+        groups: for membership.
+        key: random stream.
+
+    Returns:
+        ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_groups`` (``None`` for a group
+        without test samples), ``accuracy_quantiles`` over assigned clients.
+    """
+    reply = door.measure(Evaluate("test"), testable, models, which[testable], key=key)
+    correct, size = reply.fields["correct"][:, 0], reply.fields["size"]
+    member = groups.member[reply.ids]
+    known = member >= 0
+    right = np.bincount(member[known], correct[known], groups.k)
+    total = np.bincount(member[known], size[known], groups.k)
+    each = correct[known] / size[known]
+    return {
+        "accuracy": _ratio(right.sum(), total.sum()),
+        "accuracy_all": _ratio(correct.sum(), size.sum()),
+        "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
+        "accuracy_quantiles": {n: float(np.quantile(each, q)) for n, q in QUANTILES.items()} if len(each) else None,
+    }
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return float(a / b) if b > 0 else None
+
+
+def discrepancy(before: Tensor, after: Tensor, updates: Updates) -> float:
+    """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation (FedGroup eq. 4).
+
+    Args:
+        before: ``[k, d]``, the models the clients started from.
+        after: ``[k, d]``, the models after aggregation and inter-group step.
+        updates: what the clients sent.
+    """
+    moved = after[: len(before)] - before
+    gaps = [torch.linalg.vector_norm(delta - moved[row]) for delta, row in zip(updates.delta, updates.row, strict=True)]
+    return float(torch.stack(gaps).double().mean())

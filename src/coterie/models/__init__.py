@@ -1,0 +1,103 @@
+"""The papers' networks, by name, with their parameter counts; or the user's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from coterie.keys import Key, keyed_torch
+from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_mnist
+from coterie.models.dense import mclr, mlp, mlp512
+from coterie.models.initial import initialise
+from coterie.models.lenet import lenet5
+from coterie.models.own import check_outputs, own
+from coterie.models.spec import ModelSpec, Shape
+from coterie.types import ConfigError
+
+__all__ = ["MODELS", "ModelSpec", "build", "initialise", "spec"]
+
+MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
+    {
+        "mclr": mclr,
+        "mlp": mlp,
+        "mlp512": mlp512,
+        "cnn_mnist": cnn_mnist,
+        "cnn_femnist": cnn_femnist,
+        "cnn_fashion": cnn_fashion,
+        "lenet5": lenet5,
+    }
+)
+
+
+def spec(name: str, **parameters: Any) -> ModelSpec:
+    """What is known of a network by name, or of the user's own as ``module:factory``.
+
+    Args:
+        name: one of `MODELS`, or ``module:factory``.
+        parameters: of the network.
+
+    Raises:
+        ConfigError: for an unknown name or parameter, or a module that cannot be imported.
+
+    Example:
+        >>> spec("mlp", hidden=64).count((64,), 10)
+        4810
+    """
+    if ":" in name:
+        if parameters:
+            raise ConfigError(f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters")
+        return own(name)
+    if name not in MODELS:
+        raise ConfigError(f"model.kind: unknown, got {name!r}; expected {_expected(name, MODELS)} or module:factory")
+    factory = MODELS[name]
+    hints = get_type_hints(factory, include_extras=True)
+    known = inspect.signature(factory).parameters
+    for key, value in parameters.items():
+        if key not in known:
+            raise ConfigError(f"model.{key}: unknown for {name!r}; expected {_expected(key, known)}")
+        try:
+            parameters[key] = TypeAdapter(hints[key]).validate_python(value)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"]
+            raise ConfigError(f"model.{key}: {message[0].lower()}{message[1:]}, got {value!r}") from None
+    return factory(**parameters)
+
+
+def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) -> nn.Module:
+    """Build a network with first weights from a key. The user's own keeps the weights its factory gives it.
+
+    Args:
+        name: one of `MODELS`, or ``module:factory``.
+        shape: shape of one input.
+        classes: number of classes ``c``.
+        key: the stream of the first weights; torch's global state is left as it was.
+        parameters: of the network.
+
+    Raises:
+        ConfigError: for an unknown name or parameter, or a network that does not fit the data.
+
+    Example:
+        >>> build("mclr", (1, 8, 8), 10, Key(0))
+        Sequential(
+          (0): Flatten(start_dim=1, end_dim=-1)
+          (1): Linear(in_features=64, out_features=10, bias=True)
+        )
+    """
+    with keyed_torch(key):
+        module = spec(name, **parameters).build(tuple(shape), classes)
+        if ":" in name:
+            check_outputs(module, tuple(shape), classes, name)
+            return module
+    initialise(module, key)
+    return module
+
+
+def _expected(name: str, known: Any) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"one of {', '.join(known) or '(none)'}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -1,0 +1,84 @@
+"""The convolutional networks of FlexCFL, with Keras' padding."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn
+
+from coterie.models.spec import ModelSpec, Shape, image, large_enough
+
+
+def cnn_mnist() -> ModelSpec:
+    """MNIST CNN: conv3(32) pool conv3(64) pool dropout 0.5 -> classes.
+
+    Example:
+        >>> cnn_mnist().parameters
+        50186
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        channels, height, width = image(shape, "cnn_mnist")
+        height, width = height // 4, width // 4
+        large_enough(height, width, shape, "cnn_mnist")
+        return nn.Sequential(
+            *(nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64 * height * width, classes)),
+        )
+
+    return ModelSpec(build, (), "two convolutions, dropout")
+
+
+def cnn_fashion(hidden: Annotated[int, Field(ge=1)] = 1024) -> ModelSpec:
+    """Fashion-MNIST CNN: conv5(32) pool conv5(64) pool 1024 relu -> classes (FedGSP's LEAF network with hidden 2048).
+
+    Args:
+        hidden: width of the dense layer.
+
+    Example:
+        >>> cnn_fashion().parameters, cnn_fashion(hidden=2048).count((1, 28, 28), 62)
+        (3274634, 6603710)
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        channels, height, width = image(shape, "cnn_fashion")
+        height, width = height // 4, width // 4
+        large_enough(height, width, shape, "cnn_fashion")
+        return nn.Sequential(
+            *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(64 * height * width, hidden), nn.ReLU(), nn.Linear(hidden, classes)),
+        )
+
+    return ModelSpec(build, (), f"two convolutions, {hidden} hidden units")
+
+
+def cnn_femnist() -> ModelSpec:
+    """FEMNIST CNN: twice conv3 conv3 conv5/2 dropout 0.4 (32, then 64 channels), 128 relu dropout 0.4 -> classes.
+
+    Example:
+        >>> cnn_femnist().parameters
+        325578
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        channels, *size = image(shape, "cnn_femnist")
+        layers: list[nn.Module] = []
+        for width in (32, 64):
+            inner = [side - 4 for side in size]
+            large_enough(min(inner), min(inner), shape, "cnn_femnist")
+            layers += [nn.Conv2d(channels, width, 3), nn.ReLU(), nn.Conv2d(width, width, 3), nn.ReLU()]
+            layers += [_same(inner, 5, 2), nn.Conv2d(width, width, 5, stride=2), nn.ReLU(), nn.Dropout(0.4)]
+            channels, size = width, [-(-side // 2) for side in inner]
+        hidden = nn.Linear(64 * size[0] * size[1], 128)
+        return nn.Sequential(*layers, nn.Flatten(), hidden, nn.ReLU(), nn.Dropout(0.4), nn.Linear(128, classes))
+
+    return ModelSpec(build, ("17.weight", "20.weight"), "six convolutions, 128 hidden units, dropout")
+
+
+def _same(size: list[int], kernel: int, stride: int) -> nn.ZeroPad2d:
+    """TensorFlow's ``same`` padding: an odd total puts the extra row and column at the end."""
+    top, left = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in size)
+    return nn.ZeroPad2d((left // 2, left - left // 2, top // 2, top - top // 2))

@@ -1,0 +1,61 @@
+"""First weights, from a key."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import init
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from coterie.keys import Key
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, key: Key) -> None:
+    """Draw first weights in place, as Keras does: Glorot-uniform kernels, zero biases.
+
+    Recurrent kernels are orthogonal, the forget bias of an LSTM is 1, embeddings are uniform in [-0.05, 0.05],
+    normalisation layers start as the identity. Every tensor has its own stream, named after it.
+
+    Args:
+        module: any module.
+        key: the stream; torch's global state is neither read nor changed.
+
+    Example:
+        >>> a, b = nn.Linear(3, 2), nn.Linear(3, 2)
+        >>> initialise(a, Key(1)); initialise(b, Key(1))
+        >>> torch.equal(a.weight, b.weight), a.bias.tolist()
+        (True, [0.0, 0.0])
+    """
+    for path, layer in module.named_modules():
+        if isinstance(layer, _NormBase):
+            layer.reset_running_stats()
+        for name, parameter in layer.named_parameters(recurse=False):
+            _draw(layer, name, parameter, key.of(f"{path}.{name}" if path else name).torch())
+
+
+def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Generator) -> None:
+    if isinstance(layer, (_NormBase, nn.LayerNorm, nn.GroupNorm)):
+        init.constant_(parameter, 1.0 if name == "weight" else 0.0)
+    elif isinstance(layer, nn.Embedding):
+        init.uniform_(parameter, -0.05, 0.05, generator=rng)
+    elif isinstance(layer, nn.RNNBase) and name.startswith("weight_hh"):
+        init.orthogonal_(parameter, generator=rng)
+    elif parameter.ndim >= 2:
+        init.xavier_uniform_(parameter, generator=rng)
+    elif "bias" in name:
+        init.zeros_(parameter)
+        if isinstance(layer, nn.LSTM) and name.startswith("bias_ih"):
+            parameter[layer.hidden_size : 2 * layer.hidden_size] = 1.0
+
+
+def draws(layer: nn.Module) -> bool:
+    """Whether `initialise` knows this kind of layer.
+
+    Example:
+        >>> draws(nn.Linear(2, 2)), draws(nn.MultiheadAttention(2, 1))
+        (True, False)
+    """
+    known = (_NormBase, _ConvNd, nn.Linear, nn.LayerNorm, nn.GroupNorm, nn.Embedding, nn.RNNBase)
+    return isinstance(layer, known)

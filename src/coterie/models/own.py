@@ -1,0 +1,105 @@
+"""A network of the user's own, named as ``module:factory``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import nn
+
+from coterie.models.spec import ModelSpec, Shape
+from coterie.types import ConfigError
+
+
+def own(name: str) -> ModelSpec:
+    """The network that ``module:factory`` makes; the current folder is searched for the module, too.
+
+    The factory is called as ``factory(shape, classes)`` if it takes two such arguments, else as ``factory()``.
+
+    Args:
+        name: ``package.module:factory``; a subclass of ``nn.Module`` is a factory.
+
+    Raises:
+        ConfigError: if it cannot be imported.
+
+    Example:
+        >>> own("torch.nn:Identity").count((3,), 3)
+        0
+    """
+    module, _, attribute = name.partition(":")
+    factory = _find(_import(module, name), attribute, name)
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        try:
+            made = _call(factory, shape, classes, name)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"model.kind: {name} failed: {_line(error)}") from error
+        if not isinstance(made, nn.Module):
+            raise ConfigError(f"model.kind: {name} gave a {type(made).__name__}; expected an nn.Module")
+        return made
+
+    return ModelSpec(build, (), f"your own, {name}")
+
+
+def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> None:
+    """Check that a network maps a batch of inputs to one row of at least ``c`` logits each.
+
+    Raises:
+        ConfigError: if it does not.
+    """
+    before = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            logits = module(torch.zeros(2, *shape))
+    except Exception as error:
+        raise ConfigError(f"model.kind: {name} fails on inputs of shape {shape}: {_line(error)}") from error
+    finally:
+        module.train(before)
+    got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != 2 or logits.shape[1] < classes:
+        raise ConfigError(f"model.kind: {name} maps a batch of 2 to {got}; expected (2, {classes})")
+
+
+def _import(module: str, name: str) -> Any:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # and there it stays: worker processes inherit it
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise ConfigError(f"model.kind: cannot import {module!r} for {name}: {_line(error)}") from error
+
+
+def _find(module: Any, attribute: str, name: str) -> Callable[..., Any]:
+    factory = getattr(module, attribute, None) if attribute else None
+    if not callable(factory):
+        there = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        near = get_close_matches(attribute, there, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"model.kind: no factory {attribute!r} in {name}; expected module:factory{hint}")
+    return factory
+
+
+def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) -> Any:
+    signature = inspect.signature(factory)
+    if {"shape", "classes"} <= set(signature.parameters):
+        return factory(shape=shape, classes=classes)
+    for arguments in ((), (shape, classes)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return factory(*arguments)
+    raise ConfigError(f"model.kind: {name} takes {signature}; expected () or (shape, classes)")
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__

@@ -1,0 +1,93 @@
+"""What the library knows of a network before it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from coterie.types import ConfigError
+
+Shape = tuple[int, ...]
+Image = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A network: how to build it for an input shape and a number of classes.
+
+    Args:
+        build: ``(shape, classes) -> nn.Module``; the weights are whatever torch's defaults give.
+        decay: names of the kernels that carry the papers' L2 term ``0.001 sum w^2`` (biases never do).
+        description: one line.
+        shape: input shape of the paper's own use.
+        classes: number of classes of the paper's own use.
+
+    Example:
+        >>> from coterie.models import MODELS
+        >>> spec = MODELS["mclr"]()
+        >>> spec.parameters, spec.decay
+        (7850, ('1.weight',))
+    """
+
+    build: Callable[[Shape, int], nn.Module]
+    decay: tuple[str, ...]
+    description: str
+    shape: Shape = (1, 28, 28)
+    classes: int = 10
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters in the paper's own use."""
+        return self.count(self.shape, self.classes)
+
+    def count(self, shape: Shape, classes: int) -> int:
+        """Number of parameters for an input shape and a number of classes; nothing is allocated."""
+        with torch.device("meta"):
+            return sum(p.numel() for p in self.build(shape, classes).parameters())
+
+
+def outputs_for(outputs: int | None, classes: int) -> int:
+    """The number of outputs: as many as classes, or more where a paper has more.
+
+    Raises:
+        ConfigError: if there are fewer outputs than classes.
+
+    Example:
+        >>> outputs_for(None, 10), outputs_for(26, 10)
+        (10, 26)
+    """
+    if outputs is None:
+        return classes
+    if outputs < classes:
+        raise ConfigError(
+            f"model.outputs: fewer than the classes of the data, got {outputs}; expected {classes} or more"
+        )
+    return outputs
+
+
+def image(shape: Shape, model: str) -> Image:
+    """The shape as (channels, height, width).
+
+    Raises:
+        ConfigError: if the inputs are no images.
+
+    Example:
+        >>> image((1, 28, 28), "lenet5")
+        (1, 28, 28)
+    """
+    if len(shape) != 3:
+        raise ConfigError(f"model.kind: {model} needs images, got inputs of shape {shape}; expected mclr or mlp")
+    return shape[0], shape[1], shape[2]
+
+
+def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
+    """Check that something is left of an image after the convolutions.
+
+    Raises:
+        ConfigError: if not.
+    """
+    if min(height, width) < 1:
+        raise ConfigError(f"model.kind: {model} needs larger images, got {shape}; expected another model, such as mlp")

@@ -1,0 +1,5 @@
+"""Charts and the HTML page."""
+
+from coterie.report.page import RunView, headline, write_page
+
+__all__ = ["RunView", "headline", "write_page"]

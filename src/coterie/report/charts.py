@@ -1,0 +1,167 @@
+"""The page's charts, as Altair specifications without a theme: the page adds light or dark when it draws them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from coterie.report.view import RunView
+from coterie.types import FloatArray
+
+Spec = dict[str, Any]
+GROUPS = ("#2f74c0", "#e07b00", "#1f9e7a", "#c2509b", "#8a63d2", "#b59a00", "#3aa6c9", "#a8562f")
+RUNS = ("#8b95a1", "#8a63d2", "#d0527a", "#3aa6c9", "#b59a00", "#1f9e7a", "#e07b00", "#2f74c0")
+LABELS = (
+    "#4e79a7",
+    "#f28e2b",
+    "#e15759",
+    "#76b7b2",
+    "#59a14f",
+    "#edc948",
+    "#b07aa1",
+    "#ff9da7",
+    "#9c755f",
+    "#bab0ac",
+)
+POINTS = 100.0
+
+
+def accuracy_chart(runs: list[RunView]) -> Spec:
+    """Accuracy by round, a line per run; a rule where newcomers came."""
+    rows = [
+        {"round": int(row["round"]), "accuracy": POINTS * float(row["accuracy"]), "run": run.name}
+        for run in runs
+        for row in run.rounds
+    ]
+    lines = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(strokeWidth=2.5, interpolate="linear", point={"size": 60, "opacity": 0, "tooltip": True})
+        .encode(
+            x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False)),
+            y=alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domain=[0, 100])),
+            color=_color("run", [run.name for run in runs], RUNS, "run"),
+            tooltip=["run:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f", title="accuracy, %")],
+        )
+    )
+    arrivals = sorted({r for run in runs for r in _arrivals(run)})
+    layers = [_rule(arrivals[0]), lines] if arrivals else [lines]
+    return _spec(alt.layer(*layers), 300)
+
+
+def _arrivals(run: RunView) -> list[int]:
+    if run.joined is None:
+        return []
+    return [int(r) for r in run.joined[run.late] if r >= 0]
+
+
+def _rule(round: int) -> alt.LayerChart:
+    frame = pd.DataFrame([{"round": round, "text": "first newcomers"}])
+    base = alt.Chart(frame).encode(x="round:Q")
+    text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.75).encode(
+        text="text:N", y=alt.datum(2)
+    )
+    return alt.layer(base.mark_rule(strokeDash=[4, 4], opacity=0.55), text)
+
+
+def map_chart(run: RunView) -> Spec:
+    """The clients in EDC space: colour is the group, shape the planted population, hollow a newcomer."""
+    assert run.embedding is not None
+    flat = plane(run.embedding)
+    rows = [_dot(run, i, flat[i]) for i in range(run.clients) if np.isfinite(flat[i]).all()]
+    base = alt.Chart(pd.DataFrame(rows)).encode(
+        x=alt.X("x:Q", title="EDC, first axis of spread", scale=alt.Scale(zero=False, padding=16)),
+        y=alt.Y("y:Q", title="second axis", scale=alt.Scale(zero=False, padding=16)),
+        color=_color("group", _names(run), GROUPS, "group"),
+        tooltip=["client:N", "group:N", "population:N", "came:N"],
+    )
+    if run.planted is not None:
+        base = base.encode(shape=alt.Shape("population:N", title="planted population"))
+    early = base.transform_filter("!datum.late").mark_point(filled=True, size=85, opacity=0.88)
+    late = base.transform_filter("datum.late").mark_point(filled=False, size=130, strokeWidth=2.6, opacity=1)
+    return _spec(alt.layer(early, late), 380)
+
+
+def _dot(run: RunView, i: int, at: FloatArray) -> dict[str, Any]:
+    late = bool(run.newcomers is not None and run.newcomers[i])
+    return {
+        "x": round(float(at[0]), 5),
+        "y": round(float(at[1]), 5),
+        "client": str(run.names[i]),
+        "group": _group(int(run.groups[i])),
+        "population": "" if run.planted is None else chr(ord("A") + int(run.planted[i]) % 26),
+        "late": late,
+        "came": "newcomer" if late else "from the start",
+    }
+
+
+def plane(embedding: FloatArray) -> FloatArray:
+    """Turn an embedding ``[N, m]`` so that its two axes of greatest spread come first, ``[N, 2]``; distances are kept.
+
+    Example:
+        >>> plane(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]])).tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
+    """
+    points = np.asarray(embedding, np.float64)
+    known = np.isfinite(points).all(axis=1)
+    centred = points - points[known].mean(axis=0) if known.any() else points
+    _, _, axes = np.linalg.svd(centred[known], full_matrices=False)
+    axes = axes[:2]
+    signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])
+    flat = centred @ (axes * signs[:, None]).T
+    flat = np.where(np.abs(flat) < 1e-12, 0.0, flat)
+    return np.pad(flat, ((0, 0), (0, 2 - flat.shape[1])))
+
+
+def mix_chart(run: RunView) -> Spec:
+    """The label mix of each group: one bar a group, its clients' training labels in shares of 100 %."""
+    assert run.histograms is not None
+    classes = run.histograms.shape[1]
+    labels = [str(name) for name in run.labels] or [str(c) for c in range(classes)]
+    rows = [
+        {"group": group, "label": labels[c], "samples": int(total[c]), "order": c}
+        for group, total in _totals(run)
+        for c in range(classes)
+        if total[c]
+    ]
+    chart = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_bar(height={"band": 0.75})
+        .encode(
+            y=alt.Y("group:N", title=None, sort=_names(run)),
+            x=alt.X("samples:Q", stack="normalize", title="share of the training samples", axis=alt.Axis(format="%")),
+            color=_color("label", labels, LABELS, "label"),
+            order=alt.Order("order:Q"),
+            tooltip=["group:N", "label:N", "samples:Q"],
+        )
+    )
+    return _spec(chart, 44 * max(2, run.count) + 20)
+
+
+def _totals(run: RunView) -> list[tuple[str, np.ndarray]]:
+    assert run.histograms is not None
+    return [(_group(int(g)), run.histograms[run.groups == g].sum(axis=0)) for g in np.unique(run.groups)]
+
+
+def _group(number: int) -> str:
+    return f"group {number}" if number >= 0 else "no group"
+
+
+def _names(run: RunView) -> list[str]:
+    return [_group(int(g)) for g in np.unique(run.groups)]
+
+
+def _color(field: str, domain: list[str], palette: tuple[str, ...], title: str) -> alt.Color:
+    colours = [palette[i % len(palette)] for i in range(len(domain))]
+    scale = alt.Scale(domain=domain, range=colours)
+    return alt.Color(f"{field}:N", title=title, sort=domain, scale=scale)
+
+
+def _spec(chart: Any, height: int) -> Spec:
+    spec: Spec = chart.properties(width="container", height=height).to_dict()
+    spec["background"] = "transparent"
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    spec.pop("config", None)
+    return spec

@@ -1,0 +1,166 @@
+"""What the page knows of a run, and the numbers it derives from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.terminal import percent
+from coterie.types import ConfigError, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run, as the page shows it.
+
+    Args:
+        name: what the run is called on the page.
+        rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and ``accuracy`` must be there.
+        groups: int64 ``[N]``, the group of each client at the end, ``-1`` for none.
+        names: ``N`` client names.
+        embedding: ``[N, m]`` coordinates of the clients in EDC space; a row of NaN is a client that was not measured.
+        histograms: ``[N, c]`` label counts of the clients' training data.
+        planted: int64 ``[N]``, the true population of each client where it is known.
+        joined: int64 ``[N]``, the round in which the client got its group, ``-1`` for never.
+        newcomers: bool ``[N]``, the clients that came late.
+        labels: ``c`` names of the classes; default their numbers.
+
+    Raises:
+        ConfigError: if an array has not one entry per client.
+
+    Example:
+        >>> view = RunView("FedAvg", [{"round": 0, "accuracy": 0.5}], np.zeros(2, int), ("a", "b"))
+        >>> view.clients, view.count, view.final
+        (2, 1, 0.5)
+    """
+
+    name: str
+    rounds: Sequence[Mapping[str, Any]]
+    groups: IntArray
+    names: Sequence[str]
+    embedding: FloatArray | None = None
+    histograms: IntArray | None = None
+    planted: IntArray | None = None
+    joined: IntArray | None = None
+    newcomers: NDArray[np.bool_] | None = None
+    labels: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("names", "embedding", "histograms", "planted", "joined", "newcomers"):
+            value = getattr(self, field)
+            if value is not None and len(value) != self.clients:
+                raise ConfigError(f"{field}: one entry per client, got {len(value)}; expected {self.clients}")
+
+    @property
+    def clients(self) -> int:
+        """Number of clients ``N``."""
+        return len(self.groups)
+
+    @property
+    def count(self) -> int:
+        """Number of groups that have members."""
+        return len(np.unique(self.groups[self.groups >= 0]))
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Accuracy after each round, as fractions."""
+        return [float(row["accuracy"]) for row in self.rounds]
+
+    @property
+    def final(self) -> float:
+        """Accuracy after the last round; NaN before the first."""
+        return self.accuracies[-1] if self.rounds else float("nan")
+
+    @property
+    def late(self) -> IntArray:
+        """The newcomers' numbers."""
+        return np.flatnonzero(self.newcomers) if self.newcomers is not None else np.empty(0, np.int64)
+
+
+def agreement(view: RunView) -> float | None:
+    """Adjusted Rand index between the groups and the planted populations, over clients that have a group.
+
+    Returns:
+        1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or nobody has a group.
+
+    Example:
+        >>> planted = np.array([0, 0, 1, 1])
+        >>> agreement(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
+        1.0
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    known = view.groups >= 0
+    if view.planted is None or not known.any():
+        return None
+    return float(adjusted_rand_score(view.planted[known], view.groups[known]))
+
+
+def homes(view: RunView) -> dict[int, int]:
+    """The group of each planted population: where most of its clients are that did not come late.
+
+    Example:
+        >>> homes(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=np.array([0, 0, 1, 1])))
+        {0: 1, 1: 0}
+    """
+    if view.planted is None:
+        return {}
+    settled = view.groups >= 0
+    if view.newcomers is not None:
+        settled &= ~view.newcomers
+    populations = np.unique(view.planted[settled])
+    return {int(p): int(np.bincount(view.groups[settled & (view.planted == p)]).argmax()) for p in populations}
+
+
+def placements(view: RunView) -> list[dict[str, Any]]:
+    """Where each newcomer was placed: client, round, group, population, and whether most of its population is there.
+
+    Example:
+        >>> late = np.array([False, False, True])
+        >>> view = RunView("run", [], np.array([0, 0, 0]), "abc", planted=np.array([1, 1, 1]), newcomers=late)
+        >>> placements(view)
+        [{'client': 'c', 'round': None, 'group': 0, 'planted': 1, 'right': True}]
+    """
+    home = homes(view)
+    return [_placement(view, int(i), home) for i in view.late]
+
+
+def _placement(view: RunView, i: int, home: Mapping[int, int]) -> dict[str, Any]:
+    group = int(view.groups[i])
+    planted = None if view.planted is None else int(view.planted[i])
+    joined = -1 if view.joined is None else int(view.joined[i])
+    return {
+        "client": str(view.names[i]),
+        "round": joined if joined >= 0 else None,
+        "group": group if group >= 0 else None,
+        "planted": planted,
+        "right": None if planted is None else group >= 0 and home.get(planted) == group,
+    }
+
+
+def headline(runs: Sequence[RunView]) -> str:
+    """The result in words: the best run that has groups against the best that has none, by final accuracy.
+
+    Example:
+        >>> def run(name, groups, accuracy):
+        ...     return RunView(name, [{"round": 0, "accuracy": accuracy}], np.array(groups), "ab")
+        >>> headline([run("FedAvg", [0, 0], 0.81), run("FedGroup", [0, 1], 0.931)])
+        'FedGroup reached 93.1 %, FedAvg 81.0 %: grouping gained 12.1 points'
+        >>> headline([run("FedAvg", [0, 0], 0.81)])
+        'FedAvg reached 81.0 %'
+    """
+    finished = [run for run in runs if run.rounds]
+    if not finished:
+        return "No round has been run yet"
+    plain = max((run for run in finished if run.count <= 1), key=lambda run: run.final, default=None)
+    grouped = max((run for run in finished if run.count > 1), key=lambda run: run.final, default=None)
+    if plain is None or grouped is None:
+        return ", ".join(f"{run.name} reached {percent(run.final)}" for run in finished)
+    points = round(100 * grouped.final, 1) - round(100 * plain.final, 1)
+    verdict = f"gained {points:.1f} points" if points > 0 else f"lost {-points:.1f} points"
+    verdict = "made no difference" if abs(points) < 0.05 else verdict
+    return f"{grouped.name} reached {percent(grouped.final)}, {plain.name} {percent(plain.final)}: grouping {verdict}"

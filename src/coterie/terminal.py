@@ -1,0 +1,209 @@
+"""What a run looks like in a terminal: progress, tables, bars. Nothing that was read is taken for markup."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+LINES = 20
+SHADES = " ░▒▓█"
+
+
+def console(file: TextIO | None = None) -> Console:
+    """The terminal, or plain text of a fixed width where there is none."""
+    out = sys.stdout if file is None else file
+    return Console(file=out, markup=False, emoji=False, highlight=False, width=None if out.isatty() else 110)
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction in percent, ``-`` for none.
+
+    Example:
+        >>> percent(0.9216), percent(None)
+        ('92.2 %', '-')
+    """
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def amount(size: float) -> str:
+    """A number of bytes.
+
+    Example:
+        >>> amount(1716000)
+        '1.7 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """A time span.
+
+    Example:
+        >>> duration(3.14), duration(75), duration(7300)
+        ('3.1 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds) // 60
+    return f"{minutes} min {int(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def printable(text: str) -> str:
+    """A name that was read, safe to print.
+
+    Example:
+        >>> printable("Ann"), printable("a" + chr(27) + "[2J")
+        ('Ann', "'a\\\\x1b[2J'")
+    """
+    return text if text.isprintable() else repr(text)
+
+
+class Reporter:
+    """Tells of the rounds: a live bar in a terminal, about twenty lines elsewhere.
+
+    Args:
+        rounds: how many there will be.
+        start: how many are done already.
+        file: where to, default standard output.
+    """
+
+    def __init__(self, rounds: int, start: int = 0, file: TextIO | None = None) -> None:
+        self.rounds, self.start, self.begun = rounds, start, time.monotonic()
+        self.console = console(file)
+        self.accuracy: float | None = None
+        self.bar = self._bar() if self.console.is_terminal else None
+        self.task = self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
+
+    def _bar(self) -> Progress:
+        columns = (
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[said]}", markup=False),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        return Progress(*columns, console=self.console)
+
+    def __enter__(self) -> Reporter:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """A round is done; ``row`` is its line in ``rounds.jsonl``."""
+        if row.get("accuracy") is not None:
+            self.accuracy = row["accuracy"]
+        done = row["round"] + 1
+        said = f"accuracy {percent(self.accuracy)}, groups {sizes(row.get('sizes', []))}"
+        if self.bar and self.task is not None:
+            self.bar.update(self.task, completed=done, said=said)
+        elif done == self.start + 1 or done * LINES // self.rounds > (done - 1) * LINES // self.rounds:
+            left = (time.monotonic() - self.begun) / (done - self.start) * (self.rounds - done)
+            print(f"round {done}/{self.rounds}: {said}, {duration(left)} left", file=self.console.file, flush=True)
+
+
+def sizes(counts: Sequence[int]) -> str:
+    """The sizes of groups.
+
+    Example:
+        >>> sizes([20, 19, 21])
+        '20 + 19 + 21'
+    """
+    shown = " + ".join(str(c) for c in counts[:8])
+    return f"{shown} + ... ({len(counts)})" if len(counts) > 8 else shown or "-"
+
+
+def summary_table(summary: Mapping[str, Any], folder: str) -> Table:
+    """The closing table of a run."""
+    accuracy, seconds, transfers = summary["accuracy"], summary["seconds"], summary["transfers"]
+    split = [f"{name} {duration(seconds[name])}" for name in ("training", "grouping", "aggregation", "evaluation")]
+    moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
+    median = seconds["per_round_median"]
+    rows = {
+        "run": f"{summary['algorithm']} on {summary['dataset']}, {summary['model']}, seed {summary['seed']}",
+        "rounds": f"{summary['rounds']}, {summary['skipped']} of them skipped"
+        + ("" if summary["complete"] else " so far"),
+        "accuracy": f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}, "
+        f"mean of the last ten {percent(accuracy['last10_mean'])}",
+        "groups": f"{summary['groups']} of {summary['clients']} clients: {sizes(summary['sizes'])}",
+        "time": f"{duration(seconds['total'])}, {'-' if median is None else f'{median:.3f} s'} a round (median): {', '.join(split)}",
+        "transfers": f"{transfers['models']:,} models, {moved}",
+        "refused": ", ".join(f"{name} {n}" for name, n in summary["refused"].items()) or "none",
+        "folder": folder,
+    }
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, printable(value))
+    return table
+
+
+def choices_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
+    """Choices of a kind: name, description, options."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("name", style="bold", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("options and defaults")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def sizes_table(rows: Iterable[tuple[str, Sequence[int]]]) -> Table:
+    """Samples per client of each split: total, least, median, mean, most."""
+    import statistics
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("split", "clients with samples", "samples", "min", "median", "mean", "max"):
+        table.add_column(name, justify="left" if name == "split" else "right")
+    for split, counts in rows:
+        median, mean = statistics.median(counts), statistics.fmean(counts)
+        some = sum(c > 0 for c in counts)
+        figures = (some, sum(counts), min(counts), median, mean, max(counts))
+        table.add_row(split, *(f"{f:,.1f}" if isinstance(f, float) else f"{f:,}" for f in figures))
+    return table
+
+
+def bars(names: Sequence[str], counts: Sequence[int], width: int = 40) -> list[str]:
+    """A bar for each count.
+
+    Example:
+        >>> bars(["cat", "dog"], [1, 2], width=4)
+        ['cat ██   1', 'dog ████ 2']
+    """
+    most, longest = max([*counts, 1]), max(map(len, names), default=0)
+    digits = len(f"{max([*counts, 0]):,}")
+    return [
+        f"{name:<{longest}} {'█' * round(width * count / most):<{width}} {count:>{digits},}"
+        for name, count in zip(names, counts, strict=True)
+    ]
+
+
+def heat(counts: Sequence[int]) -> str:
+    """One character per class: the darker, the larger its share of the client's samples.
+
+    Example:
+        >>> heat([0, 3, 1])
+        ' ▓░'
+    """
+    total = sum(counts)
+    return "".join(SHADES[-(-4 * c // total)] if total else SHADES[0] for c in counts)

@@ -1,0 +1,257 @@
+"""The records that pass between an algorithm and its clients.
+
+Shapes, once for all: ``k`` groups (models), ``n`` clients asked or replies had, ``N`` clients of the population,
+``d`` parameters, ``r`` models sent to one client, ``c`` classes. Records are frozen: a step returns a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.keys import Key
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+NO_GROUP = -1
+
+
+def _empty() -> Mapping[str, Any]:
+    return EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the server knows: the models, who belongs to which, and what the rules remember.
+
+    Args:
+        models: float32 ``[k, d]``, one flat parameter vector per group.
+        member: int64 ``[N]``, the group of each client, ``-1`` for a client without a group.
+        optimiser: rows of the server optimiser, each ``[k, ...]``.
+        memory: the grouping rule's own named tensors (directions, signatures, ...).
+
+    Everything in it is an array, so all of it round-trips through a checkpoint.
+    """
+
+    models: Tensor
+    member: IntArray
+    optimiser: Mapping[str, Tensor] = field(default_factory=_empty)
+    memory: Mapping[str, Tensor] = field(default_factory=_empty)
+
+    @property
+    def k(self) -> int:
+        """Number of models."""
+        return len(self.models)
+
+    def sizes(self) -> IntArray:
+        """Members per group, int64 ``[k]``."""
+        return np.bincount(self.member[self.member >= 0], minlength=self.k)
+
+    def remember(self, **named: Tensor) -> Groups:
+        """The same groups with some named tensors added to the memory, or replaced."""
+        return replace(self, memory=MappingProxyType({**self.memory, **named}))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who trains from which model, and after whom.
+
+    Args:
+        ids: int64 ``[n]``, distinct clients.
+        row: int64 ``[n]``, the model each one trains (clients of one chain share it).
+        chain: int64 ``[n]``, clients with the same number train one after another, in the order given here.
+            ``None``: everybody alone.
+        spent: int64 ``[n]``, local epochs already spent in this round (in a cold start), ``None``: none.
+        notes: what the rule did, as counts (newcomers, cold start, fallbacks).
+    """
+
+    ids: IntArray
+    row: IntArray
+    chain: IntArray | None = None
+    spent: IntArray | None = None
+    notes: Mapping[str, Any] = field(default_factory=_empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """What came home: one row per client, or per chain, in ascending order of ``ids``.
+
+    Args:
+        ids: int64 ``[n]``; the client, or the last one of the chain.
+        row: int64 ``[n]``, the model trained.
+        delta: float32 ``[n, d]``, new minus old parameters.
+        size: float64 ``[n]``, training samples behind the update.
+        loss: float64 ``[n]``, mean training loss of the last local epoch.
+    """
+
+    ids: IntArray
+    row: IntArray
+    delta: Tensor
+    size: FloatArray
+    loss: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Objective(Protocol):
+    """What a client minimises. A record whose fields are its hyper-parameters.
+
+    ``mu`` is the weight of the proximal term that the solver adds to every gradient, ``mu (w - w_start)``; the
+    batch loss itself is ``loss(logits, y)``.
+    """
+
+    @property
+    def mu(self) -> float: ...
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """Local SGD: ``epochs`` over reshuffled data in batches, the last partial batch kept.
+
+    Args:
+        epochs: local epochs ``E``.
+        batch_size: ``B``.
+        lr: learning rate ``eta``.
+        momentum: classical momentum, reset at the start of every local training.
+        l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
+        steps: where set, this many mini-batch steps instead of epochs, cycling through reshuffled epochs.
+    """
+
+    epochs: int = 10
+    batch_size: int = 10
+    lr: float = 0.03
+    momentum: float = 0.0
+    l2: float = 0.0
+    steps: int | None = None
+
+    def count(self, size: int) -> int:
+        """Number of steps this solver takes on a client with ``size`` samples."""
+        if size == 0:
+            return 0
+        return self.epochs * -(-size // self.batch_size) if self.steps is None else self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken off its budget."""
+
+    objective: Objective
+    epochs: int | None = None
+    steps: int | None = None
+    spent: int = 0
+
+    def solver(self, base: Solver) -> Solver:
+        """The run's solver with this work's budget."""
+        if self.steps is not None:
+            return replace(base, steps=self.steps)
+        epochs = base.epochs if self.epochs is None else self.epochs
+        return replace(base, epochs=max(0, epochs - self.spent), steps=None)
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """Exactly what one client's reply holds: name -> (shape, NumPy dtype kind)."""
+        return {"delta": ((d,), "f"), "size": ((), "f"), "loss": ((), "f")}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Score ``r`` models on a client's own split: correct predictions and summed loss."""
+
+    split: Literal["train", "test"] = "test"
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"correct": ((r,), "f"), "loss": ((r,), "f"), "size": ((), "f")}
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """A statistic of the client's own data that leaves it: ``histogram`` is the label histogram ``[c]``."""
+
+    statistic: Literal["histogram"] = "histogram"
+    classes: int = 0
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"histogram": ((self.classes,), "f"), "size": ((), "f")}
+
+
+Work = Train | Evaluate | Describe
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one client, or a block of clients in simulation, sent: every field has the clients first, ``[n, ...]``."""
+
+    round: int
+    ids: IntArray
+    fields: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Engine(Protocol):
+    """Reaches clients. It has never heard of groups."""
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        """Ask clients to work.
+
+        Args:
+            work: what to do.
+            ids: int64 ``[n]``, the clients.
+            models: float32 ``[k, d]``.
+            which: int64 ``[n]`` or ``[n, r]``, the row(s) of ``models`` that each client gets.
+            key: the stream of this request; client ``i`` draws from ``key.client(i)``, ``key.round`` is the round.
+
+        Returns:
+            What came, in any order, from any subset of those asked, and untrusted.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and shared memory."""
+        ...
+
+
+class CoterieError(Exception):
+    """An expected failure: one line for the user, and the exit code of the command line."""
+
+    code = 70
+
+
+class ConfigError(CoterieError):
+    """The configuration, or an argument, cannot be used."""
+
+    code = 2
+
+
+class DataError(CoterieError):
+    """The data cannot be read, or do not hold what was asked of them."""
+
+    code = 3
+
+
+class CheckpointError(CoterieError):
+    """No valid checkpoint, or one of another configuration."""
+
+    code = 4
+
+
+class QuorumError(CoterieError):
+    """Too few clients answered for too long."""
+
+    code = 5
+
+
+def stack(rows: Sequence[Tensor]) -> Tensor:
+    """Flat vectors as float32 ``[n, d]``."""
+    return torch.stack([row.to(torch.float32) for row in rows])

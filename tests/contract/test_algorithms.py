@@ -1,0 +1,263 @@
+"""One contract for every algorithm: what must hold whatever the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import coterie as ct
+from coterie.client import Bench
+from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, Quorum, SerialEngine
+from coterie.keys import Key
+from coterie.rounds import Algorithm, Sampler, as_algorithm, serving, simulate
+from coterie.types import Groups, Updates
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
+ROUNDS = 4
+Make = Callable[[int], ct.Method]
+CASES: dict[str, Make] = {
+    "fedavg": lambda m: ct.fedavg(),
+    "fedprox": lambda m: ct.fedprox(mu=0.1),
+    "fedgroup": lambda m: ct.fedgroup(groups=m, alpha=3),
+    "fedgroup-madc": lambda m: ct.fedgroup(groups=m, alpha=3, measure="madc"),
+    "fedgroup-frozen": lambda m: ct.fedgroup(groups=m, alpha=2, newcomer="w0_frozen", eta_g=0.01),
+    "fedgroup-continue": lambda m: ct.fedgroup(groups=m, alpha=2, pretrain="continue", group_init="w0"),
+    "fedgroup-epochs": lambda m: ct.fedgroup(groups=m, alpha=2, pretrain="epochs", assign_time="upfront"),
+    "fedgroup-rcc": lambda m: ct.fedgroup(groups=m, ablation="rcc"),
+    "fedgroup-rac": lambda m: ct.fedgroup(groups=m, alpha=2, ablation="rac"),
+    "fedgroup-redraw": lambda m: ct.fedgroup(groups=m, alpha=2, ablation="rac_redraw"),
+    "fedgrouprox": lambda m: ct.fedgrouprox(groups=m, alpha=3, mu=0.1, eta_g=0.1, inter_group_rule="convex"),
+}
+FINDS_GROUPS = ["fedgroup", "fedgroup-madc", "fedgroup-frozen", "fedgroup-epochs", "fedgrouprox"]
+every = pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
+
+
+def engine_of(kind: str, population: ct.Population, net: nn.Module, workers: int = 2) -> Any:
+    bench = Bench(population, net, SOLVER)
+    return SerialEngine(bench) if kind == "serial" else PoolEngine(bench, workers)
+
+
+def states(
+    algorithm: Algorithm, population: ct.Population, engine: Any, quorum: Quorum | None = None, **options: Any
+) -> list[Any]:
+    net = small_net()
+    key = Key(3)
+    sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
+    with Door(engine, quorum=quorum) as door:
+        return list(simulate(algorithm, door, population, flatten(net), sampler, ROUNDS, key, **options))
+
+
+def run(method: ct.Method, kind: str = "serial", population: ct.Population | None = None, **options: Any) -> list[Any]:
+    population = population or blobs()
+    return states(as_algorithm(method), population, engine_of(kind, population, small_net()), **options)
+
+
+def same(a: Groups, b: Groups) -> None:
+    assert torch.equal(a.models, b.models)
+    assert np.array_equal(a.member, b.member)
+    assert a.memory.keys() == b.memory.keys()
+    assert all(torch.equal(a.memory[name], b.memory[name]) for name in a.memory)
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "seconds"}
+
+
+@every
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_engine_and_number_of_workers_do_not_matter(make: Make, workers: int) -> None:
+    population, method = blobs(), make(2)
+    serial = run(method, population=population)
+    pool = states(as_algorithm(method), population, engine_of("pool", population, small_net(), workers))
+    for a, b in zip(serial, pool, strict=True):
+        same(a.groups, b.groups)
+        assert timeless(a.row) == timeless(b.row)
+
+
+@every
+def test_same_seed_gives_the_same_bits(make: Make) -> None:
+    for a, b in zip(run(make(2)), run(make(2)), strict=True):
+        same(a.groups, b.groups)
+
+
+@every
+def test_order_of_arrival_does_not_matter(make: Make) -> None:
+    population, method = blobs(), make(2)
+    shuffled = FaultyEngine(engine_of("serial", population, small_net()), Faults(shuffle=True, duplicate=0.5))
+    for a, b in zip(run(method), states(as_algorithm(method), population, shuffled), strict=True):
+        same(a.groups, b.groups)
+
+
+@every
+def test_a_step_does_not_change_its_input(make: Make) -> None:
+    population, algorithm, key = blobs(), as_algorithm(make(2)), Key(3)
+    before = run(make(2))[1].groups
+    kept = Groups(before.models.clone(), before.member.copy(), memory={n: v.clone() for n, v in before.memory.items()})
+    with Door(engine_of("serial", population, small_net())) as door:
+        algorithm.step(before, np.array([0, 3, 5]), door, key.at(2))
+    same(before, kept)
+
+
+@every
+def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
+    algorithm, population = as_algorithm(make(2)), blobs()
+    with Door(engine_of("serial", population, small_net())) as door:
+        state = algorithm.init(flatten(small_net()), population.clients, Key(3))
+        after, _ = algorithm.step(state, np.empty(0, np.int64), door, Key(3).at(0))
+    same(state, after)
+
+
+@every
+def test_lost_late_and_spoilt_replies_stay_harmless(make: Make) -> None:
+    population = blobs(clients=16)
+    faults = Faults(lose=0.2, delay=0.2, duplicate=0.2, corrupt=0.3)
+    engine = FaultyEngine(engine_of("serial", population, small_net()), faults)
+    results = states(as_algorithm(make(2)), population, engine)
+    assert all(torch.isfinite(r.groups.models).all() for r in results)
+    assert sum(sum(r.row["refused"].values()) for r in results) > 0
+
+
+@every
+def test_resuming_equals_a_straight_run(make: Make) -> None:
+    population, method = blobs(), make(2)
+    straight = run(method)
+    resumed = states(
+        as_algorithm(method), population, engine_of("serial", population, small_net()),
+        state=straight[1].groups, start=2,
+    )  # fmt: skip
+    for a, b in zip(straight[2:], resumed, strict=True):
+        same(a.groups, b.groups)
+        assert timeless(a.row) == timeless(b.row)
+
+
+@every
+def test_weights_are_rows_that_sum_to_one_or_nothing(make: Make) -> None:
+    method = make(2)
+    groups = Groups(torch.zeros(method.groups, 3), np.zeros(5, np.int64))
+    updates = Updates(np.arange(3), np.zeros(3, np.int64), torch.zeros(3, 3), np.array([1.0, 2.0, 5.0]), np.zeros(3))
+    weights = method.weigh(groups, updates)
+    assert weights.shape == (method.groups, 3)
+    np.testing.assert_allclose(weights.sum(axis=1), [1.0] + [0.0] * (method.groups - 1))
+
+
+@every
+def test_averaging_averages(make: Make) -> None:
+    """The mean of three different updates is their mean (a published code kept the first client's only)."""
+    method = make(2)
+    groups = Groups(torch.zeros(method.groups, 2), np.zeros(5, np.int64))
+    delta = torch.tensor([[3.0, 0.0], [0.0, 6.0], [9.0, 3.0]])
+    updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.full(3, 7.0), np.zeros(3))
+    from coterie.server import combine
+
+    moved = method.server(groups, *combine(method.weigh(groups, updates), delta))
+    assert torch.allclose(moved.models[0], torch.tensor([4.0, 3.0]))
+    assert torch.equal(moved.models[1:], groups.models[1:])
+
+
+@every
+def test_whoever_trained_has_exactly_one_group(make: Make) -> None:
+    for result in run(make(2)):
+        member = result.groups.member
+        assert ((member >= -1) & (member < result.groups.k)).all()
+        assert result.row["clients_assigned"] == (member >= 0).sum() == sum(result.row["sizes"])
+        models, which = serving(result.groups)
+        assert len(models) == result.groups.k + 1
+        assert ((which >= 0) & (which <= result.groups.k)).all()
+
+
+@pytest.mark.parametrize("name", FINDS_GROUPS)
+@pytest.mark.parametrize("groups", [2, 3])
+def test_planted_groups_are_found(name: str, groups: int) -> None:
+    population = blobs(clients=12 * groups, groups=groups, size=60, classes=6)
+    net = nn.Linear(6, 6)
+    key = Key(3)
+    sampler = Sampler("cover_then_uniform", np.arange(population.clients), 6, key)
+    with Door(SerialEngine(Bench(population, net, SOLVER))) as door:
+        *_, last = simulate(as_algorithm(CASES[name](groups)), door, population, flatten(net), sampler, 2 * groups, key)
+    pairs = {(int(a), int(b)) for a, b in zip(population.planted, last.groups.member, strict=True)}
+    assert len(pairs) == groups
+
+
+@pytest.mark.parametrize("make", [ct.fedgroup, ct.fedgrouprox])
+def test_one_group_equals_fedavg_after_the_cold_start(make: Callable[..., ct.Method]) -> None:
+    proximal = {"mu": 0.0} if make is ct.fedgrouprox else {}
+    grouped = run(make(groups=1, alpha=2, group_init="w0", **proximal))
+    for a, b in zip(run(ct.fedavg()), grouped, strict=True):
+        assert torch.equal(a.groups.models, b.groups.models)
+
+
+def test_mu_zero_is_the_plain_method_and_mu_pulls_back() -> None:
+    for a, b in zip(run(ct.fedavg()), run(ct.fedprox(mu=0.0)), strict=True):
+        same(a.groups, b.groups)
+    for a, b in zip(run(ct.fedgroup(groups=2, alpha=3)), run(ct.fedgrouprox(groups=2, alpha=3, mu=0.0)), strict=True):
+        same(a.groups, b.groups)
+    start = flatten(small_net())
+    plain, pulled = (run(ct.fedprox(mu=mu))[0].groups.models[0] for mu in (0.0, 5.0))
+    assert (pulled - start).norm() < 0.5 * (plain - start).norm()
+
+
+def test_hostile_clients_change_nothing() -> None:
+    """A run with clients that send rubbish equals the run in which they never answer."""
+    population = blobs()
+    results = []
+    for faults in (
+        {1: "nan", 4: "inf", 6: "huge", 7: "shape", 9: "dtype", 10: "endless samples"},
+        {1: "keys", 4: "no samples", 6: "keys", 7: "keys", 9: "nan", 10: "keys"},
+    ):
+        engine = FaultyEngine(engine_of("serial", population, small_net()), Faults(hostile=faults))
+        results.append(states(as_algorithm(ct.fedgroup(groups=2, alpha=4)), population, engine))
+    for a, b in zip(*results, strict=True):
+        same(a.groups, b.groups)
+
+
+def test_below_quorum_a_round_is_skipped_and_the_run_stops_in_the_end() -> None:
+    population = blobs()
+    lost = Faults(lose=1.0)
+    engine = FaultyEngine(engine_of("serial", population, small_net()), lost)
+    with pytest.raises(ct.QuorumError, match="3 rounds in a row"):
+        states(as_algorithm(ct.fedavg()), population, engine, quorum=Quorum(1, 2))
+    few = states(as_algorithm(ct.fedavg()), population, engine_of("serial", population, small_net()), Quorum(5, 9))
+    assert all(r.row["skipped"] for r in few)
+    assert torch.equal(few[-1].groups.models[0], flatten(small_net()))
+
+
+def test_a_cold_start_without_directions_stops_or_makes_do() -> None:
+    population = blobs()
+    hostile = Faults(hostile=dict.fromkeys(range(1, 12), "nan"))
+    for shortage in ("stop", "fewer"):
+        engine = FaultyEngine(engine_of("serial", population, small_net()), hostile)
+        algorithm = as_algorithm(ct.fedgroup(groups=2, alpha=2, on_shortage=shortage))
+        if shortage == "stop":
+            with pytest.raises(ct.QuorumError, match="distinct update directions"):
+                states(algorithm, population, engine)
+        else:
+            *_, last = states(algorithm, population, engine)
+            assert last.groups.member[0] == 0
+
+
+@pytest.mark.parametrize(("fallback", "group"), [("largest", 0), ("none", -1)])
+def test_a_newcomer_without_a_direction_falls_back(fallback: str, group: int) -> None:
+    population, key = blobs(), Key(3)
+    method = ct.fedgroup(groups=2, alpha=3, fallback=fallback)
+    algorithm = as_algorithm(method)
+    healthy = run(method)[0].groups
+    stranger = int(np.flatnonzero(healthy.member < 0)[0])
+    healthy = replace(healthy, member=np.where(healthy.member >= 0, 0, -1))
+    engine = FaultyEngine(engine_of("serial", population, small_net()), Faults(hostile={stranger: "zeros"}))
+    with Door(engine) as door:
+        after, notes = algorithm.step(healthy, np.array([stranger]), door, key.at(1))
+    assert after.member[stranger] == group
+    assert notes.get(f"fallback_{fallback}", 0) == (1 if group == 0 else 0)
+
+
+def test_fewer_clients_than_groups_is_refused() -> None:
+    with pytest.raises(ct.ConfigError, match="expected 1 to 12"):
+        run(ct.fedgroup(groups=13))

@@ -1,0 +1,252 @@
+"""Sources: shapes, scaling, the cache of decoded images, and what is said when something is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from coterie.data import SOURCES, images, load_population, load_samples
+from coterie.data.synthetic import synthetic
+from coterie.keys import Key
+from coterie.types import ConfigError, DataError
+
+ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "real" not in request.node.name:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def pictures(rows: int, seed: int = 0, channels: int = 1) -> np.ndarray:
+    shape = (rows, 6, 6) if channels == 1 else (rows, 6, 6, channels)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def write(path: Path, pixels: np.ndarray, **columns: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    labels = columns.pop("label", [i % 10 for i in range(len(pixels))])
+    pq.write_table(pa.table({"image": [encoded(p) for p in pixels], "label": labels, **columns}), path)
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("mnist", "fashion_mnist", "cifar10"):
+        channels = 3 if name == "cifar10" else 1
+        for split, rows in (("train", 12), ("test", 5)):
+            write(tmp_path / "data" / name / f"{split}.parquet", pictures(rows, rows, channels))
+    return tmp_path / "data"
+
+
+def test_the_names_are_these() -> None:
+    assert set(SOURCES) == {
+        *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "file")
+    }
+
+
+def test_digits() -> None:
+    s = load_samples({"kind": "digits"})
+    assert (tuple(s.x.shape), s.x.dtype, s.y.dtype) == ((1797, 1, 8, 8), torch.float32, torch.int64)
+    assert (float(s.x.min()), float(s.x.max()), s.classes, s.train_rows) == (0, 1, 10, 1797)
+
+
+def test_mnist_is_standardised_over_the_pool_and_fashion_over_train(root: Path) -> None:
+    pool = np.concatenate([pictures(12, 12), pictures(5, 5)]).astype(np.float64)[:, None]
+    for name, reference in (("mnist", pool), ("fashion_mnist", pool[:12])):
+        s = load_samples({"kind": name}, root=root)
+        expected = (pool - reference.mean(0)) / (reference.std(0) + 0.001)
+        assert (tuple(s.x.shape), s.train_rows) == ((17, 1, 6, 6), 12)
+        np.testing.assert_allclose(s.x.numpy(), expected, rtol=1e-4, atol=1e-4)
+        unit = load_samples({"kind": name, "pixels": "unit"}, root=root)
+        np.testing.assert_allclose(unit.x.numpy(), pool / 255, rtol=1e-6)
+
+
+def test_cifar_is_standardised_per_channel(root: Path) -> None:
+    pool = np.concatenate([pictures(12, 12, 3), pictures(5, 5, 3)]).transpose(0, 3, 1, 2).astype(np.float64)
+    train = pool[:12]
+    expected = (pool - train.mean((0, 2, 3), keepdims=True)) / (train.std((0, 2, 3), keepdims=True) + 0.001)
+    np.testing.assert_allclose(load_samples({"kind": "cifar10"}, root=root).x.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_femnist_has_writers_and_may_add_unseen_ones(tmp_path: Path) -> None:
+    for stem, rows, writer in (("train", 6, "a"), ("test", 3, "a"), ("test_only_writers", 2, "b")):
+        write(tmp_path / "femnist" / f"{stem}.parquet", pictures(rows), label=[61] * rows, writer_id=[writer] * rows)
+    s = load_samples({"kind": "femnist"}, root=tmp_path)
+    assert (len(s), s.train_rows, s.classes, s.label_names[61]) == (9, 6, 62, "z")
+    more = {"kind": "femnist", "test_only_writers": True}
+    assert load_samples(more, root=tmp_path).columns["writer_id"].tolist() == ["a"] * 9 + ["b"] * 2
+    p = load_population(more, {"kind": "natural", "column": "writer_id"}, root=tmp_path, key=Key(0))
+    assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (("a", "b"), [6, 0], [3, 2])
+
+
+def test_the_cache_is_used_and_never_trusted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    decode = images.decode
+    monkeypatch.setattr(images, "decode", lambda blobs, what="": (decoded.append(len(blobs)), decode(blobs, what))[1])
+
+    def load() -> torch.Tensor:
+        decoded.clear()
+        return load_samples({"kind": "mnist"}, root=root).x
+
+    first = load()
+    assert sorted(decoded) == [5, 12]
+    assert torch.equal(load(), first)
+    assert decoded == []
+    files = sorted((tmp_path / "cache" / "coterie" / "images").iterdir())
+    assert len(files) == 2
+    whole = files[0].read_bytes()
+    flipped = bytearray(whole)
+    flipped[-1] ^= 1
+    for damaged in (b"", whole[:40], whole[:-3], bytes(flipped), b"\x93NUMPY" + whole[9:]):
+        files[0].write_bytes(damaged)
+        assert torch.equal(load(), first)
+        assert len(decoded) == 1
+        assert torch.equal(load(), first)
+        assert decoded == []
+    path = root / "mnist" / "train.parquet"
+    write(path, 255 - pictures(12, 12))
+    assert not torch.equal(load(), first), "a changed file is decoded anew"
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(root: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    first = load_samples({"kind": "mnist"}, root=root).x
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert torch.equal(load_samples({"kind": "mnist"}, root=root).x, first)
+
+
+def test_what_is_missing_is_said_in_one_line(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTERIE_DATA", raising=False)
+    cases: list[tuple[Path | None, str]] = [(None, "--data-root"), (tmp_path, "mnist: no such folder.*--data-root")]
+    for place, words in cases:
+        with pytest.raises(DataError, match=words) as caught:
+            load_samples({"kind": "mnist"}, root=place)
+        assert "\n" not in str(caught.value)
+    monkeypatch.setenv("COTERIE_DATA", str(root))
+    assert len(load_samples({"kind": "mnist"})) == 17
+    (root / "mnist" / "test.parquet").unlink()
+    with pytest.raises(DataError, match=r"test\.parquet: no such file"):
+        load_samples({"kind": "mnist"}, root=root)
+    for damage in (b"", b"PAR1 not parquet PAR1"):
+        (root / "mnist" / "test.parquet").write_bytes(damage)
+        with pytest.raises(DataError, match="cannot be read as parquet"):
+            load_samples({"kind": "mnist"}, root=root)
+    write(root / "mnist" / "test.parquet", pictures(3), label=[1, 2, 99])
+    with pytest.raises(DataError, match="expected 0 to 9"):
+        load_samples({"kind": "mnist"}, root=root)
+    pq.write_table(pa.table({"image": [b"x"], "lable": [1]}), root / "mnist" / "test.parquet")
+    with pytest.raises(DataError, match="'label'"):
+        load_samples({"kind": "mnist"}, root=root)
+    with pytest.raises(ConfigError, match="did you mean 'mnist'"):
+        load_samples({"kind": "mnits"}, root=root)
+    with pytest.raises(ConfigError, match=r"data\.source\.pixels"):
+        load_samples({"kind": "mnist", "pixels": "raw"}, root=root)
+
+
+@pytest.mark.parametrize(
+    "blob", [b"", b"\x89PNG\r\n\x1a\nrest", encoded(pictures(1)[0])[:60], encoded(pictures(1)[0], "GIF")]
+)
+def test_a_damaged_image_is_named_by_its_row(blob: bytes) -> None:
+    with pytest.raises(DataError, match="row 1 "):
+        images.decode([encoded(pictures(1)[0]), blob], "x")
+    with pytest.raises(DataError, match="row 0 "):
+        images.decode([blob], "x")
+
+
+def test_images_of_other_sizes_and_modes() -> None:
+    with pytest.raises(DataError, match="row 1 has shape"):
+        images.decode([encoded(pictures(1)[0]), encoded(pictures(1)[0][:4])])
+    mixed = [encoded(pictures(1, 0, 3)[0]), encoded(pictures(1)[0]), encoded(pictures(1, 0, 3)[0], "JPEG")]
+    assert images.decode(mixed).shape == (3, 3, 6, 6)
+
+
+def test_the_hub_is_lazy_and_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"coterie\[hf\]"):
+        load_samples({"kind": "cifar10", "hub": True})
+
+
+class FakeRows:
+    column_names = ("img", "label")
+
+    def __init__(self, rows: int) -> None:
+        self.values = {"img": [{"bytes": encoded(p)} for p in pictures(rows, rows, 3)], "label": list(range(rows))}
+
+    def cast_column(self, name: str, kind: Any) -> FakeRows:
+        assert (name, kind) == ("img", {"decode": False})
+        return self
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return self.values[name]
+
+
+def test_the_hub_gives_the_same_samples_as_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(name: str, split: str) -> FakeRows:
+        assert name == "uoft-cs/cifar10"
+        return FakeRows({"train": 10, "test": 5}[split])
+
+    fake = SimpleNamespace(load_dataset=load_dataset, Image=lambda decode: {"decode": decode})
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    for split, rows in (("train", 10), ("test", 5)):
+        write(root / "cifar10" / f"{split}.parquet", pictures(rows, rows, 3))
+    a, b = load_samples({"kind": "cifar10", "hub": True}), load_samples({"kind": "cifar10"}, root=root)
+    assert torch.equal(a.x, b.x)
+    assert torch.equal(a.y, b.y)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *a, **k: 1 / 0))
+    with pytest.raises(DataError, match="cannot be loaded"):
+        load_samples({"kind": "cifar10", "hub": True})
+
+
+def test_synthetic_is_fixed_by_its_seed_and_dealt_by_client() -> None:
+    a, b, c = synthetic(clients=12), synthetic(clients=12), synthetic(clients=12, seed=1)
+    assert torch.equal(a.x, b.x)
+    assert len(a) != len(c)
+    assert np.bincount(a.columns["client"]).min() >= 50
+    p = load_population({"kind": "synthetic", "clients": 12}, {"kind": "natural"}, key=Key(0))
+    assert p.names == tuple(map(str, range(12)))
+    whole = p.sizes("train") + p.sizes("test")
+    assert p.sizes("train").tolist() == [int(0.9 * n) for n in whole]
+
+
+def test_synthetic_has_the_variances_of_the_recipe() -> None:
+    s = synthetic(clients=200, alpha=0, beta=0, seed=2)
+    client = s.columns["client"]
+    biggest = s.x[torch.from_numpy(client == np.bincount(client).argmax())]
+    np.testing.assert_allclose(biggest.var(0), np.arange(1, 61) ** -1.2, rtol=0.15)
+    means = np.stack([s.x[torch.from_numpy(client == k)].mean(0).numpy() for k in range(200)])
+    assert abs(means.std() - 1) < 0.05
+    iid = synthetic(clients=20, iid=True)
+    assert abs(float(iid.x.mean())) < 0.02
+
+
+@pytest.mark.parametrize(("name", "rows"), [("mnist", 70_000), ("femnist", 45_958)])
+def test_real_files_load(name: str, rows: int) -> None:
+    if not (ROOT / name / "train.parquet").is_file():
+        pytest.skip(f"no {name} under COTERIE_DATA")
+    s = load_samples({"kind": name}, root=ROOT)
+    assert tuple(s.x.shape) == (rows, 1, 28, 28)
+    assert len(np.unique(s.columns["writer_id"])) == {"mnist": 836, "femnist": 300}[name]
+    if name == "mnist":
+        assert np.bincount(s.y.numpy()[:60_000]).tolist() == [
+            *(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+        ]
+        assert abs(float(s.x.mean())) < 1e-4

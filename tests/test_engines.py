@@ -1,0 +1,211 @@
+"""The pool: workers that die, raise or hang; the closed form; the gate."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.client import Bench, DenseStack
+from coterie.client.dense import Dense
+from coterie.client.sgd import Autograd
+from coterie.engines import Door, Gate, PoolEngine, SerialEngine
+from coterie.engines.faults import CORRUPTIONS, corrupted
+from coterie.engines.serial import ClientError
+from coterie.keys import Key
+from coterie.objectives import plain
+from coterie.types import Describe, Evaluate, Reply, Train
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
+
+
+class Troubled(nn.Module):
+    """Sleeps, raises, or kills its own process, once per mark on the disk."""
+
+    def __init__(self, mark: Any, trouble: str) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 4)
+        self.mark, self.trouble = mark, trouble
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.trouble == "raise":
+            raise RuntimeError("no such layer")
+        if self.trouble == "sleep":
+            time.sleep(0.2)
+        if self.trouble == "die" and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.body(x)
+
+
+def ask(engine: Any, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
+    ids = np.arange(population.clients)
+    with Door(engine) as door:
+        return door.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
+
+
+def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> None:
+    population, net = blobs(), Troubled(tmp_path / "died", "die")
+    replies = ask(PoolEngine(Bench(population, net, SOLVER), 2), population, net)
+    assert (tmp_path / "died").exists()
+    expected = ask(SerialEngine(Bench(population, net, SOLVER)), population, net)
+    assert np.array_equal(replies.ids, expected.ids)
+    assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
+
+
+def test_workers_killed_from_outside_change_nothing() -> None:
+    population = blobs(clients=60, size=120)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    bench = Bench(population, net, ct.Solver(epochs=5, batch_size=5))
+    expected = ask(SerialEngine(bench), population, net)
+    engine = PoolEngine(bench, 2)
+
+    def kill() -> None:
+        while not engine.processes:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(engine.processes[1].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    replies = ask(engine, population, net)
+    killer.join()
+    assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
+
+
+@pytest.mark.parametrize("kind", [SerialEngine, PoolEngine])
+def test_a_client_that_raises_is_named(kind: Any) -> None:
+    population, net = blobs(), Troubled(None, "raise")
+    with pytest.raises(ClientError, match=r"client \d+: training failed in round 7: no such layer"):
+        ask(kind(Bench(population, net, SOLVER)), population, net, round=7)
+
+
+@pytest.mark.parametrize("kind", [SerialEngine, PoolEngine])
+def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
+    population, net = blobs(clients=4), Troubled(None, "sleep")
+    engine = kind(Bench(population, net, ct.Solver(epochs=1, batch_size=10)), round_timeout=1.0)
+    begun = time.monotonic()
+    reply = ask(engine, population, net)
+    assert len(reply) < 4
+    assert time.monotonic() - begun < 4
+
+
+def test_spawned_workers_give_the_same(tmp_path: Any) -> None:
+    population, net = blobs(), small_net()
+    bench = Bench(population, net, SOLVER)
+    spawned = ask(PoolEngine(bench, 1, start="spawn"), population, net)
+    assert np.array_equal(spawned.fields["delta"], ask(SerialEngine(bench), population, net).fields["delta"])
+
+
+def dense(*widths: int) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for i, o in itertools.pairwise(widths):
+        layers += [nn.Linear(i, o), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+@given(
+    widths=st.lists(st.integers(2, 9), min_size=2, max_size=4),
+    size=st.integers(1, 23),
+    mu=st.sampled_from([0.0, 0.7]),
+    l2=st.sampled_from([0.0, 0.01]),
+    steps=st.sampled_from([None, 1, 7]),
+)
+def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float, l2: float, steps: int | None) -> None:
+    net = dense(*widths)
+    decay = ("1.weight",)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(size, widths[0])).astype(np.float32))
+    y = torch.from_numpy(np.random.default_rng(1).integers(widths[-1], size=size))
+    start, solver = flatten(net), ct.Solver(epochs=3, batch_size=5, lr=0.1, l2=l2, steps=steps)
+    outs, losses = [], []
+    for trainer in (Dense(DenseStack.of(net, decay)), Autograd(dense(*widths), plain, decay)):
+        out = torch.empty_like(start)
+        losses.append(trainer.train(x, y, start, out, solver, mu, Key(4)).loss)
+        outs.append(out)
+    torch.testing.assert_close(outs[0], outs[1], atol=1e-5, rtol=1e-5)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)),
+        nn.Sequential(nn.Linear(6, 4, bias=False)),
+        nn.Sequential(nn.Linear(6, 4), nn.ReLU()),
+        nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 3)),
+    ],
+)
+def test_other_shapes_go_through_autograd(net: nn.Module) -> None:
+    assert DenseStack.of(net) is None
+
+
+def test_dropout_follows_the_key_and_leaves_the_global_generator_alone() -> None:
+    population = blobs()
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
+    before = torch.random.get_rng_state()
+    a = ask(SerialEngine(Bench(population, net, SOLVER)), population, net)
+    b = ask(PoolEngine(Bench(population, net, SOLVER), 2), population, net)
+    assert np.array_equal(a.fields["delta"], b.fields["delta"])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_evaluation_in_one_pass_equals_one_client_at_a_time() -> None:
+    population, net = blobs(), small_net()
+    models = torch.stack([flatten(net), -flatten(net), torch.zeros(len(flatten(net)))])
+    which = np.stack([np.arange(12) % 3, (np.arange(12) + 1) % 3], axis=1)
+    bench = Bench(population, net, SOLVER)
+    reply = bench.answer(Evaluate("test"), np.arange(12), models, which, 0)
+    for i in range(12):
+        x, y = population.x[population.test[i]], population.y[population.test[i]]
+        for column in (0, 1):
+            torch.nn.utils.vector_to_parameters(models[which[i, column]], net.parameters())
+            with torch.no_grad():
+                logits = net(x)
+            assert reply.fields["correct"][i, column] == int((logits.argmax(1) == y).sum())
+            loss = nn.functional.cross_entropy(logits, y, reduction="sum").item()
+            assert reply.fields["loss"][i, column] == pytest.approx(loss, rel=1e-4)
+
+
+def good(ids: list[int], round: int = 3) -> Reply:
+    n = len(ids)
+    fields = {"delta": np.ones((n, 5), np.float32), "size": np.full(n, 4.0), "loss": np.ones(n)}
+    return Reply(round, np.array(ids), fields)
+
+
+def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
+    reply, refused = Gate(cap=100).admit(Train(plain), np.array([1, 2, 3]), replies, round=3, d=5, r=1)
+    return reply, dict(refused)
+
+
+@pytest.mark.parametrize("how", [how for how in CORRUPTIONS if how != "zeros"])
+def test_the_gate_refuses_what_is_spoilt(how: str) -> None:
+    reply, refused = admit(good([1]), corrupted(good([2]), how), good([3]))
+    assert reply.ids.tolist() == [1, 3]
+    assert sum(refused.values()) == 1
+
+
+def test_the_gate_refuses_late_strange_and_double_replies() -> None:
+    reply, refused = admit(good([3]), good([2], round=2), good([9]), good([3]), good([1]))
+    assert reply.ids.tolist() == [1, 3]
+    assert refused == {"late": 1, "stranger": 1, "duplicate": 1}
+
+
+def test_describe_tells_the_label_histogram() -> None:
+    population, net = blobs(), small_net()
+    reply = Bench(population, net, SOLVER).answer(
+        Describe("histogram", 4), np.array([2, 5]), flatten(net)[None], np.zeros(2, int), 0
+    )
+    assert np.array_equal(reply.fields["histogram"], population.histograms()[[2, 5]])

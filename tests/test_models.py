@@ -1,0 +1,183 @@
+"""Models: the published parameter counts, Keras' padding, keyed first weights, the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from coterie.keys import Key
+from coterie.models import MODELS, build, initialise, spec
+from coterie.models.cnn import _same
+from coterie.types import ConfigError
+from coterie.vectors import Layout, flatten
+
+GREY = (1, 28, 28)
+COUNTS = [
+    ("mclr", {}, GREY, 10, 7_850),
+    ("mclr", {}, (60,), 10, 610),
+    ("mclr", {"outputs": 26}, GREY, 10, 20_410),
+    ("mlp", {}, GREY, 10, 101_770),
+    ("mlp512", {}, GREY, 10, 407_050),
+    ("mlp512", {"outputs": 26}, GREY, 10, 415_258),
+    ("mlp", {"hidden": 512, "outputs": 26}, GREY, 10, 415_258),
+    ("cnn_mnist", {}, GREY, 10, 50_186),
+    ("cnn_femnist", {}, GREY, 10, 325_578),
+    ("cnn_fashion", {}, GREY, 10, 3_274_634),
+    ("cnn_fashion", {"hidden": 2048}, GREY, 62, 6_603_710),
+    ("lenet5", {}, (3, 32, 32), 10, 62_006),
+    ("lenet5", {}, GREY, 10, 44_426),
+    ("lenet5", {"padding": 2}, GREY, 10, 61_706),
+]
+
+
+def test_the_names_are_these() -> None:
+    assert tuple(MODELS) == ("mclr", "mlp", "mlp512", "cnn_mnist", "cnn_femnist", "cnn_fashion", "lenet5")
+
+
+@pytest.mark.parametrize(("name", "parameters", "shape", "classes", "count"), COUNTS)
+def test_published_counts(
+    name: str, parameters: dict[str, int], shape: tuple[int, ...], classes: int, count: int
+) -> None:
+    assert spec(name, **parameters).count(shape, classes) == count
+    module = build(name, shape, classes, Key(0), **parameters).eval()
+    assert Layout.of(module).d == count
+    assert module(torch.zeros(2, *shape)).shape == (2, parameters.get("outputs", classes))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_decay_names_kernels_of_the_model(name: str) -> None:
+    record = spec(name)
+    named = dict(record.build(record.shape, record.classes).named_parameters())
+    assert all(named[kernel].ndim == 2 for kernel in record.decay)
+    assert len(record.decay) == {"mclr": 1, "mlp": 2, "mlp512": 2, "cnn_femnist": 2}.get(name, 0)
+    assert record.description
+    assert (MODELS[name].__doc__ or "").splitlines()[0].endswith(("classes.", "classes (MNIST).", "classes (FEMNIST).",
+                                                                 "pooling.", "hidden 2048)."))  # fmt: skip
+
+
+@pytest.mark.parametrize(("side", "before", "after"), [(24, 1, 2), (8, 1, 2), (25, 2, 2), (7, 2, 2), (1, 2, 2)])
+def test_same_padding_with_stride_two_is_that_of_tensorflow(side: int, before: int, after: int) -> None:
+    pad = _same([side, side], 5, 2)
+    assert pad.padding == (before, after, before, after)
+    assert nn.Conv2d(1, 1, 5, stride=2)(pad(torch.zeros(1, 1, side, side))).shape[-1] == -(-side // 2)
+
+
+def test_first_weights_follow_the_key_alone() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    a, b, c = (flatten(build("lenet5", GREY, 10, Key(s))) for s in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_first_weights_are_those_of_keras() -> None:
+    module = build("cnn_mnist", GREY, 10, Key(0))
+    for name, p in module.named_parameters():
+        if name.endswith("bias"):
+            assert not p.any()
+            continue
+        field = p[0, 0].numel() if p.ndim == 4 else 1
+        bound = (6 / ((p.shape[0] + p.shape[1]) * field)) ** 0.5
+        assert 0.9 * bound < float(p.detach().abs().max()) <= bound
+        assert abs(float(p.detach().mean())) < bound / 10
+
+
+def test_recurrent_and_other_layers() -> None:
+    module = nn.ModuleList([nn.LSTM(5, 4), nn.GRU(5, 4), nn.BatchNorm1d(3), nn.Embedding(9, 2), nn.LayerNorm(3)])
+    with torch.no_grad():
+        for p in module.parameters():
+            p.fill_(7)
+        module[2].running_mean.fill_(7)  # type: ignore[union-attr,operator]
+    initialise(module, Key(0))
+    p = dict(module.named_parameters())
+    torch.testing.assert_close(p["0.weight_hh_l0"].T @ p["0.weight_hh_l0"], torch.eye(4))
+    assert p["0.bias_ih_l0"].tolist() == [0] * 4 + [1] * 4 + [0] * 8
+    assert not p["0.bias_hh_l0"].any()
+    assert not p["1.bias_ih_l0"].any()
+    assert (p["2.weight"].tolist(), p["2.bias"].tolist()) == ([1] * 3, [0] * 3)
+    assert not module[2].running_mean.any()  # type: ignore[union-attr,operator]
+    assert float(p["3.weight"].detach().abs().max()) <= 0.05
+    assert p["4.weight"].tolist() == [1] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "shape", "words"),
+    [
+        ("mlpp", {}, GREY, "did you mean 'mlp'"),
+        ("mlp", {"hiden": 3}, GREY, "did you mean 'hidden'"),
+        ("mlp", {"hidden": 0}, GREY, "model.hidden: .*got 0"),
+        ("mclr", {"outputs": 5}, GREY, "fewer than the classes.*got 5; expected 10 or more"),
+        ("lenet5", {}, (60,), "needs images"),
+        ("lenet5", {}, (1, 8, 8), "needs larger images"),
+        ("cnn_femnist", {}, (1, 8, 8), "needs larger images"),
+        ("cnn_mnist", {}, (1, 3, 3), "needs larger images"),
+    ],
+)
+def test_complaints_are_one_line(name: str, parameters: dict[str, int], shape: tuple[int, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        build(name, shape, 10, Key(0), **parameters)
+    assert "\n" not in str(caught.value)
+
+
+OWN = """
+import torch
+from torch import nn
+
+def fitted(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
+
+class Net(nn.Module):
+    def __init__(self, hidden=4, classes_out=3):
+        super().__init__()
+        self.line = nn.Linear(6, classes_out)
+    def forward(self, x):
+        return self.line(x)
+
+def narrow(): return nn.Linear(6, 2)
+def picky(a, b, c): return nn.Linear(6, 3)
+def nothing(): return 3
+def broken(): raise RuntimeError("two\\nlines")
+def wrong(): return nn.Linear(7, 3)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "their_model.py").write_text(OWN)
+    (tmp_path / "their_bug.py").write_text("import no_such_thing")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", __import__("sys").path.copy())
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_network_of_ones_own() -> None:
+    for name in ("their_model:fitted", "their_model:Net"):
+        a, b = build(name, (6,), 3, Key(0)), build(name, (6,), 3, Key(0))
+        assert a(torch.zeros(2, 6)).shape == (2, 3)
+        assert torch.equal(flatten(a), flatten(b))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("their_modle:fitted", "cannot import 'their_modle'"),
+        ("their_bug:make", "no_such_thing"),
+        ("their_model:fited", "did you mean 'fitted'"),
+        ("their_model:", "expected module:factory"),
+        ("their_model:narrow", r"to \(2, 2\); expected \(2, 3\)"),
+        ("their_model:picky", r"expected \(\) or \(shape, classes\)"),
+        ("their_model:nothing", "expected an nn.Module"),
+        ("their_model:broken", "failed: two$"),
+        ("their_model:wrong", "fails on inputs"),
+    ],
+)
+def test_a_network_of_ones_own_that_cannot_be_used(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        build(name, (6,), 3, Key(0))
+    assert "\n" not in str(caught.value)

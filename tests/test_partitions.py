@@ -1,0 +1,312 @@
+"""Every partition: disjoint, complete, of the sizes its recipe says, and the same for the same key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.data import PARTITIONS, Parts, Samples, load_parts, load_samples, make_parts, populate, save_parts
+from coterie.keys import Key
+from coterie.types import ConfigError, DataError
+
+KINDS = ("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted")
+ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+SMALL = {
+    "power_law": {"clients": 12},
+    "classes": {"clients": 12},
+    "dirichlet": {"clients": 6, "beta": 0.5, "min_size": 4},
+    "ditto": {"clients": 30, "classes_per_client": 3},
+    "femnist10": {"clients": 3, "classes_per_client": 2},
+    "natural": {"column": "site"},
+    "iid": {"clients": 9},
+    "planted": {"clients": 6, "groups": 2},
+}
+
+
+def samples(labels: np.ndarray, classes: int, train_rows: int, x: torch.Tensor | None = None) -> Samples:
+    sites = np.array([f"s{i % 7}" for i in range(len(labels))])
+    x = torch.zeros(len(labels), 1) if x is None else x
+    return Samples(x, torch.from_numpy(labels), classes, train_rows, {"site": sites})
+
+
+def real(name: str, **options: object) -> Samples:
+    if not (ROOT / name / "train.parquet").is_file():
+        pytest.skip(f"no {name} under COTERIE_DATA")
+    return load_samples({"kind": name, **options}, root=ROOT)
+
+
+def union(parts: Parts) -> np.ndarray:
+    return np.concatenate([*parts.train, *parts.test])
+
+
+def same(a: Parts, b: Parts) -> bool:
+    pairs = zip((*a.train, *a.test), (*b.train, *b.test), strict=True)
+    return a.names == b.names and all(np.array_equal(x, y) for x, y in pairs)
+
+
+@st.composite
+def some_samples(draw: st.DrawFn) -> tuple[Samples, int]:
+    seed, classes = draw(st.integers(0, 2**32)), draw(st.integers(4, 8))
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.repeat(np.arange(classes), 120), rng.integers(0, classes, draw(st.integers(0, 300)))])
+    labels = rng.permutation(labels).astype(np.int64)
+    return samples(labels, classes, len(labels) - 200), seed
+
+
+def test_the_kinds_are_these() -> None:
+    assert tuple(PARTITIONS) == KINDS == tuple(SMALL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(case=some_samples())
+@settings(max_examples=12, deadline=None)
+def test_train_and_test_are_disjoint_and_the_key_decides(kind: str, case: tuple[Samples, int]) -> None:
+    data, seed = case
+    table = {"kind": kind, **SMALL[kind]}
+    try:
+        parts = make_parts(data, table, Key(seed))
+    except DataError as error:
+        assert kind == "femnist10"
+        assert "expected at most" in str(error)
+        return
+    for train, test in zip(parts.train, parts.test, strict=True):
+        own = np.concatenate([train, test])
+        assert len(np.unique(own)) == len(own)
+        assert train.dtype == test.dtype == np.int64
+        assert len(train) > 0
+    assert union(parts).min() >= 0
+    assert union(parts).max() < len(data)
+    if kind != "ditto":
+        assert len(np.unique(union(parts))) == parts.samples, "a sample went to two clients"
+    assert same(parts, make_parts(data, table, Key(seed)))
+    if kind not in ("ditto", "natural"):
+        assert not same(parts, make_parts(data, table, Key(seed + 1)))
+
+
+@pytest.mark.parametrize("kind", ["dirichlet", "natural", "iid", "planted"])
+@given(case=some_samples())
+@settings(max_examples=10, deadline=None)
+def test_every_sample_is_dealt(kind: str, case: tuple[Samples, int]) -> None:
+    data, seed = case
+    parts = make_parts(data, {"kind": kind, **SMALL[kind]}, Key(seed))
+    assert sorted(union(parts).tolist()) == list(range(len(data)))
+
+
+@given(case=some_samples(), clients=st.integers(1, 40), each=st.integers(1, 4))
+@settings(max_examples=20, deadline=None)
+def test_classes_deals_every_held_class_and_power_law_leaves_little(
+    case: tuple[Samples, int], clients: int, each: int
+) -> None:
+    data, seed = case
+    labels = data.y.numpy()
+    for kind in ("classes", "power_law"):
+        table = {"kind": kind, "clients": clients, "classes_per_client": each}
+        try:
+            parts = make_parts(data, table, Key(seed))
+        except DataError as error:
+            limit = int(str(error).split("at most ")[1])
+            assert limit < clients
+            assert make_parts(data, {**table, "clients": limit}, Key(seed)).clients == limit
+            continue
+        whole = [np.concatenate(pair) for pair in zip(parts.train, parts.test, strict=True)]
+        for rows, train in zip(whole, parts.train, strict=True):
+            counts = np.bincount(labels[rows], minlength=data.classes)
+            assert (counts > 0).sum() == each
+            assert counts[counts > 0].min() >= 5
+            assert len(train) == int(0.9 * len(rows))
+        held = np.unique(labels[np.concatenate(whole)])
+        if kind == "classes":
+            assert len(union(parts)) == np.isin(labels, held).sum()
+        else:
+            assert all(sorted(set(labels[r])) == sorted((u + j) % data.classes for j in range(each))
+                       for u, r in enumerate(whole))  # fmt: skip
+
+
+def test_dirichlet_tests_in_proportion_or_on_labels_present() -> None:
+    rng = np.random.default_rng(0)
+    data = samples(rng.integers(0, 5, 3000), 5, 2400)
+    labels = data.y.numpy()
+    proportional = make_parts(data, {"kind": "dirichlet", "clients": 10}, Key(3))
+    present = make_parts(data, {"kind": "dirichlet", "clients": 10, "test": "labels_present"}, Key(3))
+    assert all(map(np.array_equal, proportional.train, present.train))
+    for train, some, every in zip(proportional.train, proportional.test, present.test, strict=True):
+        held = np.unique(labels[train])
+        assert np.array_equal(np.sort(every), 2400 + np.flatnonzero(np.isin(labels[2400:], held)))
+        got = np.bincount(labels[some], minlength=5) / 600
+        assert np.abs(got - np.bincount(labels[train], minlength=5) / 2400).max() < 0.02
+    assert min(map(len, present.train)) >= 10
+
+
+def test_femnist10_released_shares_samples_from_the_start_of_each_class() -> None:
+    data = samples(np.repeat(np.arange(10), 500), 10, 5000)
+    table = {"kind": "femnist10", "clients": 40, "overlap": "released"}
+    parts = make_parts(data, table, Key(1))
+    sizes = [len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)]
+    assert all(size % 3 == 0 for size in sizes)
+    assert len(np.unique(union(parts))) < parts.samples
+    largest: dict[int, set[int]] = {}
+    for u in np.argsort(sizes)[::-1]:
+        rows = np.concatenate([parts.train[u], parts.test[u]])
+        for c in (u + np.arange(3)) % 10:
+            mine = set(rows[data.y.numpy()[rows] == c].tolist())
+            assert mine <= largest.setdefault(int(c), mine)
+    for tiny in ({"clients": 40, "per_class": 20}, {"clients": 400}):
+        with pytest.raises(DataError, match="expected at most"):
+            make_parts(data, {"kind": "femnist10", **tiny}, Key(1))
+
+
+def test_natural_keeps_the_split_of_the_source_or_draws_one() -> None:
+    labels, sites = np.zeros(12, np.int64), np.array(list("aabbaabbcddd"))
+    data = Samples(torch.zeros(12, 1), torch.from_numpy(labels), 1, 6, {"site": sites})
+    table = {"kind": "natural", "column": "site"}
+    kept = make_parts(data, table, Key(0))
+    assert kept.names == ("a", "b", "d")
+    assert [rows.tolist() for rows in kept.train] == [[0, 1, 4, 5], [2, 3], []]
+    assert [rows.tolist() for rows in kept.test] == [[], [6, 7], [9, 10, 11]]
+    drawn = make_parts(data, {**table, "split": "random", "min_size": 3, "test_fraction": 0.5}, Key(0))
+    assert drawn.names == ("a", "b", "d")
+    assert [(len(a), len(b)) for a, b in zip(drawn.train, drawn.test, strict=True)] == [(2, 2), (2, 2), (1, 2)]
+    apart = Samples(data.x, data.y, 1, 8, {"site": sites})
+    assert all(len(rows) for rows in make_parts(apart, table, Key(0)).train), "no client in both: pooled"
+    with pytest.raises(DataError, match="did you mean 'site'"):
+        make_parts(data, {**table, "column": "sit"}, Key(0))
+    with pytest.raises(DataError, match="expected at most 4"):
+        make_parts(data, {**table, "min_size": 5}, Key(0))
+
+
+def test_planted_labels_are_disjoint_between_groups() -> None:
+    data = samples(np.tile(np.arange(10), 60), 10, 600)
+    parts = make_parts(data, {"kind": "planted", "clients": 9, "groups": 3}, Key(0))
+    population = populate(data, parts)
+    assert population.planted is not None
+    held = [set(np.flatnonzero(population.histograms()[population.planted == g].sum(0))) for g in range(3)]
+    assert held == [{0, 1, 2, 3}, {4, 5, 6}, {7, 8, 9}]
+
+
+def test_planted_swap_gives_each_group_its_own_labels() -> None:
+    data = samples(np.tile(np.arange(10), 60), 10, 600)
+    parts = make_parts(data, {"kind": "planted", "clients": 9, "groups": 4, "how": "swap"}, Key(0))
+    population = populate(data, parts)
+    assert parts.planted is not None
+    assert parts.relabel is not None
+    assert all(len(set(column)) == 4 for column in parts.relabel.T), "two groups agree on a label"
+    for i, g in enumerate(parts.planted):
+        rows = parts.train[i]
+        assert population.labels[rows].tolist() == parts.relabel[g][data.y.numpy()[rows]].tolist()
+    assert data.y.tolist() == np.tile(np.arange(10), 60).tolist(), "the source is not changed"
+
+
+def test_planted_rotate_turns_the_images() -> None:
+    x = torch.arange(4.0).reshape(1, 1, 2, 2).repeat(40, 1, 1, 1)
+    data = samples(np.zeros(40, np.int64), 1, 40, x)
+    parts = make_parts(data, {"kind": "planted", "clients": 8, "groups": 4, "how": "rotate"}, Key(0))
+    population = populate(data, parts)
+    for i, g in enumerate(parts.planted if parts.planted is not None else ()):
+        assert torch.equal(population.x[parts.train[i][0]], torch.rot90(x[0], int(g), dims=(-2, -1)))
+    assert torch.equal(data.x, x)
+    flat = samples(np.zeros(40, np.int64), 1, 40)
+    with pytest.raises(DataError, match="square images"):
+        populate(flat, parts)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"kind": "planted", "groups": 5, "how": "rotate"}, "expected 1 to 4"),
+        ({"kind": "planted", "groups": 11}, "expected 1 to 10"),
+        ({"kind": "planted", "clients": 5000}, "expected at most 300"),
+        ({"kind": "iid", "clients": 5000}, "expected at most 600"),
+        ({"kind": "power_law", "classes_per_client": 11}, "expected 1 to 10"),
+        ({"kind": "ditto"}, "test split"),
+        ({"kind": "natural", "column": "site", "split": "source"}, "test split"),
+        ({"kind": "dirichlet", "clients": 100}, "expected at most 54"),
+    ],
+)
+def test_too_little_data_is_said_in_one_line(table: dict[str, object], words: str) -> None:
+    data = samples(np.tile(np.arange(10), 60), 10, 600)
+    with pytest.raises(DataError, match=words) as caught:
+        make_parts(data, table, Key(0))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"kind": "idd"}, "did you mean 'iid'"),
+        ({"kind": "iid", "client": 3}, "did you mean 'clients'"),
+        ({"kind": "iid", "clients": 0}, "data.partition.clients: .*got 0"),
+        ({"kind": "iid", "labels": []}, "data.partition.labels: unknown"),
+        ({"kind": "dirichlet", "test": "all"}, "data.partition.test"),
+        ({}, "data.partition.kind"),
+    ],
+)
+def test_a_wrong_table_is_said_in_one_line(table: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        make_parts(samples(np.zeros(9, np.int64), 1, 9), table, Key(0))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
+def test_parts_round_trip(how: str, tmp_path: Path) -> None:
+    data = samples(np.tile(np.arange(10), 60), 10, 600)
+    parts = make_parts(data, {"kind": "planted", "how": how}, Key(0))
+    save_parts(tmp_path / "partition.npz", parts)
+    back = load_parts(tmp_path / "partition.npz")
+    assert same(parts, back)
+    assert back.transform == parts.transform
+    assert np.array_equal(back.planted, parts.planted)  # type: ignore[arg-type]
+    assert (back.relabel is None) == (parts.relabel is None)
+    assert [file.name for file in tmp_path.iterdir()] == ["partition.npz"]
+
+
+def test_damaged_parts_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "partition.npz"
+    save_parts(path, Parts((np.array([0, 1]), np.array([2])), (np.array([3]), np.array([], np.int64)), ("a", "b")))
+    whole = path.read_bytes()
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    for damage in ({"train": np.array([0.5])}, {"test_offsets": np.array([0, 9])}, {"names": np.array(["a"])},
+                   {"train_offsets": np.array([0, 3, 3, 3])}, {"planted": np.array([0, -1])}, {"train": -arrays["train"]},
+                   {"transform": np.array("eval")}, {"relabel": np.array([[0, 0]])},
+                   {"names": np.array([{}], dtype=object)}):  # fmt: skip
+        np.savez(path, **{**arrays, **damage})
+        with pytest.raises(DataError, match="partition"):
+            load_parts(path)
+    for bad in (b"", b"not npz", whole[: len(whole) // 2], whole[:60] + bytes(60) + whole[120:]):
+        path.write_bytes(bad)
+        with pytest.raises(DataError, match="partition"):
+            load_parts(path)
+    with pytest.raises(DataError, match="partition"):
+        load_parts(tmp_path / "none.npz")
+
+
+def test_ditto_gives_the_published_count_of_fashion_mnist() -> None:
+    parts = make_parts(real("fashion_mnist", pixels="unit"), {"kind": "ditto"}, Key(0))
+    assert (sum(map(len, parts.train)), sum(map(len, parts.test))) == (61_251, 11_254)
+
+
+def test_power_law_on_mnist_is_like_the_published_file() -> None:
+    data = real("mnist", pixels="unit")
+    parts = make_parts(data, {"kind": "power_law"}, Key(0))
+    sizes = np.array([len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)])
+    assert parts.clients == 1000
+    assert 68_500 < sizes.sum() < 69_500  # the released file has 69,035
+    assert sizes.min() >= 10
+    assert 60 < sizes.std() < 250
+    writers = make_parts(data, {"kind": "natural", "column": "writer_id"}, Key(0))
+    assert writers.clients == 836
+    assert writers.samples == 70_000
+
+
+def test_femnist10_on_letters_and_writers_of_femnist() -> None:
+    letters = make_parts(real("emnist_letters_aj"), {"kind": "femnist10"}, Key(0))
+    assert letters.clients == 200
+    assert 10_000 < letters.samples < 30_000
+    writers = make_parts(real("femnist"), {"kind": "natural", "column": "writer_id"}, Key(0))
+    assert (writers.clients, sum(map(len, writers.train)), sum(map(len, writers.test))) == (300, 41_258, 4_700)

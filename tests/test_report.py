@@ -1,0 +1,235 @@
+"""The page: complete in itself, escaped, and right about what it says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from coterie.report import RunView, headline, write_page
+from coterie.report.charts import accuracy_chart, map_chart, mix_chart, plane
+from coterie.report.view import agreement, homes, placements
+from coterie.types import ConfigError
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def rows(*accuracies: float) -> list[dict]:
+    return [{"round": t, "accuracy": a, "seconds": {"total": 0.5}} for t, a in enumerate(accuracies)]
+
+
+def plain(name: str = "FedAvg", final: float = 0.81) -> RunView:
+    return RunView(name, rows(0.2, final), np.zeros(6, np.int64), [f"c{i}" for i in range(6)])
+
+
+def grouped(name: str = "FedGroup", final: float = 0.931, **changes: object) -> RunView:
+    planted = np.array([0, 0, 0, 1, 1, 1])
+    fields: dict = {
+        "groups": np.array([1, 1, 1, 0, 0, 1]),
+        "names": [f"c{i}" for i in range(6)],
+        "embedding": np.eye(3)[planted] + np.arange(18).reshape(6, 3) / 100,
+        "histograms": np.array([[5, 1, 0]] * 3 + [[0, 2, 4]] * 3),
+        "planted": planted,
+        "joined": np.array([0, 0, 0, 0, 1, 1]),
+        "newcomers": np.array([0, 0, 1, 0, 0, 1], bool),
+    }
+    return RunView(name, rows(0.3, final), **{**fields, **changes})
+
+
+class Scripts(HTMLParser):
+    """Script elements, and every address that the page names in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.scripts: list[tuple[dict, str]] = []
+        self.addresses: list[str] = []
+        self.policy = ""
+        self.text = ""
+        self._inside: dict | None = None
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        named = dict(attrs)
+        self.addresses += [v for k, v in attrs if k in ("src", "href")]
+        if named.get("http-equiv") == "Content-Security-Policy":
+            self.policy = named["content"]
+        if tag == "script":
+            self._inside = named
+            self.scripts.append((named, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = None if tag == "script" else self._inside
+
+    def handle_data(self, data: str) -> None:
+        if self._inside is not None:
+            self.scripts[-1] = (self._inside, self.scripts[-1][1] + data)
+        else:
+            self.text += data
+
+
+def parse(path) -> Scripts:
+    parser = Scripts()
+    parser.feed(path.read_text(encoding="utf-8"))
+    return parser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Scripts:
+    names = [HOSTILE, *"abcde"]
+    late = grouped(HOSTILE, names=names, newcomers=np.array([1, 0, 0, 0, 0, 1], bool), labels=[HOSTILE, "y", "z"])
+    path = write_page(tmp_path_factory.mktemp("report") / "deep" / "page.html", [plain(), late], HOSTILE)
+    return parse(path)
+
+
+def test_page_loads_nothing(page):
+    assert page.addresses == ["data:,"]
+
+
+def test_page_allows_its_own_scripts_only(page):
+    runnable = [text for attrs, text in page.scripts if attrs.get("type") != "application/json"]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in runnable]
+    allowed = re.search(r"script-src ([^;]*)", page.policy)
+    assert "default-src 'none'" in page.policy
+    assert allowed is not None
+    assert allowed[1].split() == [f"'sha256-{h}'" for h in hashes]
+
+
+def test_page_escapes_every_name(page):
+    assert len(page.scripts) == 3
+    assert page.text.count(HOSTILE) >= 3  # read back as text: title, heading, table
+
+
+def test_page_has_the_charts(page):
+    specs = json.loads(page.scripts[0][1])
+    assert list(specs) == ["accuracy", "map-1", "mix-1"]
+    assert "1 of 2" in page.text
+
+
+def test_page_of_one_run_without_groups(tmp_path):
+    path = write_page(tmp_path / "page.html", [plain()])
+    assert list(json.loads(parse(path).scripts[0][1])) == ["accuracy"]
+
+
+def test_page_of_nothing(tmp_path):
+    assert "No round has been run yet" in parse(write_page(tmp_path / "page.html", [])).text
+
+
+@pytest.mark.parametrize(
+    ("with_groups", "words"),
+    [(0.931, "gained 12.1 points"), (0.70, "lost 11.0 points"), (0.8102, "made no difference")],
+)
+def test_headline_says_what_grouping_did(with_groups, words):
+    assert headline([plain(), grouped(final=with_groups)]).endswith(f"grouping {words}")
+
+
+def test_headline_takes_the_best_of_each_kind():
+    text = headline([plain("weak", 0.5), plain("strong", 0.8), grouped("g1", 0.7), grouped("g2", 0.9)])
+    assert text == "g2 reached 90.0 %, strong 80.0 %: grouping gained 10.0 points"
+
+
+def test_agreement_leaves_out_clients_without_a_group():
+    groups = np.array([1, 1, -1, 0, 0, -1])
+    assert agreement(grouped(groups=groups)) == 1.0
+    assert agreement(grouped(planted=None)) is None
+    assert agreement(grouped(groups=np.full(6, -1))) is None
+
+
+def test_newcomers_are_right_where_their_population_lives():
+    view = grouped()
+    assert homes(view) == {0: 1, 1: 0}
+    assert [(p["client"], p["round"], p["group"], p["right"]) for p in placements(view)] == [
+        ("c2", 0, 1, True),
+        ("c5", 1, 1, False),
+    ]
+
+
+def test_newcomer_without_a_group_is_not_right():
+    placed = placements(grouped(groups=np.array([1, 1, -1, 0, 0, 1]), joined=None))
+    assert placed[0] == {"client": "c2", "round": None, "group": None, "planted": 0, "right": False}
+
+
+def test_plane_keeps_distances_of_points_in_a_plane():
+    points = np.array([[0.0, 0, 0], [3, 0, 0], [0, 4, 0], [1, 1, 0]])
+    flat = plane(points)
+    for i in range(4):
+        for j in range(4):
+            assert np.hypot(*(flat[i] - flat[j])) == pytest.approx(np.linalg.norm(points[i] - points[j]))
+
+
+def test_clients_that_were_not_measured_are_not_on_the_map():
+    embedding = np.eye(3)[[0, 0, 0, 1, 1, 1]]
+    embedding[2] = np.nan
+    (data,) = map_chart(grouped(embedding=embedding))["datasets"].values()
+    assert [row["client"] for row in data] == ["c0", "c1", "c3", "c4", "c5"]
+
+
+def test_label_mix_counts_the_samples_of_a_group():
+    (data,) = mix_chart(grouped())["datasets"].values()
+    found = {(row["group"], row["label"]): row["samples"] for row in data}
+    assert found == {
+        ("group 0", "1"): 4,
+        ("group 0", "2"): 8,
+        ("group 1", "0"): 15,
+        ("group 1", "1"): 5,
+        ("group 1", "2"): 4,
+    }
+
+
+def test_accuracy_chart_marks_the_first_newcomer():
+    late = grouped(joined=np.array([0, 0, 7, 0, 0, 9]))
+    data = [row for rows in accuracy_chart([plain(), late])["datasets"].values() for row in rows]
+    assert {"round": 7, "text": "first newcomers"} in data
+
+
+def test_a_field_with_another_number_of_clients_is_refused():
+    with pytest.raises(ConfigError, match="planted: one entry per client, got 2; expected 6"):
+        grouped(planted=np.array([0, 1]))
+
+
+def test_charts_draw():
+    import vl_convert
+
+    for spec in (accuracy_chart([plain(), grouped()]), map_chart(grouped()), mix_chart(grouped())):
+        assert "<svg" in vl_convert.vegalite_to_svg({**spec, "width": 300})
+
+
+def test_newcomers_do_not_answer_before_they_come():
+    from coterie.keys import Key
+    from coterie.report.demo import Arrivals
+
+    asked = []
+
+    class Recorder:
+        def run(self, work, ids, models, which, *, key):
+            asked.append(ids.tolist())
+            return ["reply"]
+
+        def close(self):
+            asked.append("closed")
+
+    late = Arrivals(Recorder(), np.array([0, 3, 0]))
+    ids = np.arange(3)
+    for round in (2, 3):
+        assert late.run(None, ids, None, ids, key=Key(0).at(round)) == ["reply"]
+    assert late.run(None, np.array([1]), None, np.array([1]), key=Key(0).at(2)) == []
+    late.close()
+    assert asked == [[0, 2], [0, 1, 2], "closed"]
+
+
+def test_demo_finds_the_planted_groups_and_says_so(tmp_path):
+    import io
+
+    from rich.console import Console
+
+    from coterie.report.demo import run_demo
+
+    said = io.StringIO()
+    path = run_demo(tmp_path, Console(file=said, width=200))
+    assert path.parent == tmp_path
+    assert "grouping gained" in parse(path).text
+    assert "adjusted Rand index 1.00; 10 of 10 newcomers" in said.getvalue()
+    assert said.getvalue().rstrip().endswith(f"page: {path.resolve()}")
