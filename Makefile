@@ -2,7 +2,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
@@ -25,12 +25,12 @@ $(VENV)/bin/python:
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing coterie into $(VENV)"
 	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install --no-compile -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
-	@$(PIP) install -c constraints.txt --group dev
+	@$(PIP) install --no-compile -c constraints.txt --group dev
 	@touch $@
 
 demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML page

@@ -145,5 +145,5 @@ def test_unreadable_files(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match="no such file"):
         load(str(tmp_path / "none.npz"))
-    with pytest.raises(ConfigError, match=r"data\.source\.path: missing"):
+    with pytest.raises(ConfigError, match=r"data\.path: missing"):
         load_samples({"kind": "file"})

@@ -158,7 +158,7 @@ def test_what_is_missing_is_said_in_one_line(root: Path, tmp_path: Path, monkeyp
         load_samples({"kind": "mnist"}, root=root)
     with pytest.raises(ConfigError, match="did you mean 'mnist'"):
         load_samples({"kind": "mnits"}, root=root)
-    with pytest.raises(ConfigError, match=r"data\.source\.pixels"):
+    with pytest.raises(ConfigError, match=r"data\.pixels"):
         load_samples({"kind": "mnist", "pixels": "raw"}, root=root)
 
 

@@ -118,7 +118,7 @@ def dense(*widths: int) -> nn.Sequential:
 
 
 @given(
-    widths=st.lists(st.integers(2, 9), min_size=2, max_size=4),
+    widths=st.lists(st.one_of(st.integers(2, 9), st.just(60)), min_size=2, max_size=4),
     size=st.integers(1, 23),
     mu=st.sampled_from([0.0, 0.7]),
     l2=st.sampled_from([0.0, 0.01]),

@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.data import PARTITIONS, Parts, Samples, load_parts, load_samples, make_parts, populate, save_parts
+from coterie.data import PARTITIONS, Parts, Samples, load_parts, make_parts, populate, save_parts
 from coterie.keys import Key
 from coterie.types import ConfigError, DataError
 
@@ -35,10 +37,17 @@ def samples(labels: np.ndarray, classes: int, train_rows: int, x: torch.Tensor |
     return Samples(x, torch.from_numpy(labels), classes, train_rows, {"site": sites})
 
 
-def real(name: str, **options: object) -> Samples:
+def real(name: str, classes: int = 10, *columns: str) -> Samples:
+    """Labels and columns of a real dataset; the images are not decoded."""
     if not (ROOT / name / "train.parquet").is_file():
         pytest.skip(f"no {name} under COTERIE_DATA")
-    return load_samples({"kind": name, **options}, root=ROOT)
+    tables = [
+        pq.read_table(ROOT / name / f"{split}.parquet", columns=["label", *columns]) for split in ("train", "test")
+    ]
+    both = pa.concat_tables(tables)
+    extra = {name: np.array(both[name].to_pylist()) for name in columns}
+    labels = torch.from_numpy(both["label"].to_numpy().copy())
+    return Samples(torch.zeros(len(labels), 1), labels, classes, len(tables[0]), extra)
 
 
 def union(parts: Parts) -> np.ndarray:
@@ -72,8 +81,8 @@ def test_train_and_test_are_disjoint_and_the_key_decides(kind: str, case: tuple[
     try:
         parts = make_parts(data, table, Key(seed))
     except DataError as error:
-        assert kind == "femnist10"
-        assert "expected at most" in str(error)
+        if kind != "femnist10" or "expected at most" not in str(error):
+            raise
         return
     for train, test in zip(parts.train, parts.test, strict=True):
         own = np.concatenate([train, test])
@@ -85,7 +94,7 @@ def test_train_and_test_are_disjoint_and_the_key_decides(kind: str, case: tuple[
     if kind != "ditto":
         assert len(np.unique(union(parts))) == parts.samples, "a sample went to two clients"
     assert same(parts, make_parts(data, table, Key(seed)))
-    if kind not in ("ditto", "natural"):
+    if kind not in ("ditto", "natural", "femnist10"):
         assert not same(parts, make_parts(data, table, Key(seed + 1)))
 
 
@@ -139,7 +148,7 @@ def test_dirichlet_tests_in_proportion_or_on_labels_present() -> None:
         held = np.unique(labels[train])
         assert np.array_equal(np.sort(every), 2400 + np.flatnonzero(np.isin(labels[2400:], held)))
         got = np.bincount(labels[some], minlength=5) / 600
-        assert np.abs(got - np.bincount(labels[train], minlength=5) / 2400).max() < 0.02
+        assert np.abs(got - np.bincount(labels[train], minlength=5) / 2400).max() < 0.04
     assert min(map(len, present.train)) >= 10
 
 
@@ -150,6 +159,7 @@ def test_femnist10_released_shares_samples_from_the_start_of_each_class() -> Non
     sizes = [len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)]
     assert all(size % 3 == 0 for size in sizes)
     assert len(np.unique(union(parts))) < parts.samples
+    assert not same(parts, make_parts(data, table, Key(2)))
     largest: dict[int, set[int]] = {}
     for u in np.argsort(sizes)[::-1]:
         rows = np.concatenate([parts.train[u], parts.test[u]])
@@ -271,10 +281,18 @@ def test_damaged_parts_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     with np.load(path) as archive:
         arrays = dict(archive)
-    for damage in ({"train": np.array([0.5])}, {"test_offsets": np.array([0, 9])}, {"names": np.array(["a"])},
-                   {"train_offsets": np.array([0, 3, 3, 3])}, {"planted": np.array([0, -1])}, {"train": -arrays["train"]},
-                   {"transform": np.array("eval")}, {"relabel": np.array([[0, 0]])},
-                   {"names": np.array([{}], dtype=object)}):  # fmt: skip
+    damages: list[dict[str, np.ndarray]] = [
+        {"train": np.array([0.5])},
+        {"train": -arrays["train"]},
+        {"test_offsets": np.array([0, 9])},
+        {"train_offsets": np.array([0, 3, 3, 3])},
+        {"names": np.array(["a"])},
+        {"names": np.array([{}], dtype=object)},
+        {"planted": np.array([0, -1])},
+        {"transform": np.array("eval")},
+        {"relabel": np.array([[0, 0]])},
+    ]
+    for damage in damages:
         np.savez(path, **{**arrays, **damage})
         with pytest.raises(DataError, match="partition"):
             load_parts(path)
@@ -282,17 +300,17 @@ def test_damaged_parts_are_refused(tmp_path: Path) -> None:
         path.write_bytes(bad)
         with pytest.raises(DataError, match="partition"):
             load_parts(path)
-    with pytest.raises(DataError, match="partition"):
+    with pytest.raises(DataError, match=r"none\.npz: cannot be read"):
         load_parts(tmp_path / "none.npz")
 
 
 def test_ditto_gives_the_published_count_of_fashion_mnist() -> None:
-    parts = make_parts(real("fashion_mnist", pixels="unit"), {"kind": "ditto"}, Key(0))
+    parts = make_parts(real("fashion_mnist"), {"kind": "ditto"}, Key(0))
     assert (sum(map(len, parts.train)), sum(map(len, parts.test))) == (61_251, 11_254)
 
 
 def test_power_law_on_mnist_is_like_the_published_file() -> None:
-    data = real("mnist", pixels="unit")
+    data = real("mnist", 10, "writer_id")
     parts = make_parts(data, {"kind": "power_law"}, Key(0))
     sizes = np.array([len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)])
     assert parts.clients == 1000
@@ -308,5 +326,5 @@ def test_femnist10_on_letters_and_writers_of_femnist() -> None:
     letters = make_parts(real("emnist_letters_aj"), {"kind": "femnist10"}, Key(0))
     assert letters.clients == 200
     assert 10_000 < letters.samples < 30_000
-    writers = make_parts(real("femnist"), {"kind": "natural", "column": "writer_id"}, Key(0))
+    writers = make_parts(real("femnist", 62, "writer_id"), {"kind": "natural", "column": "writer_id"}, Key(0))
     assert (writers.clients, sum(map(len, writers.train)), sum(map(len, writers.test))) == (300, 41_258, 4_700)

@@ -105,13 +105,14 @@ def run(
         >>> len(result.accuracy), result.groups.shape
         (2, (12,))
     """
-    from coterie.models import build
+    from coterie.models import build, spec
 
     if rounds < 1:
         raise ConfigError(f"rounds: too few, got {rounds}; expected 1 or more")
     if clients_per_round < 1:
         raise ConfigError(f"clients_per_round: too few, got {clients_per_round}; expected 1 or more")
-    key, decay = Key(seed), ()
+    key = Key(seed)
+    decay = spec(model).decay if isinstance(model, str) else ()
     module = build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
     if isinstance(sampler, str):
         able = np.flatnonzero(data.sizes("train") > 0)
@@ -151,5 +152,5 @@ def load(
     from coterie.data import load_population
 
     return load_population(
-        {"source": source, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data")
+        {"kind": source, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data")
     )

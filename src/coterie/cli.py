@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 USAGE, BUG, INTERRUPT = 2, 70, 130
 EPILOG = (
-    "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 70 a bug of ours (the traceback is saved "
-    "to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
+    "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 70 a bug of ours (the traceback is "
+    "saved to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
 )
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, epilog=EPILOG
@@ -148,14 +148,14 @@ def inspect(config: ConfigFile, assignments: Assignments = None, data_root: Root
     checked = load(config, assignments or (), _values(None, None, data_root))
     samples, _, population = load_data(checked)
     out, file = console(), sys.stdout
-    out.print(
-        f"{checked.data.source}, {checked.data.partition.kind}: {population.clients} clients, {population.classes} classes"
-    )
+    dealt = f"{checked.data.source}, {checked.data.partition.kind}"
+    out.print(f"{dealt}: {population.clients} clients, {population.classes} classes")
     out.print(sizes_table((s, population.sizes(s).tolist()) for s in ("train", "test")))
     names = [printable(n) for n in samples.label_names] or [str(c) for c in range(population.classes)]
     histograms = population.histograms()
     print("\nlabels of the training samples", *bars(names, histograms.sum(axis=0).tolist()), sep="\n", file=file)
-    shown = range(0, population.clients, max(1, -(-population.clients // 24)))
+    count = min(24, population.clients)
+    shown = [i * population.clients // count for i in range(count)]
     print(f"\nlabel mix of {len(shown)} clients, a column per class (░ little, █ nearly all)", file=file)
     wide = max(len(printable(population.names[i])[:16]) for i in shown)
     for i in shown:
@@ -227,7 +227,7 @@ def _choices(kind: Literal["algorithm", "model", "source", "partition"] | str) -
     from coterie.schema import options, shown
 
     for name, factory in sorted(registry(kind).items()):
-        lines = (factory.__doc__ or "").strip().splitlines() or [""]
+        lines = (factory.__doc__ or "").replace("`", "").strip().splitlines() or [""]
         found = options(factory, (*GIVEN[kind], "root")).items()
         yield (
             name,
@@ -293,20 +293,17 @@ def invoke(arguments: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code = _expected(error)
-        if code is not None:
-            _say(str(error))
-            return code
-        _say(_crash(error))
-        return BUG
+        _say(_crash(error) if code == BUG else str(error))
+        return code
 
 
-def _expected(error: Exception) -> int | None:
-    """The exit code of an error of ours, ``None`` for a bug."""
+def _expected(error: Exception) -> int:
+    """The exit code of an error: one of ours has its own, any other is a bug."""
     if "coterie.types" not in sys.modules:
-        return None
+        return BUG
     from coterie.types import CoterieError
 
-    return error.code if isinstance(error, CoterieError) else None
+    return error.code if isinstance(error, CoterieError) else BUG
 
 
 def _say(message: str) -> None:
@@ -317,17 +314,17 @@ def _say(message: str) -> None:
 def _crash(error: Exception) -> str:
     """Save the traceback to a file of the current folder; returns the line that names it."""
     text, number = "".join(traceback.format_exception(error)), 1
-    first = (str(error).splitlines() or [""])[0]
+    what = f"coterie: a bug, got {type(error).__name__} ({(str(error).splitlines() or [''])[0]})"
     while True:
         try:
             with open(f"coterie-crash-{number}.txt", "x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
-            return f"coterie: a bug, got {type(error).__name__} ({first}); the traceback is in {file.name}, please report it"
+            return f"{what}; the traceback is in {file.name}, please report it"
         except FileExistsError:
             number += 1
         except OSError:
             sys.stderr.write(text)
-            return f"coterie: a bug, got {type(error).__name__} ({first}); the traceback is above, please report it"
+            return f"{what}; the traceback is above, please report it"
 
 
 if __name__ == "__main__":

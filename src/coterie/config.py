@@ -1,7 +1,7 @@
 """A run's configuration: TOML in, checked records, TOML out.
 
-Every table is a pydantic model. Those that name a choice (``[data]``, ``[data.partition]``, ``[model]``, ``[algorithm]``)
-are read from the signature of the registered factory, so a factory is the single source of truth for its options.
+Every table is a pydantic model. Those that name a choice (``[data]``, ``[data.partition]``, ``[model]``,
+``[algorithm]``) are read from the signature of the registered factory, the single source of truth for its options.
 All errors are reported at once, one line each.
 """
 
@@ -28,7 +28,7 @@ from coterie.schema import LARGEST, Problem, Table
 Count = Annotated[int, Field(ge=1)]
 GIVEN = {
     "partition": ("labels", "y", "x", "key", "classes", "train_rows", "columns", "label_names", "samples"),
-    "source": ("partition", "key"),
+    "source": ("root", "partition", "key"),
     "model": ("shape", "classes", "key"),
     "algorithm": (),
 }  # what the library fills in itself
@@ -88,9 +88,16 @@ def _checkpoint(seconds: Annotated[float, Field(ge=0)] = 10.0, keep: Count = 2) 
     """How often the state is saved, and how many are kept."""
 
 
-FIXED = {"local": _local, "train": _train, "engine": _engine, "quorum": _quorum, "checkpoint": _checkpoint}
+FIXED: Mapping[str, Callable[..., None]] = {
+    "local": _local,
+    "train": _train,
+    "engine": _engine,
+    "quorum": _quorum,
+    "checkpoint": _checkpoint,
+}
 
 
+@lru_cache
 def _fixed(name: str) -> type[Table]:
     fields: dict[str, Any] = {n: (schema.strict(k), d) for n, (k, d) in schema.options(FIXED[name]).items()}
     return create_model(name.capitalize(), __base__=Table, **fields)
@@ -230,32 +237,38 @@ def resolve(name: str) -> Callable[..., Any]:
     return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
+def _table(kind: str, choice: Choice) -> type[Table]:
+    """The pydantic model of the table of one choice."""
+    own = choice.own or choice.problem is not None
+    names = tuple(sorted(registry(kind)))
+    return schema.table(kind.capitalize(), SELECTOR[kind], names, choice.factory, GIVEN[kind], own)
+
+
+@lru_cache(maxsize=256)
+def _data(source: Choice, partition: Choice) -> type[Table]:
+    """The pydantic model of ``[data]``; ``root`` is the folder of the datasets."""
+    fields: dict[str, Any] = {"partition": (_table("partition", partition), ...), "root": (str | None, None)}
+    return create_model("Data", __base__=_table("source", source), **fields)
+
+
+@lru_cache(maxsize=1024)
 def _model(source: Choice, partition: Choice, model: Choice, algorithm: Choice) -> type[RunConfig]:
     """The pydantic model of a configuration with these choices."""
-    chosen = {"source": source, "partition": partition, "model": model, "algorithm": algorithm}
-    made: dict[str, Any] = {}
-    for kind, choice in chosen.items():
-        names = tuple(sorted(registry(kind)))
-        own = choice.own or choice.problem is not None
-        made[kind] = schema.table(kind.capitalize(), SELECTOR[kind], names, choice.factory, GIVEN[kind], own)
-    extra = {} if "root" in made["source"].model_fields else {"root": (str | None, None)}
-    data: dict[str, Any] = {"partition": (made["partition"], ...), **extra}
-    return create_model(
-        "RunConfig",
-        __base__=RunConfig,
-        data=(create_model("Data", __base__=made["source"], **data), ...),
-        model=(made["model"], ...),
-        algorithm=(made["algorithm"], ...),
-        train=(_fixed("train"), ...),
-        **{n: (_fixed(n), _fixed(n)()) for n in ("local", "engine", "quorum", "checkpoint")},
-    )  # type: ignore[call-overload]
+    fields: dict[str, Any] = {
+        "data": (_data(source, partition), ...),
+        "model": (_table("model", model), ...),
+        "algorithm": (_table("algorithm", algorithm), ...),
+        "train": (_fixed("train"), ...),
+        **{name: (_fixed(name), _fixed(name)()) for name in ("local", "engine", "quorum", "checkpoint")},
+    }
+    return create_model("RunConfig", __base__=RunConfig, **fields)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def load(path: Path | str, overrides: Sequence[str] = (), values: Mapping[str, Any] = {}) -> RunConfig:  # noqa: B006
+def load(path: Path | str, overrides: Sequence[str] = (), values: Mapping[str, Any] = {}) -> RunConfig:
     """Read and check a configuration.
 
     Args:
@@ -320,10 +333,8 @@ def _set(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
     for at, part in enumerate(parts[:-1], 1):
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            got = schema.shown(tables)
-            _refuse(
-                f"--set: {schema.spelled(parts[:at])}: no table, got {got}; expected a table for {schema.spelled(parts)}"
-            )
+            where, got = schema.spelled(parts[:at]), schema.shown(tables)
+            _refuse(f"--set: {where}: no table, got {got}; expected a table for {schema.spelled(parts)}")
     tables[parts[-1]] = value
 
 

@@ -243,8 +243,8 @@ def _loop(
         _check_wait(config, progress)
         signal = stop() if stop is not None else 0
         if signal and progress.round < config.train.rounds:
-            message = f"stopped after {progress.round} of {config.train.rounds} rounds; `coterie resume {folder.path}` goes on"
-            raise Stopped(signal, message)
+            done = f"stopped after {progress.round} of {config.train.rounds} rounds"
+            raise Stopped(signal, f"{done}; `coterie resume {folder.path}` goes on")
 
 
 def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:

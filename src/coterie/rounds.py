@@ -119,23 +119,36 @@ def train(local: Train, groups: Groups, plan: Plan, door: Door, key: Key) -> Upd
     chain = np.arange(n) if plan.chain is None else plan.chain
     spent = np.zeros(n, np.int64) if plan.spent is None else plan.spent
     links, head, where = np.unique(chain, return_index=True, return_inverse=True)
-    hop = np.array([np.count_nonzero(chain[:i] == chain[i]) for i in range(n)]) if len(links) < n else np.zeros(n, int)
+    hop = _hops(where)
     row = plan.row[head]
-    at = groups.models[torch.from_numpy(row)]
+    start = groups.models.numpy()[row]
+    moved = np.zeros_like(start)
     last, size, loss = np.full(len(links), -1), np.zeros(len(links)), np.zeros(len(links))
     for wave in range(int(hop.max(initial=-1)) + 1):
         for budget in np.unique(spent[hop == wave]):
             asked = np.flatnonzero((hop == wave) & (spent == budget))
-            reply = door.run(replace(local, spent=int(budget)), plan.ids[asked], at, where[asked], key=key)
+            work = replace(local, spent=int(budget))
+            if wave:
+                reply = door.run(work, plan.ids[asked], torch.from_numpy(start + moved), where[asked], key=key)
+            else:
+                reply = door.run(work, plan.ids[asked], groups.models, plan.row[asked], key=key)
             home = asked[np.argsort(plan.ids[asked])][np.searchsorted(np.sort(plan.ids[asked]), reply.ids)]
             spot = where[home]
-            at[torch.from_numpy(spot)] += torch.from_numpy(reply.fields["delta"])
+            moved[spot] += reply.fields["delta"]
             last[spot], size[spot] = reply.ids, size[spot] + reply.fields["size"]
             loss[spot] += reply.fields["loss"] * reply.fields["size"]
     came = np.flatnonzero(last >= 0)
     came = came[np.argsort(last[came])]
-    delta = at[torch.from_numpy(came)] - groups.models[torch.from_numpy(row[came])]
-    return Updates(last[came], row[came], delta, size[came], loss[came] / size[came])
+    return Updates(last[came], row[came], torch.from_numpy(moved[came]), size[came], loss[came] / size[came])
+
+
+def _hops(chain: IntArray) -> IntArray:
+    """How many clients of the same chain come before each one."""
+    order = np.argsort(chain, kind="stable")
+    first = np.searchsorted(chain[order], chain[order], side="left")
+    hops = np.empty_like(chain)
+    hops[order] = np.arange(len(chain)) - first
+    return hops
 
 
 def serving(groups: Groups) -> tuple[Tensor, IntArray]:

@@ -145,8 +145,7 @@ def table(
     if factory is not None:
         for name, (annotation, default) in options(factory, (*given, selector)).items():
             fields[name] = (strict(annotation), default)
-    model = create_model(title, __base__=Table if factory else Open, **fields)
-    return typing.cast(type[Table], model)
+    return create_model(title, __base__=Table if factory else Open, **fields)
 
 
 class Open(Table):
@@ -247,10 +246,10 @@ def problems(error: ValidationError, raw: Mapping[str, Any], model: type[BaseMod
 def _path(one: ErrorDetails, raw: Any) -> list[Any]:
     """The part of pydantic's location that is a place in the file (unions add their own tags)."""
     path: list[Any] = []
+    part: Any
     for part in one["loc"]:
-        if (isinstance(raw, Mapping) and part in raw) or (
-            isinstance(raw, list) and isinstance(part, int) and part < len(raw)
-        ):
+        listed = isinstance(raw, list) and isinstance(part, int) and part < len(raw)
+        if listed or (isinstance(raw, Mapping) and part in raw):
             raw = raw[part]
         else:
             return [*path, part] if one["type"] == "missing" and isinstance(raw, Mapping) else path

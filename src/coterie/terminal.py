@@ -136,15 +136,15 @@ def summary_table(summary: Mapping[str, Any], folder: str) -> Table:
     accuracy, seconds, transfers = summary["accuracy"], summary["seconds"], summary["transfers"]
     split = [f"{name} {duration(seconds[name])}" for name in ("training", "grouping", "aggregation", "evaluation")]
     moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
-    median = seconds["per_round_median"]
+    skipped = f", {summary['skipped']} of them skipped" if summary["skipped"] else ""
+    each = "-" if seconds["per_round_median"] is None else f"{seconds['per_round_median']:.3f} s"
     rows = {
         "run": f"{summary['algorithm']} on {summary['dataset']}, {summary['model']}, seed {summary['seed']}",
-        "rounds": f"{summary['rounds']}, {summary['skipped']} of them skipped"
-        + ("" if summary["complete"] else " so far"),
+        "rounds": f"{summary['rounds']}{'' if summary['complete'] else ' so far'}{skipped}",
         "accuracy": f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}, "
         f"mean of the last ten {percent(accuracy['last10_mean'])}",
         "groups": f"{summary['groups']} of {summary['clients']} clients: {sizes(summary['sizes'])}",
-        "time": f"{duration(seconds['total'])}, {'-' if median is None else f'{median:.3f} s'} a round (median): {', '.join(split)}",
+        "time": f"{duration(seconds['total'])}, {each} a round (median): {', '.join(split)}",
         "transfers": f"{transfers['models']:,} models, {moved}",
         "refused": ", ".join(f"{name} {n}" for name, n in summary["refused"].items()) or "none",
         "folder": folder,

@@ -32,7 +32,7 @@ def fedgroup(
     inter_group_rule: Rule = "normalized_difference",
     pretrain: Pretrain = "steps",
     pretrain_steps: Annotated[int, Field(ge=1)] = 50,
-    newcomer: Newcomer = "aux_latest",
+    newcomer: Newcomer = "w0_frozen",
     assign_time: AssignTime = "on_first_selection",
     group_init: GroupInit = "cluster_mean",
     ablation: Ablation = "none",
@@ -50,7 +50,7 @@ def fedgroup(
         pretrain: ``steps`` (the authors' code), all local ``epochs`` (Alg. 3 l. 5), one epoch and the rest after the
             assignment with ``continue`` (sec. 3.4).
         pretrain_steps: mini-batch steps of pre-training with ``steps``.
-        newcomer: ``aux_latest`` (eq. 9) or ``w0_frozen`` (FlexCFL).
+        newcomer: ``w0_frozen`` (the authors' code, FlexCFL) or ``aux_latest`` (eq. 9).
         assign_time: place clients ``on_first_selection`` or ``upfront`` (the authors' code).
         group_init: groups start from ``cluster_mean`` (Alg. 3, erratum P1) or ``w0`` (Alg. 2 l. 2).
         ablation: ``rcc`` random cluster centres, ``rac`` newcomers get a random group once, ``rac_redraw`` each time.
@@ -73,7 +73,7 @@ def fedgrouprox(
     inter_group_rule: Rule = "normalized_difference",
     pretrain: Pretrain = "steps",
     pretrain_steps: Annotated[int, Field(ge=1)] = 50,
-    newcomer: Newcomer = "aux_latest",
+    newcomer: Newcomer = "w0_frozen",
     assign_time: AssignTime = "on_first_selection",
     group_init: GroupInit = "cluster_mean",
     ablation: Ablation = "none",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.data import images
+from coterie.data.parts import read_npz
 from coterie.data.samples import Samples
 from coterie.types import DataError
 
@@ -84,7 +83,7 @@ def _locate(path: str, root: Path | None) -> Path:
     if not place.is_file() and root is not None and (Path(root) / place).is_file():
         place = Path(root) / place
     if not place.is_file():
-        raise DataError(f"data.source.path: no such file, got {path}; expected a .parquet or .npz file")
+        raise DataError(f"data.path: no such file, got {path}; expected a .parquet or .npz file")
     return place
 
 
@@ -93,7 +92,7 @@ def _open(path: Path) -> Columns:
         return _parquet(path)
     if path.suffix == ".npz":
         return _npz(path)
-    raise DataError(f"data.source.path: unknown format, got {path.name}; expected a .parquet or .npz file")
+    raise DataError(f"data.path: unknown format, got {path.name}; expected a .parquet or .npz file")
 
 
 def missing(path: Path, name: str, there: Iterable[str], parameter: str = "") -> DataError:
@@ -101,7 +100,7 @@ def missing(path: Path, name: str, there: Iterable[str], parameter: str = "") ->
     have = sorted(there)
     near = get_close_matches(name, have, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    where = f"data.source.{parameter}: " if parameter else ""
+    where = f"data.{parameter}: " if parameter else ""
     return DataError(f"{where}{path}: no column {name!r}; expected one of {', '.join(have) or '(none)'}{hint}")
 
 
@@ -228,17 +227,10 @@ def _even(column: Any, shape: list[int]) -> bool:
 
 
 def _npz(path: Path) -> Columns:
-    try:
-        archive = np.load(path, allow_pickle=False)
-        names = tuple(archive.files)
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, error) from None
+    arrays = read_npz(path)
 
     def values(name: str) -> Array:
-        try:
-            return np.asarray(archive[name])
-        except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-            raise _unreadable(path, error, name) from None
+        return arrays[name]
 
     def features(wanted: str | list[str]) -> Array:
         if isinstance(wanted, str):
@@ -246,14 +238,7 @@ def _npz(path: Path) -> Columns:
             return array[:, None] if array.ndim == 1 else array
         return np.stack([_numbers(_flat(values(name), name, path), name, path) for name in wanted], axis=1)
 
-    return Columns(path, names, values, features)
-
-
-def _unreadable(path: Path, error: Exception, name: str = "") -> DataError:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    if "pickle" in line.lower():
-        line = "it holds Python objects, which are never loaded"
-    return DataError(f"{path}: {f'array {name} ' if name else ''}cannot be read as npz ({line})")
+    return Columns(path, tuple(arrays), values, features)
 
 
 # ---- values, whatever the format
@@ -301,7 +286,7 @@ def _shaped(x: NDArray[np.float32], shape: list[int] | None, rows: int, path: Pa
     if shape is None:
         return x
     if min(shape, default=0) < 1 or np.prod(shape) * rows != x.size:
-        raise DataError(f"data.source.shape: got {shape}; expected {x.size // rows} values, as the file has")
+        raise DataError(f"data.shape: got {shape}; expected {x.size // rows} values, as the file has")
     return x.reshape(rows, *shape)
 
 

@@ -53,7 +53,7 @@ def load_samples(source: Mapping[str, Any], *, root: Path | None = None) -> Samp
         ConfigError: for an unknown source or parameter.
         DataError: if the data cannot be read.
     """
-    factory, arguments = _choice(source, SOURCES, "data.source", sources.CONTEXT)
+    factory, arguments = _choice(source, SOURCES, "data", "source", sources.CONTEXT)
     return factory(root, **arguments)
 
 
@@ -64,7 +64,7 @@ def make_parts(samples: Samples, partition: Mapping[str, Any], key: Key) -> Part
         ConfigError: for an unknown partition or parameter.
         DataError: if the samples do not suffice.
     """
-    factory, arguments = _choice(partition, PARTITIONS, "data.partition", partitions.CONTEXT)
+    factory, arguments = _choice(partition, PARTITIONS, "data.partition", "kind", partitions.CONTEXT)
     known = {"classes": samples.classes, "train_rows": samples.train_rows, "columns": samples.columns}
     wanted = inspect.signature(factory).parameters
     return factory(
@@ -116,12 +116,16 @@ def _relabelled(y: Tensor, group: IntArray, parts: Parts, samples: Samples) -> T
 
 
 def _choice(
-    table: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]], path: str, context: frozenset[str]
+    table: Mapping[str, Any],
+    registry: Mapping[str, Callable[..., Any]],
+    path: str,
+    selector: str,
+    context: frozenset[str],
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     arguments = dict(table)
     kind = arguments.pop("kind", None) or arguments.pop("name", None)
     if kind not in registry:
-        raise ConfigError(f"{path}.kind: unknown, got {kind!r}; expected {_expected(str(kind), registry)}")
+        raise ConfigError(f"{path}.{selector}: unknown, got {kind!r}; expected {_expected(str(kind), registry)}")
     factory = registry[kind]
     hints = get_type_hints(factory, include_extras=True)
     known = {n: p for n, p in inspect.signature(factory).parameters.items() if n not in context}

@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from coterie.types import DataError, IntArray
 
 Transform = Literal["", "relabel", "rotate"]
+UNREADABLE = (  # what NumPy and zipfile raise for damaged archives
+    *(OSError, ValueError, EOFError, KeyError, AttributeError, MemoryError, TypeError),
+    *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,25 @@ def load_parts(path: Path) -> Parts:
         DataError: if the file is missing, damaged, or not a partition.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: np.asarray(archive[name]) for name in archive.files}
-        return _checked(arrays)
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, MemoryError) as error:
-        raise _damaged(path, error) from None
-    except (TypeError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise _damaged(path, error) from None
+        return _checked(read_npz(path))
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{path}: not a partition ({error}); expected a file written by coterie") from None
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return DataError(f"{path}: not a readable partition ({line}); expected a file written by coterie")
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an npz file; Python objects in it are refused.
+
+    Raises:
+        DataError: if the file is missing or damaged.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: np.asarray(archive[name]) for name in archive.files}
+    except UNREADABLE as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        if "pickle" in line or "Object arrays" in line:
+            line = "it holds Python objects, which are never loaded, or no arrays"
+        raise DataError(f"{path}: cannot be read as npz ({line})") from None
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> Parts:

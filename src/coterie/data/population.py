@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from coterie.types import DataError, IntArray
@@ -32,6 +31,7 @@ class Population:
         DataError: if indices or labels leave their range, or no client has a training sample.
 
     Example:
+        >>> import torch
         >>> p = Population(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ([0, 1], [2]), ([3], []), classes=2)
         >>> p.clients, p.sizes("train").tolist(), p.histograms().tolist()
         (2, [2, 1], [[1, 1], [1, 0]])

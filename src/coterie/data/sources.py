@@ -118,9 +118,7 @@ def femnist(
         DataError: if the files are missing or damaged.
     """
     if hub and test_only_writers:
-        raise DataError(
-            "data.source.test_only_writers: the hub has no such file, got true; expected false with hub = true"
-        )
+        raise DataError("data.test_only_writers: the hub has no such file, got true; expected false with hub = true")
     dataset = Dataset(
         "femnist",
         (*ascii_digits, *ascii_uppercase, *ascii_lowercase),
@@ -179,7 +177,7 @@ CONTEXT = frozenset({"root"})  # parameters of a source that the library fills i
 
 def _load(dataset: Dataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
     if scale not in ("unit", "standardised"):
-        raise DataError(f"data.source.pixels: unknown scale, got {scale!r}; expected unit or standardised")
+        raise DataError(f"data.pixels: unknown scale, got {scale!r}; expected unit or standardised")
     tables = _from_hub(dataset) if hub else _from_root(dataset, root)
     labels = np.concatenate([t.labels for t in tables])
     if labels.min() < 0 or labels.max() >= len(dataset.labels):
@@ -244,7 +242,7 @@ def _from_hub(dataset: Dataset) -> list[Table]:
         import datasets
     except ImportError:
         raise DataError(
-            "data.source.hub: the package 'datasets' is not installed; expected pip install 'coterie[hf]'"
+            "data.hub: the package 'datasets' is not installed; expected pip install 'coterie[hf]'"
         ) from None
     try:
         return [_from_split(datasets, dataset, split) for split in dataset.hub_splits]
@@ -252,7 +250,7 @@ def _from_hub(dataset: Dataset) -> list[Table]:
         raise
     except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
         line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"data.source.hub: {dataset.hub_id} cannot be loaded ({line})") from None
+        raise DataError(f"data.hub: {dataset.hub_id} cannot be loaded ({line})") from None
 
 
 def _from_split(datasets: Any, dataset: Dataset, split: str) -> Table:

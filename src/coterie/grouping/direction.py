@@ -42,8 +42,8 @@ class ByDirection:
         pretrain: ``steps``: ``pretrain_steps`` mini-batch steps; ``epochs``: all local epochs; ``continue``: one
             epoch, taken off this round's local epochs.
         pretrain_steps: steps of pre-training.
-        newcomer: ``aux_latest``: pre-train from the auxiliary model, compare with the groups' latest updates;
-            ``w0_frozen``: pre-train from ``w_0``, compare with the cluster means of the cold start.
+        newcomer: ``w0_frozen``: pre-train from ``w_0``, compare with the cluster means of the cold start;
+            ``aux_latest``: pre-train from the auxiliary model, compare with the groups' latest updates.
         assign_time: place clients when first selected, or all of them up front.
         group_init: groups start from their cluster's mean model, or from ``w_0``.
         ablation: ``rcc``: random cluster centres; ``rac``: newcomers get a random group once, ``rac_redraw``: each
@@ -58,7 +58,7 @@ class ByDirection:
     measure: Measure = "edc"
     pretrain: Pretrain = "steps"
     pretrain_steps: int = 50
-    newcomer: Newcomer = "aux_latest"
+    newcomer: Newcomer = "w0_frozen"
     assign_time: AssignTime = "on_first_selection"
     group_init: GroupInit = "cluster_mean"
     ablation: Ablation = "none"

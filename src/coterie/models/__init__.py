@@ -54,7 +54,7 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
             raise ConfigError(f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters")
         return own(name)
     if name not in MODELS:
-        raise ConfigError(f"model.kind: unknown, got {name!r}; expected {_expected(name, MODELS)} or module:factory")
+        raise ConfigError(f"model.name: unknown, got {name!r}; expected {_expected(name, MODELS)} or module:factory")
     factory = MODELS[name]
     hints = get_type_hints(factory, include_extras=True)
     known = inspect.signature(factory).parameters

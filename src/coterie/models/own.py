@@ -41,9 +41,9 @@ def own(name: str) -> ModelSpec:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"model.kind: {name} failed: {_line(error)}") from error
+            raise ConfigError(f"model.name: {name} failed: {_line(error)}") from error
         if not isinstance(made, nn.Module):
-            raise ConfigError(f"model.kind: {name} gave a {type(made).__name__}; expected an nn.Module")
+            raise ConfigError(f"model.name: {name} gave a {type(made).__name__}; expected an nn.Module")
         return made
 
     return ModelSpec(build, (), f"your own, {name}")
@@ -61,12 +61,12 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
         with torch.no_grad():
             logits = module(torch.zeros(2, *shape))
     except Exception as error:
-        raise ConfigError(f"model.kind: {name} fails on inputs of shape {shape}: {_line(error)}") from error
+        raise ConfigError(f"model.name: {name} fails on inputs of shape {shape}: {_line(error)}") from error
     finally:
         module.train(before)
     got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != 2 or logits.shape[1] < classes:
-        raise ConfigError(f"model.kind: {name} maps a batch of 2 to {got}; expected (2, {classes})")
+        raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected (2, {classes})")
 
 
 def _import(module: str, name: str) -> Any:
@@ -75,7 +75,7 @@ def _import(module: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except Exception as error:
-        raise ConfigError(f"model.kind: cannot import {module!r} for {name}: {_line(error)}") from error
+        raise ConfigError(f"model.name: cannot import {module!r} for {name}: {_line(error)}") from error
 
 
 def _find(module: Any, attribute: str, name: str) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ def _find(module: Any, attribute: str, name: str) -> Callable[..., Any]:
         there = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         near = get_close_matches(attribute, there, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"model.kind: no factory {attribute!r} in {name}; expected module:factory{hint}")
+        raise ConfigError(f"model.name: no factory {attribute!r} in {name}; expected module:factory{hint}")
     return factory
 
 
@@ -98,7 +98,7 @@ def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) ->
         except TypeError:
             continue
         return factory(*arguments)
-    raise ConfigError(f"model.kind: {name} takes {signature}; expected () or (shape, classes)")
+    raise ConfigError(f"model.name: {name} takes {signature}; expected () or (shape, classes)")
 
 
 def _line(error: Exception) -> str:

@@ -79,7 +79,7 @@ def image(shape: Shape, model: str) -> Image:
         (1, 28, 28)
     """
     if len(shape) != 3:
-        raise ConfigError(f"model.kind: {model} needs images, got inputs of shape {shape}; expected mclr or mlp")
+        raise ConfigError(f"model.name: {model} needs images, got inputs of shape {shape}; expected mclr or mlp")
     return shape[0], shape[1], shape[2]
 
 
@@ -90,4 +90,4 @@ def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
         ConfigError: if not.
     """
     if min(height, width) < 1:
-        raise ConfigError(f"model.kind: {model} needs larger images, got {shape}; expected another model, such as mlp")
+        raise ConfigError(f"model.name: {model} needs larger images, got {shape}; expected another model, such as mlp")

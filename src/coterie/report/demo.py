@@ -23,7 +23,8 @@ from coterie.report.page import write_page
 from coterie.report.view import RunView, agreement, headline, placements
 from coterie.rounds import Method, RoundResult, Sampler, as_algorithm, simulate
 from coterie.similarity import Matrix, edc_embedding
-from coterie.terminal import console as terminal, percent
+from coterie.terminal import console as terminal
+from coterie.terminal import percent
 from coterie.types import Engine, IntArray, Reply, Solver, Train, Work
 from coterie.vectors import flatten
 

@@ -1,0 +1,165 @@
+"""Runs from a configuration: what they leave, and that a stopped one goes on as if it never had been."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from coterie.config import RunConfig, check
+from coterie.experiment import Stopped, execute, make_folder, prepare, run_config
+from coterie.rounds import RoundResult
+from coterie.store import RunFolder
+from coterie.types import ConfigError, DataError, QuorumError
+
+
+def tables(**train: Any) -> dict[str, Any]:
+    return {
+        "seed": 3,
+        "data": {"source": "digits", "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1, "lr": 0.1},
+        "train": {"rounds": 6, "clients_per_round": 4, **train},
+        "algorithm": {"name": "fedgroup", "groups": 2, "alpha": 3, "pretrain_steps": 5},
+        "engine": {"name": "serial"},
+        "checkpoint": {"seconds": 0},
+    }
+
+
+def config(**train: Any) -> RunConfig:
+    return check(tables(**train))
+
+
+def left(folder: Path) -> dict[str, Any]:
+    """All that a run leaves, but for wall-clock times."""
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["seconds"] = sorted(row["seconds"])
+        row["notes"].pop("seconds", None)
+    models = {p.name: p.read_bytes() for p in (folder / "models").iterdir()}
+    last = max((folder / "checkpoints").iterdir())
+    state = (last / "state.safetensors").read_bytes()
+    return {"rows": rows, "models": models, "groups": (folder / "groups.csv").read_text(), last.name: state}
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("runs") / "straight"
+    run_config(config(), folder)
+    return left(folder)
+
+
+def test_a_run_leaves_what_the_readme_says(tmp_path: Path) -> None:
+    seen: list[RoundResult] = []
+    summary = run_config(config(evaluate_every=4), tmp_path / "run", seen.append)
+    assert [result.round for result in seen] == list(range(6))
+    assert [result.row["accuracy"] is None for result in seen] == [True, True, True, False, True, False]
+    assert summary["rounds"] == 6
+    assert summary["groups"] == 2
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names == {
+        "config.toml",
+        "partition.npz",
+        "rounds.jsonl",
+        "summary.json",
+        "groups.csv",
+        "models",
+        "checkpoints",
+    }
+
+
+def test_since_when_a_client_is_where_it_is(straight: dict[str, Any]) -> None:
+    rows = [line.split(",") for line in straight["groups"].splitlines()[1:]]
+    assert [r[0] for r in rows] == [str(i) for i in range(12)]
+    since = np.array([int(r[2]) for r in rows])
+    assert since.min() == 0
+    assert (since <= 2).all()  # cover_then_uniform meets the twelve clients in three rounds
+
+
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: dict[str, Any], after: int) -> None:
+    prepared, done = prepare(config()), []
+    folder = make_folder(prepared, tmp_path / "run")
+    with pytest.raises(Stopped, match=f"stopped after {after} of 6 rounds") as caught:
+        execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM if len(done) == after else 0)
+    assert caught.value.code == 143
+    with (folder.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 99, "torn')
+    checkpoint = folder.latest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.round == after
+    again = prepare(config(), folder.path / "partition.npz")
+    execute(again, RunFolder.open(folder.path), checkpoint=checkpoint, resume=True)
+    assert left(folder.path) == straight
+
+
+def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: dict[str, Any]) -> None:
+    file, run = tmp_path / "c.toml", tmp_path / "run"
+    file.write_text(tomli_w.dumps(tables() | {"engine": {"name": "pool", "workers": 2}}))
+    start = [sys.executable, "-m", "coterie.cli"]
+    command = [*start, "run", str(file), "--out", str(run)]
+    for rows in (1, 3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        while process.poll() is None and _rows(run) < rows:
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+        command = [*start, "resume", str(run)]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert left(run) == straight
+
+
+def _rows(run: Path) -> int:
+    file = run / "rounds.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def test_resuming_without_a_checkpoint_starts_anew(tmp_path: Path, straight: dict[str, Any]) -> None:
+    prepared = prepare(config())
+    folder = make_folder(prepared, tmp_path / "run")
+    folder.append_round({"round": 0})
+    (folder.path / "partition.npz").unlink()
+    execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
+    assert left(folder.path) == straight
+
+
+def test_a_finished_run_resumes_to_itself(tmp_path: Path, straight: dict[str, Any]) -> None:
+    prepared = prepare(config())
+    folder = make_folder(prepared, tmp_path / "run")
+    execute(prepared, folder)
+    execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
+    assert left(folder.path) == straight
+
+
+def test_too_few_replies_stop_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    wanting = check(tables() | {"quorum": {"min_replies": 5, "max_skipped_rounds": 1}})
+    with pytest.raises(QuorumError):
+        run_config(wanting, tmp_path / "run")
+    checkpoint = RunFolder.open(tmp_path / "run").latest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.round == 2
+
+
+def test_skipped_rounds_may_not_take_for_ever(tmp_path: Path) -> None:
+    wanting = check(tables() | {"quorum": {"min_replies": 5, "max_wait": 1e-9}})
+    with pytest.raises(QuorumError, match="max_wait: 1 skipped rounds in a row"):
+        run_config(wanting, tmp_path / "run")
+
+
+def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    natural = check(tables() | {"data": {"source": "digits", "partition": {"kind": "natural", "column": "writer"}}})
+    with pytest.raises(DataError, match="writer"):
+        run_config(natural, tmp_path / "run")
+    synthetic = {"source": "synthetic", "clients": 3, "partition": {"kind": "natural", "column": "client"}}
+    with pytest.raises(ConfigError, match="more than there are clients, got 4; expected at most 3"):
+        run_config(check(tables() | {"data": synthetic}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
