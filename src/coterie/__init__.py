@@ -1,25 +1,47 @@
 """Coterie: clustered federated learning that groups clients which belong together, and does so fast."""
 
-from coterie.algorithms import fedavg, fedgroup, fedgrouprox, fedprox
-from coterie.api import Result, load, run
-from coterie.data.population import Population
-from coterie.engines.door import Door
-from coterie.keys import Key
-from coterie.rounds import Algorithm, Method
-from coterie.types import (
-    CheckpointError,
-    ConfigError,
-    CoterieError,
-    DataError,
-    Groups,
-    Plan,
-    QuorumError,
-    Solver,
-    Train,
-    Updates,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coterie.algorithms.fedavg import fedavg
+    from coterie.algorithms.fedgroup import fedgroup, fedgrouprox
+    from coterie.algorithms.fedprox import fedprox
+    from coterie.api import Result, load, run
+    from coterie.data.population import Population
+    from coterie.engines.door import Door
+    from coterie.keys import Key
+    from coterie.rounds import Algorithm, Method
+    from coterie.types import (
+        CheckpointError,
+        ConfigError,
+        CoterieError,
+        DataError,
+        Groups,
+        Plan,
+        QuorumError,
+        Solver,
+        Train,
+        Updates,
+    )
 
 __version__ = "0.1.0"
+
+_TYPES = (
+    *("CheckpointError", "ConfigError", "CoterieError", "DataError", "QuorumError"),
+    *("Groups", "Plan", "Solver", "Train", "Updates"),
+)
+_HOME = {
+    **dict.fromkeys(("fedavg", "fedgroup", "fedgrouprox", "fedprox"), "coterie.algorithms"),
+    **dict.fromkeys(("Result", "load", "run"), "coterie.api"),
+    **dict.fromkeys(("Algorithm", "Method"), "coterie.rounds"),
+    **dict.fromkeys(_TYPES, "coterie.types"),
+    "Population": "coterie.data.population",
+    "Door": "coterie.engines.door",
+    "Key": "coterie.keys",
+}  # imported when first used, so that `coterie --help` does not wait for torch
 
 __all__ = [
     "Algorithm",
@@ -45,3 +67,15 @@ __all__ = [
     "load",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

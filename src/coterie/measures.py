@@ -30,7 +30,7 @@ def score(door: Door, testable: IntArray, models: Tensor, which: IntArray, group
         ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_groups`` (``None`` for a group
         without test samples), ``accuracy_quantiles`` over assigned clients.
     """
-    reply = door.measure(Evaluate("test"), testable, models, which[testable], key=key)
+    reply = door.measure(Evaluate("test", loss=False), testable, models, which[testable], key=key)
     correct, size = reply.fields["correct"][:, 0], reply.fields["size"]
     member = groups.member[reply.ids]
     known = member >= 0

@@ -110,10 +110,20 @@ def as_algorithm(method: Method | Algorithm) -> Algorithm:
 
 
 def train(local: Train, groups: Groups, plan: Plan, door: Door, key: Key) -> Updates:
+    """What the clients of a plan make of the models they are given, together or in chains."""
+    if plan.chain is None and plan.spent is None:
+        reply = door.run(local, plan.ids, groups.models, plan.row, key=key)
+        row = plan.row[_places(plan.ids, reply.ids)]
+        return Updates(
+            reply.ids, row, torch.from_numpy(reply.fields["delta"]), reply.fields["size"], reply.fields["loss"]
+        )
+    return _train_in_waves(local, groups, plan, door, key)
+
+
+def _train_in_waves(local: Train, groups: Groups, plan: Plan, door: Door, key: Key) -> Updates:
     """Waves of chains: the first client of every chain, then the second from where the first ended, and so on.
 
-    A client that does not answer is skipped, and its chain goes on from the last model that came home. Parallel
-    training is chains of length one, that is one wave.
+    A client that does not answer is skipped, and its chain goes on from the last model that came home.
     """
     n = len(plan.ids)
     chain = np.arange(n) if plan.chain is None else plan.chain
@@ -128,18 +138,20 @@ def train(local: Train, groups: Groups, plan: Plan, door: Door, key: Key) -> Upd
         for budget in np.unique(spent[hop == wave]):
             asked = np.flatnonzero((hop == wave) & (spent == budget))
             work = replace(local, spent=int(budget))
-            if wave:
-                reply = door.run(work, plan.ids[asked], torch.from_numpy(start + moved), where[asked], key=key)
-            else:
-                reply = door.run(work, plan.ids[asked], groups.models, plan.row[asked], key=key)
-            home = asked[np.argsort(plan.ids[asked])][np.searchsorted(np.sort(plan.ids[asked]), reply.ids)]
-            spot = where[home]
+            reply = door.run(work, plan.ids[asked], torch.from_numpy(start + moved), where[asked], key=key)
+            spot = where[asked[_places(plan.ids[asked], reply.ids)]]
             moved[spot] += reply.fields["delta"]
             last[spot], size[spot] = reply.ids, size[spot] + reply.fields["size"]
             loss[spot] += reply.fields["loss"] * reply.fields["size"]
     came = np.flatnonzero(last >= 0)
     came = came[np.argsort(last[came])]
     return Updates(last[came], row[came], torch.from_numpy(moved[came]), size[came], loss[came] / size[came])
+
+
+def _places(ids: IntArray, some: IntArray) -> IntArray:
+    """Where each of ``some`` stands in ``ids``."""
+    order = np.argsort(ids)
+    return order[np.searchsorted(ids[order], some)]
 
 
 def _hops(chain: IntArray) -> IntArray:

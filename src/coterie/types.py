@@ -165,12 +165,13 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Score ``r`` models on a client's own split: correct predictions and summed loss."""
+    """Score ``r`` models on a client's own split: correct predictions and, with ``loss``, the summed loss."""
 
     split: Literal["train", "test"] = "test"
+    loss: bool = True
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        return {"correct": ((r,), "f"), "loss": ((r,), "f"), "size": ((), "f")}
+        return {"correct": ((r,), "f"), "size": ((), "f"), **({"loss": ((r,), "f")} if self.loss else {})}
 
 
 @dataclass(frozen=True, slots=True)

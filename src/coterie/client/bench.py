@@ -16,8 +16,16 @@ from coterie.client.sgd import Autograd, Trained, Trainer
 from coterie.data.population import Population, Split
 from coterie.keys import Key
 from coterie.objectives import CrossEntropy
-from coterie.types import Describe, Evaluate, IntArray, Objective, Reply, Solver, Train
+from coterie.types import Describe, Evaluate, FloatArray, IntArray, Objective, Reply, Solver, Train
 from coterie.vectors import Layout, bind
+
+_CHUNK = 4096
+
+
+def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
+    """Sums of ``values`` between consecutive bounds."""
+    running = np.concatenate([[0.0], np.cumsum(values)])
+    return running[bounds[1:]] - running[bounds[:-1]]
 
 
 @dataclass(frozen=True)
@@ -83,24 +91,23 @@ class Bench:
         for column in range(which.shape[1]):
             for row in np.unique(which[:, column]):
                 mine = np.flatnonzero(which[:, column] == row)
-                correct[mine, column], loss[mine, column] = self._score(models[row], ids[mine], work.split)
+                correct[mine, column], loss[mine, column] = self._score(models[row], ids[mine], work)
         size = self.population.sizes(work.split)[ids].astype(np.float64)
-        return Reply(round, ids, {"correct": correct, "loss": loss, "size": size})
+        return Reply(round, ids, {"correct": correct, "size": size, **({"loss": loss} if work.loss else {})})
 
     @torch.inference_mode()
-    def _score(self, vector: Tensor, ids: IntArray, split: Split) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._gather(ids, split)
+    def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:
+        """Correct predictions and summed loss of one model, per client."""
+        rows = self._gather(ids, work.split)
         self._vector.copy_(vector)
-        correct, loss = np.zeros(len(rows.y) + 1), np.zeros(len(rows.y) + 1)
-        for at in range(0, len(rows.y), 4096):
-            y = rows.y[at : at + 4096]
-            logits = self._scorer(rows.x[at : at + 4096])
-            np.cumsum((logits.argmax(1) == y).numpy(), out=correct[at + 1 : at + 1 + len(y)])
-            np.cumsum(F.cross_entropy(logits, y, reduction="none").double().numpy(), out=loss[at + 1 : at + 1 + len(y)])
-            correct[at + 1 : at + 1 + len(y)] += correct[at]
-            loss[at + 1 : at + 1 + len(y)] += loss[at]
-        start, stop = rows.bounds[:-1], rows.bounds[1:]
-        return correct[stop] - correct[start], loss[stop] - loss[start]
+        correct, loss = np.zeros(len(rows.y)), np.zeros(len(rows.y))
+        for at in range(0, len(rows.y), _CHUNK):
+            y = rows.y[at : at + _CHUNK]
+            logits = self._scorer(rows.x[at : at + _CHUNK])
+            correct[at : at + _CHUNK] = (logits.argmax(1) == y).numpy()
+            if work.loss:
+                loss[at : at + _CHUNK] = F.cross_entropy(logits, y, reduction="none").numpy()
+        return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
     def _gather(self, ids: IntArray, split: Split) -> Rows:
         """The samples of these clients side by side; kept, since memberships change little from round to round."""
@@ -113,7 +120,7 @@ class Bench:
         bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
         rows = Rows(self.population.x[held], self.population.y[held], bounds)
         self._rows[name] = rows
-        most = 1.5 * max(self.population.sizes(split).sum() for split in ("train", "test"))
+        most = 1.2 * self.population.sizes(split).sum()
         while len(self._rows) > 1 and sum(len(r.y) for r in self._rows.values()) > most:
             self._rows.popitem(last=False)
         return rows

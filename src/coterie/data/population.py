@@ -87,7 +87,14 @@ class Population:
 
     def sizes(self, split: Split) -> IntArray:
         """Samples per client, int64 ``[N]``."""
-        return np.fromiter((len(a) for a in self.parts(split)), np.int64, self.clients)
+        return self._sizes[split]
+
+    @cached_property
+    def _sizes(self) -> dict[str, IntArray]:
+        counted = {s: np.array([len(a) for a in getattr(self, s)], np.int64) for s in ("train", "test")}
+        for sizes in counted.values():
+            sizes.flags.writeable = False
+        return counted
 
     def histograms(self, split: Split = "train") -> IntArray:
         """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels."""

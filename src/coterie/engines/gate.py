@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.types import IntArray, Reply, Work
 
@@ -43,41 +44,37 @@ class Gate:
         """One clean block in ascending order of clients, and what was refused, by reason."""
         refused: Counter[str] = Counter()
         fields = work.fields(d, r)
-        place = {int(id): at for at, id in enumerate(asked)}
-        seen: set[int] = set()
+        seen = np.empty(0, np.int64)
         kept: list[tuple[Reply, IntArray]] = []
         for reply in replies:
             reason = "late" if reply.round != round else _malformed(reply, fields)
             if reason is not None:
                 refused[reason] += max(1, len(reply.ids))
                 continue
-            sound = self._sound(reply, fields)
-            rows = []
-            for at, id in enumerate(reply.ids.tolist()):
-                if id not in place:
-                    refused["stranger"] += 1
-                elif sound[at]:
-                    refused[sound[at]] += 1
-                elif id in seen:
-                    refused["duplicate"] += 1
-                else:
-                    seen.add(id)
-                    rows.append(at)
-            kept.append((reply, np.array(rows, np.int64)))
-        return _merge(kept, fields, round), refused
+            reasons = self._reasons(reply, fields)
+            reasons[~np.isin(reply.ids, asked)] = "stranger"
+            good = np.flatnonzero(reasons == "")
+            rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
+            rows = rows[~np.isin(reply.ids[rows], seen)]
+            refused.update(reasons[reasons != ""].tolist())
+            refused["duplicate"] += len(good) - len(rows)
+            seen = np.concatenate([seen, reply.ids[rows]])
+            kept.append((reply, rows))
+        return _merge(kept, fields, round), +refused
 
-    def _sound(self, reply: Reply, fields: Fields) -> list[str]:
+    def _reasons(self, reply: Reply, fields: Fields) -> NDArray[np.str_]:
         """Why each row is refused, ``""`` where it is not."""
         reasons = np.full(len(reply.ids), "", dtype="<U16")
         for name in fields:
             values = reply.fields[name]
             values = values.reshape(len(values), math.prod(values.shape[1:]))
-            with np.errstate(invalid="ignore"):
-                reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
-            reasons[~np.isfinite(values).all(axis=1)] = "not finite"
+            if values.size and not max(values.max(), -values.min()) <= self.limit:  # true of a NaN, too
+                with np.errstate(invalid="ignore"):
+                    reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
+                reasons[~np.isfinite(values).all(axis=1)] = "not finite"
         size = reply.fields["size"]
         reasons[(reasons == "") & ~((size > 0) & (size <= self.cap))] = "size"
-        return reasons.tolist()
+        return reasons
 
 
 def _malformed(reply: Reply, fields: Fields) -> str | None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch import multiprocessing as mp
@@ -77,43 +78,40 @@ class PoolEngine:
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
-        order = np.argsort(-self.bench.steps(work, ids), kind="stable")
         return [
-            self._block(work, ids[part], models, rows[part], key)
-            for part in (order[at : at + most] for at in range(0, len(order), most))
+            self._block(work, ids[at : at + most], models, rows[at : at + most], key) for at in range(0, len(ids), most)
         ]
 
     def _block(self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> Reply:
         """Train some clients, over as many pools as it takes."""
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
-        delta = np.empty((len(ids), models.shape[1]), np.float32)
-        meta = np.zeros((len(ids), 2))
+        parts: list[tuple[IntArray, NDArray[np.float32], NDArray[np.float64]]] = []
         left = np.arange(len(ids))
-        done = np.zeros(len(ids), bool)
         for _ in range(self.retries + 1):
             self._ensure(len(models), len(left))
             self.starts[: len(models)] = models.numpy()
-            alive = self._deal((work, key, ids[left], rows[left]), len(left), end)
-            came = self.done[: len(left)].astype(bool)
-            delta[left[came]], meta[left[came]] = self.deltas[: len(left)][came], self.meta[: len(left)][came]
-            done[left[came]] = True
+            longest_first = np.argsort(-self.bench.steps(work, ids[left]), kind="stable")
+            alive = self._deal((work, key, ids[left], rows[left]), longest_first.tolist(), end)
+            came = np.flatnonzero(self.done[: len(left)])
+            parts.append((ids[left[came]], self.deltas[came], self.meta[came]))
             if alive:
-                assert came.all(), "a worker ended its job and left a client out"
+                assert len(came) == len(left), "a worker ended its job and left a client out"
                 break
             self.close()
-            left = left[~came]
+            left = np.delete(left, came)
             if not len(left) or (end is not None and time.monotonic() > end):
                 break
         else:
             raise CoterieError(
                 f"engine: worker processes died {self.retries + 1} times in round {key.round} at client {ids[left[0]]}"
             )
-        return Reply(key.round, ids[done], {"delta": delta[done], "size": meta[done, 0], "loss": meta[done, 1]})
+        home, delta, meta = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        return Reply(key.round, home, {"delta": delta, "size": meta[:, 0], "loss": meta[:, 1]})
 
-    def _deal(self, job: tuple[Any, ...], tasks: int, end: float | None) -> bool:
-        """Hand out numbered tasks and wait; ``False`` if a worker died or the time is over."""
-        self.done[:tasks] = 0
-        numbers = [*range(tasks), *[_END] * self.workers]
+    def _deal(self, job: tuple[Any, ...], tasks: list[int], end: float | None) -> bool:
+        """Hand out tasks by their numbers and wait; ``False`` if a worker died or the time is over."""
+        self.done[: len(tasks)] = 0
+        numbers = [*tasks, *[_END] * self.workers]
         os.write(self.tokens.fileno(), struct.pack(f"{len(numbers)}i", *numbers))
         try:
             for pipe in self.pipes:

@@ -72,13 +72,14 @@ class ByDirection:
         if first:
             groups = self._group_cold_start(groups, door, key.of("cold_start"))
             notes["cold_start"] = int((groups.member >= 0).sum())
-        else:
+        elif self.newcomer == "aux_latest":
             groups = _follow(groups)
         asked = np.arange(len(groups.member)) if first and self.assign_time == "upfront" else cohort
         new = asked[self._homeless(groups)[asked]]
         if len(new):
             groups = self._client_cold_start(groups, new, door, key.of("newcomers"), notes)
-        groups = groups.remember(seen=groups.models)
+        if self.newcomer == "aux_latest":
+            groups = groups.remember(seen=groups.models)
         ids = cohort[groups.member[cohort] >= 0]
         spent = (before[ids] < 0).astype(np.int64) if self.pretrain == "continue" else None
         return groups, Plan(ids, groups.member[ids], spent=spent, notes=notes)
