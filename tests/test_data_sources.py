@@ -59,7 +59,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_the_names_are_these() -> None:
     assert set(SOURCES) == {
-        *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "file")
+        *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "sent140", "file")
     }
 
 

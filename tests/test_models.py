@@ -34,7 +34,8 @@ COUNTS = [
 
 
 def test_the_names_are_these() -> None:
-    assert tuple(MODELS) == ("mclr", "mlp", "mlp512", "cnn_mnist", "cnn_femnist", "cnn_fashion", "lenet5")
+    images = ("mclr", "mlp", "mlp512", "cnn_mnist", "cnn_femnist", "cnn_fashion", "lenet5")
+    assert tuple(MODELS) == (*images, "bigru", "bilstm", "stacked_lstm")
 
 
 @pytest.mark.parametrize(("name", "parameters", "shape", "classes", "count"), COUNTS)

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from coterie.algorithms.fedavg import fedavg
     from coterie.algorithms.fedgroup import fedgroup, fedgrouprox
     from coterie.algorithms.fedprox import fedprox
+    from coterie.algorithms.fesem import fesem
+    from coterie.algorithms.flexcfl import flexcfl
+    from coterie.algorithms.ifca import ifca
     from coterie.api import Result, load, run
     from coterie.data.population import Population
     from coterie.engines.door import Door
@@ -34,7 +37,7 @@ _TYPES = (
     *("Groups", "Plan", "Solver", "Train", "Updates"),
 )
 _HOME = {
-    **dict.fromkeys(("fedavg", "fedgroup", "fedgrouprox", "fedprox"), "coterie.algorithms"),
+    **dict.fromkeys(("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca"), "coterie.algorithms"),
     **dict.fromkeys(("Result", "load", "run"), "coterie.api"),
     **dict.fromkeys(("Algorithm", "Method"), "coterie.rounds"),
     **dict.fromkeys(_TYPES, "coterie.types"),
@@ -64,6 +67,9 @@ __all__ = [
     "fedgroup",
     "fedgrouprox",
     "fedprox",
+    "fesem",
+    "flexcfl",
+    "ifca",
     "load",
     "run",
 ]

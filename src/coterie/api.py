@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from coterie.data.population import Population
+from coterie.data.shifts import Shift
 from coterie.engines import make_door
 from coterie.keys import Key
 from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
@@ -50,8 +52,6 @@ class Result:
 
     def model_for(self, client: int) -> nn.Module:
         """The network that serves a client, ready to predict."""
-        import copy
-
         module = copy.deepcopy(self.module)
         values = state_dict(Layout.of(module), self.vector_for(client))
         module.load_state_dict(values, strict=False)
@@ -74,6 +74,7 @@ def run(
     clients_per_round: int = 20,
     sampler: Literal["uniform", "cover_then_uniform"] | Callable[[int], IntArray] = "cover_then_uniform",
     seed: int = 0,
+    shift: Shift | None = None,
     engine: Literal["pool", "serial"] = "pool",
     workers: int | None = None,
     evaluate_every: int = 1,
@@ -89,6 +90,7 @@ def run(
         rounds: communication rounds.
         clients_per_round: clients asked in a round, at most all.
         sampler: which clients, by name or as a function of the round.
+        shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         seed: everything random follows from it.
         engine: ``pool`` (a process per core) or ``serial``.
         workers: processes of the pool.
@@ -121,14 +123,30 @@ def run(
     rows, last = [], None
     with door:
         rounds_of = simulate(
-            as_algorithm(method), door, data, flatten(module), sampler, rounds, key, evaluate_every=evaluate_every
-        )
+            as_algorithm(method), door, data, starts(module, key), sampler, rounds, key,
+            shift=shift, evaluate_every=evaluate_every,
+        )  # fmt: skip
         for last in rounds_of:
             rows.append(last.row)
             if on_round is not None:
                 on_round(last)
     assert last is not None
     return Result(tuple(rows), last.groups, module)
+
+
+def starts(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
+    """The first models of a run: the module's own parameters, then ones initialised anew from the key."""
+
+    def start(j: int) -> Tensor:
+        from coterie.models import initialise
+
+        if j == 0:
+            return flatten(module)
+        other = copy.deepcopy(module)
+        initialise(other, key.of("model").client(j))
+        return flatten(other)
+
+    return start
 
 
 def load(

@@ -31,8 +31,9 @@ GIVEN = {
     "source": ("root", "partition", "key"),
     "model": ("shape", "classes", "key"),
     "algorithm": (),
+    "shift": (),
 }  # what the library fills in itself
-SELECTOR = {"source": "source", "partition": "kind", "model": "name", "algorithm": "name"}
+SELECTOR = {"source": "source", "partition": "kind", "model": "name", "algorithm": "name", "shift": "kind"}
 PLACE: Mapping[str, tuple[str, ...]] = {
     "source": ("data",),
     "partition": ("data", "partition"),
@@ -116,6 +117,7 @@ class RunConfig(Table):
         engine: how clients are reached.
         quorum: when a round counts.
         checkpoint: how often the state is saved.
+        shift: what moves as the rounds go by: a table, a list of tables, or nothing.
     """
 
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
@@ -127,6 +129,7 @@ class RunConfig(Table):
     engine: Any
     quorum: Any
     checkpoint: Any
+    shift: Any
     _file: str = PrivateAttr(default="configuration")
 
     @property
@@ -144,6 +147,18 @@ class RunConfig(Table):
             record = getattr(record, part)
         out = {SELECTOR[table], "partition", "root"} if table == "source" else {SELECTOR[table]}
         return {name: getattr(record, name) for name in type(record).model_fields if name not in out}
+
+    def shifts(self) -> list[dict[str, Any]]:
+        """The tables of ``[shift]`` or ``[[shift]]``, each with its ``kind``, for `coterie.data.shifts`.
+
+        Example:
+            >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
+            ...           "train": {"rounds": 3, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
+            >>> check(tables).shifts(), check(tables | {"shift": {"kind": "swap_all"}}).shifts()[0]["p"]
+            ([], 0.05)
+        """
+        tables = () if self.shift is None else self.shift if isinstance(self.shift, tuple) else (self.shift,)
+        return [{name: getattr(table, name) for name in type(table).model_fields} for table in tables]
 
     def resolved(self) -> dict[str, Any]:
         """The configuration with every default filled in, as TOML can hold it (what is ``None`` is left out)."""
@@ -164,12 +179,13 @@ def _without_none(value: Any) -> Any:
 
 
 def registry(kind: str) -> Mapping[str, Any]:
-    """The registered choices of a kind (``source``, ``partition``, ``model``, ``algorithm``); imports them."""
+    """The registered choices of a kind (source, partition, model, algorithm, shift); imports them."""
     modules = {
         "source": ("coterie.data.sources", "SOURCES"),
         "partition": ("coterie.data.partitions", "PARTITIONS"),
         "model": ("coterie.models", "MODELS"),
         "algorithm": ("coterie.algorithms", "ALGORITHMS"),
+        "shift": ("coterie.data.shifts", "SHIFTS"),
     }
     module, name = modules[kind]
     return getattr(importlib.import_module(module), name)
@@ -188,24 +204,36 @@ def _choose(kind: str, tables: Mapping[str, Any]) -> Choice:
     record: Any = tables
     for part in PLACE[kind]:
         record = record.get(part) if isinstance(record, Mapping) else None
+    return _chosen(kind, record, PLACE[kind])
+
+
+def _choose_shifts(tables: Mapping[str, Any]) -> Choice | tuple[Choice, ...] | None:
+    """What ``[shift]`` chose, or each table of ``[[shift]]``; ``None`` where there is neither."""
+    given = tables.get("shift")
+    if isinstance(given, list):
+        return tuple(_chosen("shift", table, ("shift", at)) for at, table in enumerate(given))
+    return None if given is None else _chosen("shift", given, ("shift",))
+
+
+def _chosen(kind: str, record: Any, place: Sequence[Any]) -> Choice:
     name = record.get(SELECTOR[kind]) if isinstance(record, Mapping) else None
     if not isinstance(name, str):
         return Choice()
     if name in registry(kind):
         return Choice(registry(kind)[name])
     if kind in ("model", "algorithm") and ":" in name:
-        return _own(kind, name)
+        return _own(kind, name, place)
     return Choice()
 
 
-def _own(kind: str, name: str) -> Choice:
+def _own(kind: str, name: str, place: Sequence[Any]) -> Choice:
     """The user's own factory; a model's takes only what the data say, an algorithm's has options."""
     try:
         factory = resolve(name)
         schema.options(factory)
     except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {schema.shown(str(error))})"
-        path = schema.spelled([*PLACE[kind], SELECTOR[kind]])
+        path = schema.spelled([*place, SELECTOR[kind]])
         return Choice(problem=Problem(path, what, name, "'module:factory', importable from the current folder"))
     return Choice(factory if kind == "algorithm" else _no_options, own=True)
 
@@ -252,8 +280,21 @@ def _data(source: Choice, partition: Choice) -> type[Table]:
     return create_model("Data", __base__=_table("source", source), **fields)
 
 
+def _shift(chosen: Choice | tuple[Choice, ...] | None) -> Any:
+    """The type of ``[shift]``: a table, a tuple of them, or nothing."""
+    if isinstance(chosen, tuple):
+        return tuple.__class_getitem__(tuple(_table("shift", one) for one in chosen))
+    return None if chosen is None else _table("shift", chosen)
+
+
 @lru_cache(maxsize=1024)
-def _model(source: Choice, partition: Choice, model: Choice, algorithm: Choice) -> type[RunConfig]:
+def _model(
+    source: Choice,
+    partition: Choice,
+    model: Choice,
+    algorithm: Choice,
+    shift: Choice | tuple[Choice, ...] | None,
+) -> type[RunConfig]:
     """The pydantic model of a configuration with these choices."""
     fields: dict[str, Any] = {
         "data": (_data(source, partition), ...),
@@ -261,6 +302,7 @@ def _model(source: Choice, partition: Choice, model: Choice, algorithm: Choice) 
         "algorithm": (_table("algorithm", algorithm), ...),
         "train": (_fixed("train"), ...),
         **{name: (_fixed(name), _fixed(name)()) for name in ("local", "engine", "quorum", "checkpoint")},
+        "shift": (_shift(shift), None),
     }
     return create_model("RunConfig", __base__=RunConfig, **fields)
 
@@ -359,13 +401,27 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
     if config is None or found:
         _refuse(*(f"{file}: {problem.line()}" for problem in found))
     config._file = file
+    _check_shifts(config)
     return config
+
+
+def _check_shifts(config: RunConfig) -> None:
+    """Make the shifts once: their factories know which parameters go together."""
+    if config.shift is None:
+        return
+    from coterie.data.shifts import make_shift
+    from coterie.types import ConfigError
+
+    try:
+        make_shift(config.shifts())
+    except ConfigError as error:
+        _refuse(f"{config.file}: {error}")
 
 
 def _check(tables: Mapping[str, Any]) -> tuple[list[Problem], RunConfig | None]:
     chosen = [_choose(kind, tables) for kind in PLACE]
     found = [choice.problem for choice in chosen if choice.problem]
-    model, config = _model(*chosen), None
+    model, config = _model(*chosen, _choose_shifts(tables)), None
     try:
         config = model.model_validate(tables)
     except ValidationError as error:

@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from coterie.api import starts
 from coterie.config import RunConfig, check_against, registry, resolve
 from coterie.data import Population, Samples, load_parts, load_samples, make_parts, populate, save_parts
 from coterie.data.parts import Parts
+from coterie.data.shifts import Scene, make_shift
 from coterie.engines import Door, make_door
 from coterie.keys import Key
 from coterie.models import build, spec
 from coterie.rounds import Algorithm, RoundResult, Sampler, as_algorithm, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
 from coterie.types import ConfigError, CoterieError, Groups, IntArray, QuorumError, Solver
-from coterie.vectors import Layout, flatten
+from coterie.vectors import Layout
 
 OnRound = Callable[[RoundResult], None]
 
@@ -105,24 +107,25 @@ def make_algorithm(config: RunConfig) -> Algorithm:
 def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None) -> dict[str, Any]:
     """Execute a configuration; returns what ``summary.json`` holds.
 
-    Args:
-        config: the configuration.
-        out: the folder of the run, new; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
-        on_round: called after each round, when its row is stored.
+        Args:
+            config: the configuration.
+            out: the folder of the run, new; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
+            on_round: called after each round, when its row is stored.
 
-    Raises:
-        CoterieError: for anything expected; the state is saved where there is one.
+        Raises:
+            CoterieError: for anything expected; the state is saved where there is one.
 
-    Example:
-        >>> import tempfile
-        >>> from coterie.config import check
-        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
-        ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
-        ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     summary = run_config(check(tables), f"{folder}/run")
-        >>> summary["rounds"], summary["clients"], summary["accuracy"]["final"] > 0.1
-        (2, 4, True)
+        Example:
+            >>> import tempfile
+            >>> from coterie.api import starts
+    from coterie.config import check
+            >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+            ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
+            ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     summary = run_config(check(tables), f"{folder}/run")
+            >>> summary["rounds"], summary["clients"], summary["accuracy"]["final"] > 0.1
+            (2, 4, True)
     """
     if out is not None:
         RunFolder.check_free(Path(out))
@@ -148,14 +151,16 @@ class Progress:
     skipped: int = 0
     waited: float = 0.0
     saved: int = field(default=-1)
+    scene: Scene | None = None
 
     @classmethod
-    def start(cls, clients: int, checkpoint: Checkpoint | None, rows: list[dict[str, Any]]) -> Progress:
+    def start(cls, population: Population, checkpoint: Checkpoint | None, rows: list[dict[str, Any]]) -> Progress:
         """From nothing, or from a checkpoint and the rows before it."""
         if checkpoint is None:
-            return cls(0, None, np.full(clients, -1))
+            return cls(0, None, np.full(population.clients, -1))
         since = np.asarray(checkpoint.extra["since"], np.int64)
-        progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round)
+        scene = Scene.restore(population, checkpoint.scene) if checkpoint.scene else None
+        progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round, scene=scene)
         for row in rows:
             progress._wait(row)
         return progress
@@ -165,7 +170,7 @@ class Progress:
         member = result.groups.member
         before = np.full_like(member, -1) if self.groups is None else self.groups.member
         self.since = np.where(member == before, self.since, np.where(member < 0, -1, result.round))
-        self.round, self.groups = result.round + 1, result.groups
+        self.round, self.groups, self.scene = result.round + 1, result.groups, result.scene
         self._wait(result.row)
 
     def _wait(self, row: dict[str, Any]) -> None:
@@ -197,12 +202,12 @@ def execute(
         QuorumError: if too few clients answered for too long; the state is saved.
     """
     rows = folder.rewind(checkpoint.round if checkpoint else 0) if resume else []
-    progress = Progress.start(prepared.population.clients, checkpoint, rows)
+    progress = Progress.start(prepared.population, checkpoint, rows)
     try:
         with make_engine(prepared) as door:
             _loop(prepared, folder, door, progress, on_round, stop)
     finally:
-        _save(prepared.config, folder, progress)
+        _save(prepared.config, folder, progress, prepared.population)
     return finish(prepared, folder, progress)
 
 
@@ -238,7 +243,7 @@ def _loop(
         if on_round is not None:
             on_round(result)
         if time.monotonic() - saved_at >= config.checkpoint.seconds:
-            _save(config, folder, progress)
+            _save(config, folder, progress, prepared.population)
             saved_at = time.monotonic()
         _check_wait(config, progress)
         signal = stop() if stop is not None else 0
@@ -254,11 +259,13 @@ def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:
         prepared.algorithm,
         door,
         prepared.population,
-        flatten(prepared.module),
+        starts(prepared.module, key),
         Sampler(config.train.sampler, able, config.train.clients_per_round, key),
         config.train.rounds,
         key,
+        shift=make_shift(config.shifts()),
         state=progress.groups,
+        scene=progress.scene,
         start=progress.round,
         skipped=progress.skipped,
         evaluate_every=config.train.evaluate_every,
@@ -274,10 +281,11 @@ def _check_wait(config: RunConfig, progress: Progress) -> None:
         )
 
 
-def _save(config: RunConfig, folder: RunFolder, progress: Progress) -> None:
+def _save(config: RunConfig, folder: RunFolder, progress: Progress, population: Population) -> None:
     if progress.groups is not None and progress.round != progress.saved:
         extra = {"since": progress.since.tolist()}
-        folder.save_checkpoint(progress.groups, progress.round, extra, config.checkpoint.keep)
+        scene = progress.scene.tensors(population) if config.shifts() and progress.scene is not None else None
+        folder.save_checkpoint(progress.groups, progress.round, extra, config.checkpoint.keep, scene)
         progress.saved = progress.round
 
 

@@ -37,6 +37,11 @@ class Key:
         """The stream for a purpose inside this one; purposes nest as a path."""
         return replace(self, purpose=f"{self.purpose}/{purpose}")
 
+    @property
+    def what(self) -> str:
+        """The last step of the purpose."""
+        return self.purpose.rpartition("/")[2]
+
     def at(self, round: int) -> Key:
         """The same stream in another round."""
         return replace(self, round=round)

@@ -9,12 +9,15 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie import inter_group as between
 from coterie.data.population import Population
-from coterie.engines.door import Door
+from coterie.data.shifts import Scene, Shift
+from coterie.engines.door import Door, Ledger
 from coterie.keys import Key
+from coterie.ledger import Block, flexcfl, full
 from coterie.measures import discrepancy, score
 from coterie.objectives import plain
 from coterie.server import Server, combine, sgd
@@ -25,6 +28,7 @@ from coterie.weighing import by_size
 Assign = Callable[[Groups, IntArray, Door, Key], tuple[Groups, Plan]]
 Recluster = Callable[[Groups, Updates], tuple[Groups, Updates]]
 Weigh = Callable[[Groups, Updates], Matrix]
+Starts = Callable[[int], Tensor]
 
 
 def unchanged(groups: Groups, updates: Updates) -> tuple[Groups, Updates]:
@@ -44,6 +48,7 @@ class Method:
         server: how does a model move on the weighted update?
         inter_group: do the models pull on each other?
         groups: number of models at the start.
+        apart: the models start from different initialisations, not all from ``w_0``.
 
     Example:
         >>> from coterie.grouping import everyone
@@ -57,12 +62,13 @@ class Method:
     server: Server = sgd(1.0)
     inter_group: between.InterGroup = between.none
     groups: int = 1
+    apart: bool = False
 
 
 class Algorithm(Protocol):
     """A method that runs: ``init`` makes the state, ``step`` does a round and returns a new state."""
 
-    def init(self, w0: Tensor, clients: int, key: Key) -> Groups: ...
+    def init(self, starts: Starts, clients: int) -> Groups: ...
 
     def step(self, state: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Mapping[str, Any]]: ...
 
@@ -73,8 +79,8 @@ class clustered:
 
     method: Method
 
-    def init(self, w0: Tensor, clients: int, key: Key) -> Groups:
-        """All models start from ``w_0``, and nobody has a group yet.
+    def init(self, starts: Starts, clients: int) -> Groups:
+        """The first models, ``starts(j)``, and nobody has a group yet.
 
         Raises:
             ConfigError: for fewer clients than groups.
@@ -82,7 +88,8 @@ class clustered:
         k = self.method.groups
         if clients < k:
             raise ConfigError(f"algorithm.groups: more groups than clients, got {k}; expected 1 to {clients}")
-        return Groups(w0.to(torch.float32).repeat(k, 1), np.full(clients, NO_GROUP))
+        models = torch.stack([starts(j if self.method.apart else 0).to(torch.float32) for j in range(k)])
+        return Groups(models, np.full(clients, NO_GROUP)).remember(start=models[0])
 
     def step(self, state: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Mapping[str, Any]]:
         if not len(cohort):
@@ -91,12 +98,14 @@ class clustered:
         groups, plan = method.assign(state, np.sort(cohort), door, key.of("assign"))
         seconds = {"grouping": time.perf_counter() - begun - door.ledger.training}
         updates = train(method.local, groups, plan, door, key.of("train"))
-        notes = {**plan.notes, "seconds": seconds, "replies": len(updates)}
-        if len(updates) < max(1, door.quorum.min_replies):
-            return groups, {**notes, "skipped": True}
+        exchange = groups.k if method.inter_group is not between.none else 0
+        notes = {**plan.notes, "seconds": seconds, "replies": len(updates), "exchange": exchange}
         begun = time.perf_counter()
+        too_few = len(updates) < max(1, door.quorum.min_replies)
+        groups, updates = method.recluster(groups, updates.first(0) if too_few else updates)
+        if too_few:
+            return groups, {**notes, "skipped": True}
         before = groups.models
-        groups, updates = method.recluster(groups, updates)
         update, trained = combine(method.weigh(groups, updates), updates.delta)
         groups = method.inter_group(method.server(groups, update, trained))
         seconds["aggregation"] = time.perf_counter() - begun
@@ -203,33 +212,39 @@ class Sampler:
     per_round: int
     key: Key
 
-    def __call__(self, round: int) -> IntArray:
+    def __call__(self, round: int, present: NDArray[np.bool_] | None = None) -> IntArray:
+        """The cohort of a round, of those who are ``present`` (bool ``[N]``, default everybody)."""
+        clients = self.clients if present is None else self.clients[present[self.clients]]
         start = round * self.per_round
-        if self.kind == "cover_then_uniform" and start < len(self.clients):
-            return np.sort(self.clients)[start : start + self.per_round]
+        if self.kind == "cover_then_uniform" and start < len(clients):
+            return np.sort(clients)[start : start + self.per_round]
         rng = self.key.of("sample").at(round).generator()
-        return np.sort(rng.choice(self.clients, min(self.per_round, len(self.clients)), replace=False))
+        return np.sort(rng.choice(clients, min(self.per_round, len(clients)), replace=False))
 
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """The state after a round and its line in ``rounds.jsonl``."""
+    """The state after a round, the scene it was played in, and its line in ``rounds.jsonl``."""
 
     round: int
     groups: Groups
     row: dict[str, Any]
+    scene: Scene
+    blocks: tuple[Block, ...] = ()
 
 
 def simulate(
     algorithm: Algorithm,
     door: Door,
     population: Population,
-    w0: Tensor,
-    sampler: Callable[[int], IntArray],
+    starts: Starts | Tensor,
+    sampler: Callable[..., IntArray],
     rounds: int,
     key: Key,
     *,
+    shift: Shift | None = None,
     state: Groups | None = None,
+    scene: Scene | None = None,
     start: int = 0,
     skipped: int = 0,
     evaluate_every: int = 1,
@@ -239,12 +254,14 @@ def simulate(
     Args:
         algorithm: what runs.
         door: the clients.
-        population: for evaluation.
-        w0: the first model, ``[d]``.
-        sampler: round -> clients asked.
+        population: the clients' data before any shift.
+        starts: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
+        sampler: round, and with a shift who is present -> clients asked.
         rounds: total number of rounds.
         key: the run's stream.
+        shift: how the clients' data change before each round.
         state: the state after round ``start - 1``, to resume.
+        scene: who held what in that round.
         start: first round.
         skipped: rounds skipped in a row before ``start``.
         evaluate_every: score the models in every so many rounds, and in the last.
@@ -252,19 +269,26 @@ def simulate(
     Raises:
         QuorumError: after more skipped rounds in a row than the quorum allows.
     """
-    groups = algorithm.init(w0, population.clients, key.of("init")) if state is None else state
-    testable = np.flatnonzero(population.sizes("test") > 0)
+    first = starts if callable(starts) else (lambda j: starts)
+    groups = algorithm.init(first, population.clients) if state is None else state
+    scene = scene or Scene(population, np.ones(population.clients, bool))
+    if scene.population is not population:
+        door.hold(scene.population)
     for t in range(start, rounds):
-        begun = time.perf_counter()
-        at = key.at(t)
-        groups, notes = algorithm.step(groups, sampler(t), door, at)
+        begun, at, before = time.perf_counter(), key.at(t), groups
+        if shift is not None:
+            scene = shift(scene, population, t, groups.member >= 0, at.of("shift"))
+            door.hold(scene.population)
+        cohort = sampler(t) if shift is None else sampler(t, scene.present)
+        groups, notes = algorithm.step(groups, cohort, door, at)
         ledger = door.ledger.read()
-        row = _row(t, groups, notes)
-        row["refused"] = dict(sorted(ledger.refused.items()))
-        row["transfers"] = {"models": ledger.models, "down_bytes": ledger.down_bytes, "up_bytes": ledger.up_bytes}
+        row = _row(t, groups, notes, ledger)
+        if shift is not None:
+            row |= _shifted(scene, before, notes)
         evaluated = time.perf_counter()
         if (t + 1) % evaluate_every == 0 or t == rounds - 1:
             models, which = serving(groups)
+            testable = np.flatnonzero((scene.population.sizes("test") > 0) & scene.present)
             row |= score(door, testable, models, which, groups, at.of("evaluate"))
         row["seconds"] = {
             "training": ledger.training,
@@ -272,7 +296,7 @@ def simulate(
             "evaluation": time.perf_counter() - evaluated,
             "total": time.perf_counter() - begun,
         }
-        yield RoundResult(t, groups, row)
+        yield RoundResult(t, groups, row, scene, tuple(ledger.blocks))
         skipped = skipped + 1 if row["skipped"] else 0
         if skipped > door.quorum.max_skipped_rounds:
             raise QuorumError(
@@ -281,10 +305,11 @@ def simulate(
             )
 
 
-_OWN = ("loss", "discrepancy", "newcomers", "cold_start", "skipped", "seconds")
+_COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
+_OWN = (*_COUNTS, "loss", "discrepancy", "skipped", "seconds", "drifted_ids")
 
 
-def _row(round: int, groups: Groups, notes: Mapping[str, Any]) -> dict[str, Any]:
+def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     return {
         "round": round,
         "accuracy": None,
@@ -295,8 +320,16 @@ def _row(round: int, groups: Groups, notes: Mapping[str, Any]) -> dict[str, Any]
         "loss": notes.get("loss"),
         "discrepancy": notes.get("discrepancy"),
         "sizes": groups.sizes().tolist(),
-        "newcomers": int(notes.get("newcomers", 0)),
-        "cold_start": int(notes.get("cold_start", 0)),
+        **{name: int(notes.get(name, 0)) for name in _COUNTS},
         "skipped": bool(notes.get("skipped", False)),
         "notes": {name: value for name, value in notes.items() if name not in _OWN},
+        "refused": dict(sorted(ledger.refused.items())),
+        "transfers": {**full(ledger.blocks), "flexcfl": flexcfl(ledger.blocks, notes)},
     }
+
+
+def _shifted(scene: Scene, before: Groups, notes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the scenario did, and which changes of warm clients the method did not see."""
+    warm = scene.changed[before.member[scene.changed] >= 0]
+    missed = np.setdiff1d(warm, notes.get("drifted_ids", np.empty(0, np.int64)))
+    return {"shift": list(scene.events), "changed": len(scene.changed), "missed": len(missed)}

@@ -297,11 +297,21 @@ def _at(raw: Any, path: Sequence[Any]) -> Any:
 def fields_at(model: Any, path: Sequence[Any]) -> dict[str, FieldInfo]:
     """The fields of the table at a key path, empty where there is none."""
     for part in path:
-        field = model.model_fields.get(part)
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
-            return {}
-        model = field.annotation
-    return dict(model.model_fields)
+        model = _within(model, part)
+    return dict(model.model_fields) if _is_table(model) else {}
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _within(kind: Any, part: Any) -> Any:
+    """What stands at a key of a table, or at a place in a list of tables; ``None`` where nothing does."""
+    if _is_table(kind):
+        field = kind.model_fields.get(part)
+        return None if field is None else field.annotation
+    places = get_args(kind) if get_origin(kind) is tuple else ()
+    return places[part] if isinstance(part, int) and part < len(places) else None
 
 
 def _field(model: Any, path: Sequence[Any]) -> FieldInfo | None:

@@ -49,12 +49,14 @@ class Checkpoint:
         round: rounds done, so the next round to run.
         groups: the state after them.
         extra: what else was saved with it.
+        scene: the tensors of a shifted federation, see ``coterie.data.shifts``.
         warnings: one line for each newer checkpoint that was damaged and passed over.
     """
 
     round: int
     groups: Groups
     extra: Mapping[str, Any]
+    scene: Mapping[str, Tensor] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
 
 
@@ -200,7 +202,14 @@ class RunFolder:
 
     # --- checkpoints ------------------------------------------------------------------------------------------
 
-    def save_checkpoint(self, groups: Groups, round: int, extra: Mapping[str, Any], keep: int = 2) -> Path:
+    def save_checkpoint(
+        self,
+        groups: Groups,
+        round: int,
+        extra: Mapping[str, Any],
+        keep: int = 2,
+        scene: Mapping[str, Tensor] | None = None,
+    ) -> Path:
         """Save the state after ``round`` rounds; the last ``keep`` checkpoints stay.
 
         Args:
@@ -208,13 +217,14 @@ class RunFolder:
             round: rounds done.
             extra: anything JSON.
             keep: how many checkpoints stay, this one among them.
+            scene: tensors of a shifted federation.
         """
         place = self.path / "checkpoints" / f"round-{round:06d}"
         hidden = place.with_name(f".{place.name}.tmp-{os.getpid()}")
         for left in place.parent.glob(".round-*.tmp-*"):
             shutil.rmtree(left, ignore_errors=True)
         hidden.mkdir(parents=True)
-        state = save_tensors(_tensors(groups))
+        state = save_tensors(_tensors(groups) | {f"scene.{name}": t for name, t in (scene or {}).items()})
         _write(hidden / STATE, state)
         _write(hidden / MANIFEST, _manifest(self.resolved, round, plain(extra), {STATE: state}))
         _sync(hidden)
@@ -239,12 +249,12 @@ class RunFolder:
         damaged: list[str] = []
         for round, folder in reversed(self._checkpoints()):
             try:
-                manifest, groups = _read(folder, round)
+                manifest, groups, scene = _read(folder, round)
             except (CheckpointError, OSError) as error:
                 damaged.append(f"{folder}: damaged ({error}); the one before it is used")
                 continue
             self._check_config(manifest, resolved or self.resolved)
-            return Checkpoint(round, groups, manifest["extra"], tuple(damaged))
+            return Checkpoint(round, groups, manifest["extra"], scene, tuple(damaged))
         if damaged:
             names = ", ".join(line.removesuffix("; the one before it is used") for line in damaged)
             raise CheckpointError(f"{self.path}: no valid checkpoint, got {names}; expected one that is whole")
@@ -282,11 +292,13 @@ def _tensors(groups: Groups) -> dict[str, Tensor]:
 
 def _groups(tensors: Mapping[str, Tensor]) -> Groups:
     """The state again."""
+    return Groups(
+        tensors["models"], tensors["member"].numpy(), _under("optimiser.", tensors), _under("memory.", tensors)
+    )
 
-    def under(prefix: str) -> Mapping[str, Tensor]:
-        return MappingProxyType({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
 
-    return Groups(tensors["models"], tensors["member"].numpy(), under("optimiser."), under("memory."))
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    return MappingProxyType({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
 
 
 def _manifest(resolved: Mapping[str, Any], round: int, extra: Any, files: Mapping[str, bytes]) -> bytes:
@@ -307,8 +319,8 @@ def _sealed(body: Mapping[str, Any]) -> bytes:
     return _json({**body, "sha256": hashlib.sha256(_json(body)).hexdigest()}) + b"\n"
 
 
-def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups]:
-    """Manifest and state of a checkpoint, every byte of which was checked."""
+def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups, Mapping[str, Tensor]]:
+    """Manifest, state and scene of a checkpoint, every byte of which was checked."""
     data = (folder / MANIFEST).read_bytes()
     try:
         manifest = json.loads(data)
@@ -324,7 +336,8 @@ def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups]:
     if {STATE: {"sha256": hashlib.sha256(state).hexdigest(), "size": len(state)}} != manifest["files"]:
         raise CheckpointError(f"{STATE} does not match its checksum")
     try:
-        return manifest, _groups(load_tensors(state))
+        tensors = load_tensors(state)
+        return manifest, _groups(tensors), _under("scene.", tensors)
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{STATE} cannot be read: {error}") from None
 

@@ -101,6 +101,10 @@ class Updates:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def first(self, n: int) -> Updates:
+        """The first ``n`` of them."""
+        return Updates(self.ids[:n], self.row[:n], self.delta[:n], self.size[:n], self.loss[:n])
+
 
 class Objective(Protocol):
     """What a client minimises. A record whose fields are its hyper-parameters.
@@ -216,6 +220,10 @@ class Engine(Protocol):
         Returns:
             What came, in any order, from any subset of those asked, and untrusted.
         """
+        ...
+
+    def hold(self, population: Any) -> None:
+        """From now on the clients hold these data (``coterie.data.Population``). Only a simulation can say so."""
         ...
 
     def close(self) -> None:

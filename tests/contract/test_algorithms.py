@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import coterie as ct
+from coterie.api import starts
 from coterie.client import Bench
 from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, Quorum, SerialEngine
 from coterie.keys import Key
@@ -34,9 +35,17 @@ CASES: dict[str, Make] = {
     "fedgroup-rcc": lambda m: ct.fedgroup(groups=m, ablation="rcc"),
     "fedgroup-rac": lambda m: ct.fedgroup(groups=m, alpha=2, ablation="rac"),
     "fedgroup-redraw": lambda m: ct.fedgroup(groups=m, alpha=2, ablation="rac_redraw"),
+    "flexcfl": lambda m: ct.flexcfl(groups=m, alpha=3),
+    "flexcfl-counts": lambda m: ct.flexcfl(groups=m, alpha=2, migration="counts", eta_g=0.1),
+    "flexcfl-rac": lambda m: ct.flexcfl(groups=m, alpha=2, ablation="rac"),
+    "ifca": lambda m: ct.ifca(groups=m),
+    "ifca-mig": lambda m: ct.ifca(groups=m, migration="per_label"),
+    "fesem": lambda m: ct.fesem(groups=m),
+    "fesem-flexcfl": lambda m: ct.fesem(groups=m, order="flexcfl"),
+    "fesem-mig": lambda m: ct.fesem(groups=m, migration="ordinal"),
     "fedgrouprox": lambda m: ct.fedgrouprox(groups=m, alpha=3, mu=0.1, eta_g=0.1, inter_group_rule="convex"),
 }
-FINDS_GROUPS = ["fedgroup", "fedgroup-madc", "fedgroup-frozen", "fedgroup-epochs", "fedgrouprox"]
+FINDS_GROUPS = ["fedgroup", "fedgroup-madc", "fedgroup-frozen", "fedgroup-epochs", "fedgrouprox", "flexcfl"]
 every = pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 
 
@@ -51,8 +60,8 @@ def states(
     net = small_net()
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
-    with Door(engine, quorum=quorum) as door:
-        return list(simulate(algorithm, door, population, flatten(net), sampler, ROUNDS, key, **options))
+    with Door(engine, quorum=quorum, classes=population.classes) as door:
+        return list(simulate(algorithm, door, population, starts(net, key), sampler, ROUNDS, key, **options))
 
 
 def run(method: ct.Method, kind: str = "serial", population: ct.Population | None = None, **options: Any) -> list[Any]:
@@ -101,7 +110,7 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
     population, algorithm, key = blobs(), as_algorithm(make(2)), Key(3)
     before = run(make(2))[1].groups
     kept = Groups(before.models.clone(), before.member.copy(), memory={n: v.clone() for n, v in before.memory.items()})
-    with Door(engine_of("serial", population, small_net())) as door:
+    with Door(engine_of("serial", population, small_net()), classes=population.classes) as door:
         algorithm.step(before, np.array([0, 3, 5]), door, key.at(2))
     same(before, kept)
 
@@ -109,8 +118,8 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
 @every
 def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
     algorithm, population = as_algorithm(make(2)), blobs()
-    with Door(engine_of("serial", population, small_net())) as door:
-        state = algorithm.init(flatten(small_net()), population.clients, Key(3))
+    with Door(engine_of("serial", population, small_net()), classes=population.classes) as door:
+        state = algorithm.init(starts(small_net(), Key(3)), population.clients)
         after, _ = algorithm.step(state, np.empty(0, np.int64), door, Key(3).at(0))
     same(state, after)
 
@@ -180,8 +189,10 @@ def test_planted_groups_are_found(name: str, groups: int) -> None:
     net = nn.Linear(6, 6)
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 6, key)
-    with Door(SerialEngine(Bench(population, net, SOLVER))) as door:
-        *_, last = simulate(as_algorithm(CASES[name](groups)), door, population, flatten(net), sampler, 2 * groups, key)
+    with Door(SerialEngine(Bench(population, net, SOLVER)), classes=population.classes) as door:
+        *_, last = simulate(
+            as_algorithm(CASES[name](groups)), door, population, starts(net, key), sampler, 2 * groups, key
+        )
     pairs = {(int(a), int(b)) for a, b in zip(population.planted, last.groups.member, strict=True)}
     assert len(pairs) == groups
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -37,6 +38,15 @@ class Rows:
     bounds: IntArray
 
 
+@dataclass(frozen=True)
+class Moves:
+    """What changed hands: new training indices of some clients, new labels of some pooled samples."""
+
+    train: Mapping[int, IntArray]
+    rows: IntArray
+    labels: IntArray
+
+
 class Bench:
     """Pooled data, a module and a solver; trains one client, or answers for many in one pass.
 
@@ -58,6 +68,27 @@ class Bench:
         self._vector = torch.empty(self.layout.d)
         self._scorer = bind(copy.deepcopy(module), self._vector).eval()
         self._rows: OrderedDict[tuple[str, bytes], Rows] = OrderedDict()
+
+    def hold(self, population: Population) -> Moves:
+        """Take over who holds what from now on; returns what changed, for benches in other processes."""
+        before = self.population
+        pairs = enumerate(zip(before.train, population.train, strict=True))
+        train = {i: new for i, (old, new) in pairs if old is not new}
+        rows = np.flatnonzero(before.labels != population.labels) if before.y is not population.y else np.empty(0, int)
+        self.population, self.sizes = population, population.sizes("train")
+        self._rows.clear()
+        return Moves(train, rows, population.labels[rows])
+
+    def move(self, moves: Moves) -> None:
+        """Apply what changed elsewhere. Only training data are followed."""
+        if len(moves.rows):
+            y = self.population.y.clone()
+            y[torch.from_numpy(moves.rows)] = torch.from_numpy(moves.labels)
+            self.population = replace(self.population, y=y)
+        if moves.train:
+            train = tuple(moves.train.get(i, held) for i, held in enumerate(self.population.train))
+            self.population = self.population.with_parts(train, self.population.test)
+            self.sizes = self.population.sizes("train")
 
     def steps(self, work: Train, ids: IntArray) -> IntArray:
         """SGD steps that each client will take, to deal the longest first."""

@@ -24,6 +24,7 @@ from coterie.data import images
 from coterie.data.files import bytes_of, column_of, file, open_parquet
 from coterie.data.samples import Samples
 from coterie.data.synthetic import synthetic
+from coterie.data.text import sent140
 from coterie.types import DataError
 
 PixelScale = Literal["unit", "standardised"]
@@ -169,6 +170,7 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "femnist": femnist,
         "emnist_letters_aj": emnist_letters_aj,
         "cifar10": cifar10,
+        "sent140": sent140,
         "file": file,
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,8 +12,10 @@ from types import TracebackType
 import numpy as np
 from torch import Tensor
 
+from coterie.data.population import Population
 from coterie.engines.gate import Gate
 from coterie.keys import Key
+from coterie.ledger import Block
 from coterie.types import Engine, IntArray, Reply, Train, Work
 
 
@@ -31,29 +34,34 @@ class Quorum:
 
 @dataclass(slots=True)
 class Ledger:
-    """What passed the door since it was last read: transfers in models and bytes, refusals, seconds."""
+    """What passed the door since it was last read: transfers, refusals, seconds of training."""
 
-    models: int = 0
-    down_bytes: int = 0
-    up_bytes: int = 0
+    blocks: list[Block] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     training: float = 0.0
+    held: set[tuple[int, int]] = field(default_factory=set)
 
-    def sent(self, which: IntArray, d: int) -> None:
-        """Each client was sent its ``r`` models of ``d`` float32 values."""
-        self.models += which.size
-        self.down_bytes += 4 * d * which.size
+    def sent(self, key: Key, ids: IntArray, models: Tensor, which: IntArray) -> None:
+        """Each client is sent its models of ``d`` float32 values, unless it got the very same one this round."""
+        which = which[:, None] if which.ndim == 1 else which
+        start, stride = models.data_ptr(), models.shape[1]
+        fresh = np.zeros(len(ids), np.int64)
+        for at, (id, rows) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
+            wanted = {(id, start + row * stride) for row in rows}
+            fresh[at] = len(wanted - self.held)
+            self.held |= wanted
+        self.blocks.append(Block(key.round, key.what, False, ids, fresh, 4 * stride * fresh))
 
-    def got(self, reply: Reply) -> None:
+    def got(self, key: Key, reply: Reply) -> None:
         """What came home; an update counts as one model, scalars only as bytes."""
-        self.models += len(reply) if "delta" in reply.fields else 0
-        self.up_bytes += sum(4 * values.size for values in reply.fields.values())
+        each = sum(4 * math.prod(values.shape[1:]) for values in reply.fields.values())
+        count = np.full(len(reply), 1 if "delta" in reply.fields else 0)
+        self.blocks.append(Block(key.round, key.what, True, reply.ids, count, np.full(len(reply), each)))
 
     def read(self) -> Ledger:
         """The entries so far; the ledger starts anew."""
-        past = Ledger(self.models, self.down_bytes, self.up_bytes, self.refused, self.training)
-        self.models = self.down_bytes = self.up_bytes = 0
-        self.refused, self.training = Counter(), 0.0
+        past = Ledger(self.blocks, self.refused, self.training)
+        self.blocks, self.refused, self.training, self.held = [], Counter(), 0.0, set()
         return past
 
 
@@ -64,24 +72,28 @@ class Door:
         engine: reaches them.
         gate: checks what they send.
         quorum: says when a round counts.
+        classes: number of classes, which all clients agree on.
     """
 
-    def __init__(self, engine: Engine, gate: Gate | None = None, quorum: Quorum | None = None) -> None:
+    def __init__(
+        self, engine: Engine, gate: Gate | None = None, quorum: Quorum | None = None, classes: int = 0
+    ) -> None:
         self.engine = engine
         self.gate = gate or Gate()
         self.quorum = quorum or Quorum()
+        self.classes = classes
         self.ledger = Ledger()
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
         """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of clients."""
-        self.ledger.sent(which, models.shape[1])
+        self.ledger.sent(key, np.asarray(ids), models, which)
         begun = time.perf_counter()
         replies = self.engine.run(work, ids, models, which, key=key)
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._admit(work, ids, models, which, replies, key)
         self.ledger.refused += refused
-        self.ledger.got(reply)
+        self.ledger.got(key, reply)
         return reply
 
     def measure(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
@@ -94,6 +106,10 @@ class Door:
     ) -> tuple[Reply, Counter[str]]:
         r = which.shape[1] if which.ndim == 2 else 1
         return self.gate.admit(work, np.asarray(ids), replies, round=key.round, d=models.shape[1], r=r)
+
+    def hold(self, population: Population) -> None:
+        """From now on the clients of a simulation hold these data."""
+        self.engine.hold(population)
 
     def close(self) -> None:
         """Let go of processes and shared memory."""

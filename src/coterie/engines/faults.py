@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.data.population import Population
 from coterie.keys import Key
 from coterie.types import Engine, IntArray, Reply, Train, Work
 
@@ -69,6 +70,9 @@ class FaultyEngine:
             self.delayed.append(reply)
             return []
         return [reply, reply] if duplicate < self.faults.duplicate else [reply]
+
+    def hold(self, population: Population) -> None:
+        self.engine.hold(population)
 
     def close(self) -> None:
         self.engine.close()

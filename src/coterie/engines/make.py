@@ -47,4 +47,4 @@ def make_door(
         PoolEngine(bench, workers, round_timeout) if name == "pool" else SerialEngine(bench, round_timeout)
     )  # fmt: skip
     cap = float(max(1, population.sizes("train").max()))
-    return Door(engine, Gate(cap), Quorum(min_replies, max_skipped_rounds))
+    return Door(engine, Gate(cap), Quorum(min_replies, max_skipped_rounds), population.classes)

@@ -28,6 +28,8 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.client import Bench
+from coterie.client.bench import Moves
+from coterie.data.population import Population
 from coterie.engines.serial import ClientError
 from coterie.keys import Key
 from coterie.types import CoterieError, IntArray, Reply, Train, Work
@@ -71,6 +73,12 @@ class PoolEngine:
         self.context: Any = mp.get_context(start or start_method())
         self.rows = self.tasks = 0
         self.processes: list[Any] = []
+        self.moves: list[Moves] = []
+
+    def hold(self, population: Population) -> None:
+        moves = self.bench.hold(population)
+        if self.processes and (moves.train or len(moves.rows)):
+            self.moves.append(moves)
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
         if not isinstance(work, Train):
@@ -91,7 +99,8 @@ class PoolEngine:
             self._ensure(len(models), len(left))
             self.starts[: len(models)] = models.numpy()
             longest_first = np.argsort(-self.bench.steps(work, ids[left]), kind="stable")
-            alive = self._deal((work, key, ids[left], rows[left]), longest_first.tolist(), end)
+            alive = self._deal((work, key, ids[left], rows[left], self.moves), longest_first.tolist(), end)
+            self.moves = []
             came = np.flatnonzero(self.done[: len(left)])
             parts.append((ids[left[came]], self.deltas[came], self.meta[came]))
             if alive:
@@ -143,6 +152,7 @@ class PoolEngine:
         if self.processes and rows <= self.rows and tasks <= self.tasks:
             return
         self.close()
+        self.moves = []
         self.rows, self.tasks = max(rows, self.rows), max(tasks, self.tasks)
         d, fork = self.bench.layout.d, self.context.get_start_method() == "fork"
         shared = [
@@ -207,13 +217,15 @@ def _work(bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tenso
 def _take(
     bench: Bench,
     tokens: int,
-    job: tuple[Train, Key, IntArray, IntArray],
+    job: tuple[Train, Key, IntArray, IntArray, list[Moves]],
     starts: Tensor,
     deltas: Tensor,
     meta: Tensor,
     done: Tensor,
 ) -> tuple[str, str] | None:
-    work, key, ids, rows = job
+    work, key, ids, rows, moves = job
+    for change in moves:
+        bench.move(change)
     while (task := _TOKEN.unpack(os.read(tokens, _TOKEN.size))[0]) != _END:
         try:
             result = bench.train(work, int(ids[task]), starts[int(rows[task])], deltas[task], key)

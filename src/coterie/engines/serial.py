@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from coterie.client import Bench
+from coterie.data.population import Population
 from coterie.keys import Key
 from coterie.types import CoterieError, IntArray, Reply, Train, Work
 
@@ -61,6 +62,9 @@ class SerialEngine:
                 size[at], loss[at], done[at] = result.size, result.loss, True
         fields = {"delta": delta.numpy()[done], "size": size[done], "loss": loss[done]}
         return [Reply(key.round, ids[done], fields)]
+
+    def hold(self, population: Population) -> None:
+        self.bench.hold(population)
 
     def close(self) -> None:
         pass

@@ -76,8 +76,12 @@ class ByDirection:
             groups = _follow(groups)
         asked = np.arange(len(groups.member)) if first and self.assign_time == "upfront" else cohort
         new = asked[self._homeless(groups)[asked]]
+        if self.ablation in ("rac", "rac_redraw"):
+            groups, new = self._draw(groups, new, key.of("draw"), notes)
         if len(new):
-            groups = self._client_cold_start(groups, new, door, key.of("newcomers"), notes)
+            groups = self._client_cold_start(groups, new, door, key, notes)
+        if self.newcomer == "w0_frozen":
+            groups = self._equip(groups, notes)
         if self.newcomer == "aux_latest":
             groups = groups.remember(seen=groups.models)
         ids = cohort[groups.member[cohort] >= 0]
@@ -98,9 +102,25 @@ class ByDirection:
         homeless = groups.member < 0
         return homeless | groups.memory["drawn"].numpy() if self.ablation == "rac_redraw" else homeless
 
+    def _draw(self, groups: Groups, new: IntArray, key: Key, notes: Counter[str]) -> tuple[Groups, IntArray]:
+        """RAC: a random group for newcomers; clients that migrate (``memory["migrant"]``) are left to be placed."""
+        migrant = groups.memory["migrant"].numpy()[new] if "migrant" in groups.memory else np.zeros(len(new), bool)
+        new, left = new[~migrant], new[migrant]
+        member, drawn = groups.member.copy(), groups.memory["drawn"].clone()
+        notes["newcomers"] += int((member[new] < 0).sum())
+        member[new] = [key.client(int(i)).generator().integers(groups.k) for i in new]
+        drawn[torch.from_numpy(new)] = True
+        return replace(groups, member=member).remember(drawn=drawn), left
+
+    def _equip(self, groups: Groups, notes: Counter[str]) -> Groups:
+        """Clients with a group hold ``w_0`` and the ``m`` directions from then on: later migrations are free."""
+        equipped = groups.memory["equipped"] | torch.from_numpy(groups.member >= 0)
+        notes["directions"] = self.groups * int((equipped & ~groups.memory["equipped"]).sum())
+        return groups.remember(equipped=equipped)
+
     def _group_cold_start(self, groups: Groups, door: Door, key: Key) -> Groups:
         """Alg. 3: cluster the directions of ``alpha m`` clients; ``w_0^(j) = w_0 + mean(delta)`` (erratum P1)."""
-        w0 = groups.models[0]
+        w0 = groups.memory["start"]
         ids, delta = self._directions(groups, door, key)
         m = min(self.groups, len(_distinct(delta)))
         labels = self._cluster(delta, m, key.of("cluster"))
@@ -111,11 +131,11 @@ class ByDirection:
         member[ids] = labels
         models = w0 + direction if self.group_init == "cluster_mean" else groups.models
         return replace(groups, models=models, member=member).remember(
-            start=w0,
             direction=direction,
             latest=direction,
             auxiliary=w0,
             drawn=torch.zeros(len(member), dtype=torch.bool),
+            equipped=torch.zeros(len(member), dtype=torch.bool),
         )
 
     def _directions(self, groups: Groups, door: Door, key: Key) -> tuple[IntArray, Tensor]:
@@ -150,17 +170,12 @@ class ByDirection:
     def _client_cold_start(self, groups: Groups, new: IntArray, door: Door, key: Key, notes: Counter[str]) -> Groups:
         """Eq. 9: a newcomer joins ``argmin_j (1 - cos(D_j, delta_pre)) / 2``; ties go to the lowest group."""
         member = groups.member.copy()
-        if self.ablation in ("rac", "rac_redraw"):
-            notes["newcomers"] += int((member[new] < 0).sum())
-            member[new] = [key.client(int(i)).generator().integers(groups.k) for i in new]
-            drawn = groups.memory["drawn"].clone()
-            drawn[torch.from_numpy(new)] = True
-            return replace(groups, member=member).remember(drawn=drawn)
         frozen = self.newcomer == "w0_frozen"
         start, target = (
             (groups.memory["start"], groups.memory["direction"]) if frozen
             else (groups.memory["auxiliary"], groups.memory["latest"])
         )  # fmt: skip
+        key = key.of("newcomers_frozen" if frozen else "newcomers")
         reply = door.run(self._work, new, start[None], np.zeros(len(new), np.int64), key=key)
         usable = _usable(reply)
         notes["newcomers"] += int(usable.sum())

@@ -17,6 +17,7 @@ from coterie.models.dense import mclr, mlp, mlp512
 from coterie.models.initial import initialise
 from coterie.models.lenet import lenet5
 from coterie.models.own import check_outputs, own
+from coterie.models.recurrent import bigru, bilstm, stacked_lstm
 from coterie.models.spec import ModelSpec, Shape
 from coterie.types import ConfigError
 
@@ -31,6 +32,9 @@ MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
         "cnn_femnist": cnn_femnist,
         "cnn_fashion": cnn_fashion,
         "lenet5": lenet5,
+        "bigru": bigru,
+        "bilstm": bilstm,
+        "stacked_lstm": stacked_lstm,
     }
 )
 

@@ -9,6 +9,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from coterie.keys import Key
+from coterie.models.recurrent import OneBiasLSTM
+
+RECURRENT = (nn.RNNBase, OneBiasLSTM)
 
 
 @torch.no_grad()
@@ -40,13 +43,13 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
         init.constant_(parameter, 1.0 if name == "weight" else 0.0)
     elif isinstance(layer, nn.Embedding):
         init.uniform_(parameter, -0.05, 0.05, generator=rng)
-    elif isinstance(layer, nn.RNNBase) and name.startswith("weight_hh"):
+    elif isinstance(layer, RECURRENT) and name.startswith("weight_hh"):
         init.orthogonal_(parameter, generator=rng)
     elif parameter.ndim >= 2:
         init.xavier_uniform_(parameter, generator=rng)
     elif "bias" in name:
         init.zeros_(parameter)
-        if isinstance(layer, nn.LSTM) and name.startswith("bias_ih"):
+        if isinstance(layer, (nn.LSTM, OneBiasLSTM)) and name.startswith("bias_ih"):
             parameter[layer.hidden_size : 2 * layer.hidden_size] = 1.0
 
 
@@ -57,5 +60,5 @@ def draws(layer: nn.Module) -> bool:
         >>> draws(nn.Linear(2, 2)), draws(nn.MultiheadAttention(2, 1))
         (True, False)
     """
-    known = (_NormBase, _ConvNd, nn.Linear, nn.LayerNorm, nn.GroupNorm, nn.Embedding, nn.RNNBase)
+    known = (_NormBase, _ConvNd, nn.Linear, nn.LayerNorm, nn.GroupNorm, nn.Embedding, *RECURRENT)
     return isinstance(layer, known)

@@ -98,6 +98,10 @@ class Arrivals:
         here = self.since[ids] <= key.round
         return self.engine.run(work, ids[here], models, which[here], key=key) if here.any() else []
 
+    def hold(self, population: Population) -> None:
+        """Tell the engine who holds what."""
+        self.engine.hold(population)
+
     def close(self) -> None:
         self.engine.close()
 

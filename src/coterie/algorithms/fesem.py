@@ -1,0 +1,39 @@
+"""FeSEM: Xie et al., Multi-Center Federated Learning (2020)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from coterie.grouping.centre import ByCentre, Order
+from coterie.grouping.drift import Migration, drifting
+from coterie.rounds import Method
+from coterie.weighing import evenly
+
+
+def fesem(
+    groups: Annotated[int, Field(ge=1)] = 3,
+    order: Order = "train_then_assign",
+    migration: Migration = "none",
+    tau: Annotated[float, Field(ge=0)] = 0.2,
+) -> Method:
+    """FeSEM: each client joins the centre nearest to its local solution; centres are plain means of their members.
+
+    E-step ``r(i) = argmin_j |w_i - c_j|_2``, M-step ``c_j = mean of w_i`` over this round's participants. The centres
+    start from different initialisations.
+
+    Args:
+        groups: number of centres ``m``.
+        order: ``train_then_assign``, or ``flexcfl`` for the E-step before training that the reference code has.
+        migration: with a detector this is FeSEM-MIG (the distance test needs no data, so nothing changes).
+        tau: threshold of the detector.
+
+    Example:
+        >>> fesem(groups=4).groups
+        4
+    """
+    rule = ByCentre(order)
+    return Method(
+        drifting(rule.assign, migration, tau), recluster=rule.recluster, weigh=evenly, groups=groups, apart=True
+    )

@@ -1,0 +1,124 @@
+"""Migration for everyone: a wrapper around any assign rule by which clients whose data drifted lose their group first.
+
+Source: FlexCFL Alg. 2 l. 4-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.engines.door import Door
+from coterie.keys import Key
+from coterie.types import NO_GROUP, Describe, Groups, IntArray, Plan
+
+Assign = Callable[[Groups, IntArray, Door, Key], tuple[Groups, Plan]]
+Detector = Literal["per_label", "counts", "ordinal"]
+Migration = Literal["none", "per_label", "counts", "ordinal"]
+
+
+def distance(now: NDArray[Any], reference: NDArray[Any], detector: Detector) -> NDArray[np.float64]:
+    """How far label histograms moved, in the units of ``tau = 0.2 n / C``.
+
+    - ``per_label``: ``1/C sum_k |c_k - r_k|``.
+    - ``counts``: ``1/C sum_k |sort(c)_k - sort(r)_k|``, what the reference code computes; blind to which label moved.
+    - ``ordinal``: the Wasserstein distance of the normalised histograms on the label axis, times ``n / C``.
+
+    Args:
+        now: ``[n, C]``.
+        reference: ``[n, C]``.
+        detector: which.
+
+    Returns:
+        float64 ``[n]``.
+
+    Example:
+        >>> r, c = np.array([[50, 50, 0, 0]]), np.array([[0, 30, 70, 0]])
+        >>> [round(float(distance(c, r, kind)[0]), 6) for kind in ("counts", "per_label", "ordinal")]
+        [10.0, 35.0, 30.0]
+    """
+    now, reference = np.asarray(now, np.float64), np.asarray(reference, np.float64)
+    classes = now.shape[1]
+    if detector == "counts":
+        now, reference = np.sort(now, axis=1), np.sort(reference, axis=1)
+    if detector != "ordinal":
+        return np.abs(now - reference).sum(axis=1) / classes
+    size, past = now.sum(axis=1, keepdims=True), reference.sum(axis=1, keepdims=True)
+    gap = np.cumsum(now / np.maximum(size, 1) - reference / np.maximum(past, 1), axis=1)
+    return np.abs(gap).sum(axis=1) * past[:, 0] / classes
+
+
+@dataclass(frozen=True)
+class Drifting:
+    """An assign rule in front of which drifted clients lose their group.
+
+    A warm client drifted when its label histogram is farther than ``tau n_i / C`` from the one it had when it was last
+    placed; the comparison is strict. Drifted clients are placed anew, selected or not; one that the inner rule does not
+    place keeps its old group.
+
+    Args:
+        assign: the rule inside.
+        detector: see ``distance``.
+        tau: share of a client's data whose loss just triggers nothing.
+    """
+
+    assign: Assign
+    detector: Detector = "per_label"
+    tau: float = 0.2
+
+    def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
+        everyone = np.arange(len(groups.member))
+        asked = door.measure(Describe("histogram", door.classes), everyone, groups.models[:1], 0 * everyone, key=key)
+        now = np.zeros((len(everyone), door.classes))
+        now[asked.ids] = asked.fields["histogram"]
+        kept = groups.memory["reference"].numpy() if "reference" in groups.memory else now
+        limit = self.tau * kept.sum(axis=1) / door.classes
+        drifted = np.flatnonzero((groups.member >= 0) & (distance(now, kept, self.detector) > limit))
+        before = groups.member
+        homeless = before.copy()
+        homeless[drifted] = NO_GROUP
+        migrant = torch.zeros(len(before), dtype=torch.bool)
+        migrant[torch.from_numpy(drifted)] = True
+        groups = replace(groups, member=homeless).remember(migrant=migrant)
+        groups, plan = self.assign(groups, np.union1d(cohort, drifted), door, key)
+        return self._settle(groups, plan, before, drifted, now, kept, cohort)
+
+    def _settle(
+        self,
+        groups: Groups,
+        plan: Plan,
+        before: IntArray,
+        drifted: IntArray,
+        now: NDArray[Any],
+        kept: NDArray[Any],
+        cohort: IntArray,
+    ) -> tuple[Groups, Plan]:
+        member = groups.member.copy()
+        lost = drifted[member[drifted] < 0]
+        member[lost] = before[lost]
+        placed = (member >= 0) & (before < 0)
+        placed[drifted] = True
+        reference = torch.from_numpy(np.where(placed[:, None], now, kept))
+        moved = int((member[drifted] != before[drifted]).sum())
+        notes = {
+            **plan.notes,
+            "newcomers": max(0, int(plan.notes.get("newcomers", 0)) - len(drifted)),
+            "drifted": len(drifted),
+            "migrations": moved,
+            "same_group": len(drifted) - moved,
+            "drifted_ids": drifted,
+        }
+        here = np.isin(plan.ids, cohort)
+        chain, spent = (None if a is None else a[here] for a in (plan.chain, plan.spent))
+        plan = Plan(plan.ids[here], plan.row[here], chain, spent, notes)
+        return replace(groups, member=member).remember(reference=reference), plan
+
+
+def drifting(assign: Assign, migration: Migration, tau: float = 0.2) -> Assign:
+    """``assign`` with migration by the detector named, or as it is."""
+    return assign if migration == "none" else Drifting(assign, migration, tau)

@@ -1,0 +1,161 @@
+"""The papers' recurrent networks for text: sequences of word vectors ``[n, words, dim]`` to classes."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import _VF, Tensor, nn
+
+from coterie.models.spec import ModelSpec, Shape
+from coterie.types import ConfigError
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+SENTENCE = (25, 300)  # words, dimensions of a word vector
+
+
+class OneBiasLSTM(nn.Module):
+    """One LSTM layer over ``[n, words, inputs]`` with one bias vector per gate, as in Keras; torch's own has two.
+
+    Parameters have the names and the gate order (i, f, g, o) of ``nn.LSTM``; its second bias is zero and no parameter.
+
+    Args:
+        inputs: size of one input.
+        hidden: size of the state, per direction.
+        bidirectional: read backwards, too.
+
+    Returns:
+        outputs ``[n, words, directions * hidden]`` and last states ``[directions, n, hidden]``, as ``nn.GRU`` does.
+
+    Example:
+        >>> layer = OneBiasLSTM(3, 2)
+        >>> sum(p.numel() for p in layer.parameters()), [tuple(t.shape) for t in layer(torch.zeros(5, 4, 3))]
+        (48, [(5, 4, 2), (1, 5, 2)])
+    """
+
+    def __init__(self, inputs: int, hidden: int, bidirectional: bool = False) -> None:
+        super().__init__()
+        self.hidden_size = hidden
+        self.directions = ("", "_reverse") if bidirectional else ("",)
+        bound = 1 / math.sqrt(hidden)
+        for end in self.directions:
+            for name, *shape in (("weight_ih", inputs), ("weight_hh", hidden), ("bias_ih",)):
+                values = torch.empty(4 * hidden, *shape).uniform_(-bound, bound)
+                self.register_parameter(f"{name}_l0{end}", nn.Parameter(values))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        weights: list[Tensor] = []
+        for end in self.directions:
+            own = [getattr(self, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih")]
+            weights += [*own, torch.zeros_like(own[-1])]
+        state = x.new_zeros(len(self.directions), len(x), self.hidden_size)
+        # has_biases, layers, dropout, training, bidirectional, batch_first
+        outputs, last, _ = _VF.lstm(
+            x, (state, state), weights, True, 1, 0.0, self.training, len(self.directions) == 2, True
+        )
+        return outputs, last
+
+
+class Outputs(nn.Module):
+    """Of a recurrent layer's two results, the output at every word."""
+
+    def forward(self, results: tuple[Tensor, Tensor]) -> Tensor:
+        return results[0]
+
+
+class Last(nn.Module):
+    """Of a recurrent layer's two results, the last states side by side: ``[n, directions * hidden]``."""
+
+    def forward(self, results: tuple[Tensor, Tensor]) -> Tensor:
+        return results[1].transpose(0, 1).flatten(1)
+
+
+class AgainstZero(nn.Module):
+    """One unit ``z`` as two logits ``(0, z)``: their softmax is the sigmoid, cross-entropy the binary one.
+
+    Example:
+        >>> AgainstZero()(torch.tensor([[2.0]])).tolist()
+        [[0.0, 2.0]]
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.cat([torch.zeros_like(z), z], dim=1)
+
+
+def bigru(dropout: Probability = 0.5) -> ModelSpec:
+    """Bidirectional GRU: 64 at every word, then 32 at the last, 64 relu, dropout 0.5 -> classes.
+
+    Args:
+        dropout: before the last layer.
+
+    Example:
+        >>> bigru().parameters
+        175938
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        _, dim = sentence(shape, "bigru")
+        first = nn.GRU(dim, 64, batch_first=True, bidirectional=True)
+        return _two_way(first, nn.GRU(128, 32, batch_first=True, bidirectional=True), dropout, classes)
+
+    return ModelSpec(build, (), "bidirectional GRU, two layers", SENTENCE, 2)
+
+
+def bilstm(dropout: Probability = 0.5) -> ModelSpec:
+    """Bidirectional LSTM: 64 at every word, then 32 at the last, 64 relu, dropout 0.5 -> classes.
+
+    Args:
+        dropout: before the last layer.
+
+    Example:
+        >>> bilstm().parameters
+        232386
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        _, dim = sentence(shape, "bilstm")
+        return _two_way(OneBiasLSTM(dim, 64, True), OneBiasLSTM(128, 32, True), dropout, classes)
+
+    return ModelSpec(build, (), "bidirectional LSTM, two layers, one bias", SENTENCE, 2)
+
+
+def stacked_lstm() -> ModelSpec:
+    """Two LSTM layers of 100, the last output, 30 linear, one unit against zero -> two classes.
+
+    Example:
+        >>> stacked_lstm().parameters
+        243861
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        _, dim = sentence(shape, "stacked_lstm")
+        if classes != 2:
+            raise ConfigError(f"model.name: stacked_lstm has one output unit, got {classes} classes; expected 2")
+        recurrent = (OneBiasLSTM(dim, 100), Outputs(), OneBiasLSTM(100, 100), Last())
+        return nn.Sequential(*recurrent, nn.Linear(100, 30), nn.Linear(30, 1), AgainstZero())
+
+    return ModelSpec(build, (), "stacked LSTM, one output unit", SENTENCE, 2)
+
+
+def _two_way(first: nn.Module, second: nn.Module, dropout: float, classes: int) -> nn.Module:
+    dense = (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, classes))
+    return nn.Sequential(first, Outputs(), second, Last(), *dense)
+
+
+def sentence(shape: Shape, model: str) -> tuple[int, int]:
+    """The shape as (words, dimensions of a word vector).
+
+    Raises:
+        ConfigError: if the inputs are no sequences of vectors.
+
+    Example:
+        >>> sentence((25, 100), "bigru")
+        (25, 100)
+    """
+    if len(shape) != 2:
+        raise ConfigError(
+            f"model.name: {model} needs sequences of word vectors, got inputs of shape {shape}; expected mclr or mlp"
+        )
+    return shape[0], shape[1]

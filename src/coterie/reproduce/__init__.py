@@ -1,0 +1,1 @@
+"""What is needed to reproduce the papers' tables, faults of reference code included."""

@@ -1,0 +1,401 @@
+"""Distribution shifts: what moves, what stays, and that they are pure functions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.config import check, config_hash, load
+from coterie.data.population import Population
+from coterie.data.shifts import SHIFTS, Scene, Schedule, Shift, combined, make_shift
+from coterie.keys import Key
+from coterie.types import ConfigError, DataError
+from tests.conftest import blobs
+
+SMALL: dict[str, dict[str, Any]] = {
+    "swap_all": {"p": 0.5},
+    "swap_part": {"p": 0.9},
+    "incremental": {"every": 2},
+    "arrivals": {"round": 1, "count": 2, "waves": 2, "every": 2},
+    "departures": {"round": 1, "count": 2, "waves": 2, "every": 2},
+    "rotate_labels": {"round": 1, "fraction": 0.25, "waves": 2, "every": 2},
+}
+
+
+def by_label(clients: int, each: int = 6, classes: int = 4) -> Population:
+    """Client ``i`` holds the labels ``i`` and ``i + 1``, in training and in test; no sample twice."""
+    y = np.concatenate([np.tile([i % classes, (i + 1) % classes], each) for i in range(clients)])
+    rows = np.arange(len(y)).reshape(clients, 2 * each)
+    x = torch.arange(len(y), dtype=torch.float32)[:, None]
+    return Population(x, torch.from_numpy(y), tuple(rows[:, : each + 2]), tuple(rows[:, each + 2 :]), classes)
+
+
+def play(shift: Shift, population: Population, rounds: int, seed: int = 0, warm: Any = None) -> Iterator[Scene]:
+    scene = Scene.start(population)
+    for t in range(rounds):
+        met = np.ones(population.clients, bool) if warm is None else warm
+        scene = shift(scene, population, t, met, Key(seed, "shift", t))
+        yield scene
+
+
+def same(one: Population, other: Population) -> bool:
+    """Whether every client holds the identical arrays."""
+    parts = zip((*one.train, *one.test), (*other.train, *other.test), strict=True)
+    return one.y is other.y and all(a is b for a, b in parts)
+
+
+def table(population: Population, split: str) -> list[tuple[float, int]]:
+    rows = np.concatenate(population.parts(split))  # type: ignore[arg-type]
+    return sorted(zip(population.x[rows, 0].tolist(), population.y[rows].tolist(), strict=True))
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+def test_the_names_are_these() -> None:
+    assert tuple(SHIFTS) == tuple(SMALL)
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_unchanged_clients_keep_the_identical_arrays(name: str) -> None:
+    population, moved = blobs(), 0
+    before = Scene.start(population)
+    for scene in play(SHIFTS[name](**SMALL[name]), population, 9):
+        assert scene.population.x is population.x
+        kept = np.setdiff1d(np.arange(12), scene.changed)
+        for i in kept:
+            assert scene.population.train[i] is before.population.train[i]
+            assert scene.population.test[i] is before.population.test[i]
+            rows = scene.population.train[i]
+            assert torch.equal(scene.population.y[rows], before.population.y[rows])
+        for i in scene.changed:
+            rows, old = scene.population.train[i], before.population.train[i]
+            assert rows is not old or not torch.equal(scene.population.y[rows], before.population.y[rows])
+        if not scene.events:
+            assert scene.population is before.population
+            assert np.array_equal(scene.present, before.present)
+            assert not len(scene.changed)
+        assert json.loads(json.dumps(scene.events)) == list(scene.events)
+        assert all(event["shift"] for event in scene.events)
+        moved += len(scene.events)
+        before = scene
+    assert moved
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_a_shift_is_a_pure_function(name: str) -> None:
+    population = blobs()
+    arrays = [rows.copy() for rows in (*population.train, *population.test)]
+    y = population.y.clone()
+    shift = SHIFTS[name](**SMALL[name])
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    one, other = list(play(shift, population, 6)), list(play(SHIFTS[name](**SMALL[name]), population, 6))
+    for a, b in zip(one, other, strict=True):
+        assert a.events == b.events
+        assert a.present.tolist() == b.present.tolist()
+        for rows, again in zip(a.population.train, b.population.train, strict=True):
+            assert rows.tolist() == again.tolist()
+        assert torch.equal(a.population.y, b.population.y)
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, (*population.train, *population.test), strict=True))
+    assert torch.equal(y, population.y)
+    assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+    seeds = [[scene.events for scene in play(shift, population, 9, seed)] for seed in range(3)]
+    assert name == "incremental" or seeds[0] != seeds[1] or seeds[1] != seeds[2]
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_resuming_in_the_middle_is_the_same(name: str) -> None:
+    population, shift = blobs(), SHIFTS[name](**SMALL[name])
+    straight = list(play(shift, population, 8))
+    middle = straight[3]
+    copied = Scene(
+        replace(middle.population, train=tuple(rows.copy() for rows in middle.population.train)), middle.present.copy()
+    )
+    for t in range(4, 8):
+        copied = shift(copied, population, t, np.ones(12, bool), Key(0, "shift", t))
+        assert copied.events == straight[t].events
+        assert [r.tolist() for r in copied.population.train] == [r.tolist() for r in straight[t].population.train]
+
+
+# --- swaps --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    name=st.sampled_from(["swap_all", "swap_part"]),
+    clients=st.integers(1, 15),
+    p=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+    rounds=st.integers(1, 4),
+)
+def test_swaps_leave_the_global_data_unchanged(name: str, clients: int, p: float, seed: int, rounds: int) -> None:
+    population = by_label(clients)
+    for scene in play(SHIFTS[name](p=p), population, rounds, seed):
+        for split in ("train", "test"):
+            assert table(scene.population, split) == table(population, split)
+        for event in scene.events:
+            flat = [i for pair in event["pairs"] for i in pair]
+            assert len(set(flat)) == len(flat)
+            assert sorted(flat) == scene.changed.tolist()
+
+
+@pytest.mark.parametrize(("n", "p"), [(1000, 0.05), (21, 0.3)])
+def test_the_number_of_swapped_pairs_is_binomial(n: int, p: float) -> None:
+    population = Population(torch.zeros(n, 1), torch.zeros(n).long(), tuple(np.arange(n)[:, None]), ([],) * n, 1)
+    shift, scene, rounds = SHIFTS["swap_all"](p=p), Scene.start(population), 200
+    counts = [
+        sum(len(e["pairs"]) for e in shift(scene, population, t, np.ones(n, bool), Key(1, "", t)).events)
+        for t in range(rounds)
+    ]
+    mean, deviation = p * (n // 2), (p * (1 - p) * (n // 2) / rounds) ** 0.5
+    assert abs(np.mean(counts) - mean) < 4 * deviation
+
+
+def test_swap_all_exchanges_everything_and_the_planted_group() -> None:
+    population = blobs()
+    (scene,) = play(SHIFTS["swap_all"](p=1.0), population, 1)
+    now = scene.population
+    assert len(scene.changed) == 12
+    for a, b in scene.events[0]["pairs"]:
+        assert now.train[a] is population.train[b]
+        assert now.test[b] is population.test[a]
+        assert population.planted is not None
+        assert now.planted is not None
+        assert now.planted[a] == population.planted[b]
+
+
+def test_the_pool_is_who_is_warm_or_who_is_present() -> None:
+    population = blobs()
+    warm = np.arange(12) < 4
+    for pool, able in (("warm", 4), ("all", 12)):
+        (scene,) = play(SHIFTS["swap_all"](p=1.0, pool=pool), population, 1, warm=warm)
+        assert scene.changed.tolist() == list(range(able))
+    (nothing,) = play(SHIFTS["swap_all"](p=1.0), population, 1, warm=np.zeros(12, bool))
+    assert same(nothing.population, population)
+    gone = Scene(population, np.arange(12) >= 6)
+    scene = SHIFTS["swap_all"](p=1.0, pool="all")(gone, population, 0, warm, Key(0, "", 0))
+    assert scene.changed.min() == 6
+
+
+def test_swap_part_exchanges_one_label_each_way() -> None:
+    population = by_label(2)  # labels 0, 1 against 1, 2
+    (scene,) = play(SHIFTS["swap_part"](p=1.0), population, 1)
+    (event,) = scene.events
+    order = event["pairs"][0]
+    labels = dict(zip(order, event["labels"][0], strict=True))
+    assert labels == {0: 0, 1: 2}
+    for parts in (scene.population.train, scene.population.test):
+        assert [set(population.labels[rows].tolist()) for rows in parts] == [{1, 2}, {0, 1}]
+
+
+def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
+    y = torch.tensor([0, 0, 0, 0, 1, 1])
+    population = Population(torch.zeros(6, 1), y, ([0], [1], [4]), ([2], [3], [5]), classes=2)
+    shift, outcomes = SHIFTS["swap_part"](p=1.0), set()
+    for seed in range(40):
+        (scene,) = play(shift, population, 1, seed)
+        outcomes.add(tuple(scene.changed.tolist()))
+    assert outcomes == {(), (0, 2), (1, 2)}
+    four = by_label(4)  # of two pairs, one may have the same labels: the other still goes
+    alike = replace(four, y=torch.where(four.y == 3, 1, four.y))
+    changed = {len(scene.changed) for seed in range(30) for scene in play(shift, alike, 1, seed)}
+    assert 2 in changed or 4 in changed
+
+
+def test_swap_part_counts_labels_present_in_both_splits() -> None:
+    y = torch.tensor([0, 1, 2, 0, 1, 3])
+    population = Population(torch.zeros(6, 1), y, ([0, 2], [1]), ([3], [4, 5]), classes=4)
+    (scene,) = play(SHIFTS["swap_part"](p=1.0), population, 1)
+    assert sorted(scene.events[0]["labels"][0]) == [0, 1]
+    assert [r.tolist() for r in scene.population.train] == [[2, 1], [0]]
+
+
+def test_schedules() -> None:
+    population = blobs()
+    shift = SHIFTS["swap_all"](p=1.0, start=2, stop=9, every=3)
+    assert [t for t, scene in enumerate(play(shift, population, 12)) if scene.events] == [2, 5, 8]
+    assert [t for t in range(9) if Schedule(1, every=2, times=3).due(t)] == [1, 3, 5]
+
+
+# --- release ------------------------------------------------------------------------------------------------------
+
+
+def one_client(n: int) -> Population:
+    return Population(torch.zeros(n + 1, 1), torch.zeros(n + 1).long(), (np.arange(n),), ([n],), 1)
+
+
+@pytest.mark.parametrize(
+    ("release", "n", "sizes"),
+    [
+        ("cumulative", 100, [25, 50, 75, 100, 100]),
+        ("flexcfl_code", 100, [25, 13, 10, 10, 10]),
+        ("cumulative", 7, [2, 4, 6, 7, 7]),
+        ("cumulative", 1, [1, 1, 1, 1, 1]),
+        ("flexcfl_code", 1, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_released_sizes(release: str, n: int, sizes: list[int]) -> None:
+    population = one_client(n)
+    scenes = list(play(SHIFTS["incremental"](release=release), population, 201))
+    assert [len(scenes[t].population.train[0]) for t in (0, 50, 100, 150, 200)] == sizes
+    assert [len(scenes[t].population.train[0]) for t in (49, 99)] == sizes[:2]
+    for before, after in itertools.pairwise(scenes):
+        short, long = sorted((before.population.train[0], after.population.train[0]), key=len)
+        assert long[: len(short)].tolist() == short.tolist()
+        assert after.population.test[0] is population.test[0]
+        assert bool(after.events) == (len(short) < len(long))
+
+
+def test_a_release_by_tenths_is_not_rounded_up() -> None:
+    scenes = play(SHIFTS["incremental"](share=0.1, every=1), one_client(10), 11)
+    assert [len(scene.population.train[0]) for scene in scenes] == [*range(1, 11), 10]
+
+
+def test_the_order_of_release_is_random_and_each_clients_own() -> None:
+    population = Population(
+        torch.zeros(40, 1), torch.zeros(40).long(), (np.arange(20), np.arange(20, 40)), ([],) * 2, 1
+    )
+    *_, scene = play(SHIFTS["incremental"](share=1.0), population, 1)
+    first, second = (rows.tolist() for rows in scene.population.train)
+    assert sorted(first) == list(range(20))
+    assert first != sorted(first)
+    assert first != [i - 20 for i in second]
+
+
+# --- coming and going ---------------------------------------------------------------------------------------------
+
+
+def test_arrivals_are_away_and_come() -> None:
+    scenes = list(play(SHIFTS["arrivals"](round=2, count=3, waves=2, every=3), blobs(), 8))
+    assert [int(s.present.sum()) for s in scenes] == [6, 6, 9, 9, 9, 12, 12, 12]
+    awaited = scenes[0].events[0]["clients"]
+    come = scenes[2].events[0]["clients"] + scenes[5].events[0]["clients"]
+    assert sorted(come) == awaited
+    assert all(same(s.population, scenes[0].population) for s in scenes)
+
+
+def test_departures_leave_somebody() -> None:
+    scenes = list(play(SHIFTS["departures"](round=1, fraction=0.5, waves=4, every=1), blobs(), 6))
+    assert [int(s.present.sum()) for s in scenes] == [12, 6, 1, 1, 1, 1]
+    assert not (scenes[-1].present & ~scenes[0].present).any()
+    gone = scenes[1].events[0]["clients"]
+    assert not scenes[1].present[gone].any()
+
+
+def test_nobody_to_begin_with_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave nobody to begin with"):
+        list(play(SHIFTS["arrivals"](count=6, waves=2), blobs(), 1))
+    with pytest.raises(ConfigError, match="more than there are clients, got 13"):
+        list(play(SHIFTS["departures"](round=0, count=13), blobs(), 1))
+
+
+# --- what labels mean ---------------------------------------------------------------------------------------------
+
+
+def test_labels_turn_for_the_clients_met_alone() -> None:
+    population = blobs()
+    *_, before, scene = play(SHIFTS["rotate_labels"](round=3, count=4, by=3), population, 4)
+    assert same(before.population, population)
+    met = scene.events[0]["clients"]
+    assert scene.changed.tolist() == met
+    assert len(met) == 4
+    for split in ("train", "test"):
+        for i, rows in enumerate(population.parts(split)):  # type: ignore[arg-type]
+            turned = (population.labels[rows] + 3 * (i in met)) % 4
+            assert scene.population.labels[rows].tolist() == turned.tolist()
+    assert scene.population.planted is not None
+    assert population.planted is not None
+    groups = zip(population.planted.tolist(), scene.population.planted.tolist(), strict=True)
+    pairs = {(p, i in met, q) for i, (p, q) in enumerate(groups)}
+    assert len(pairs) == len({q for *_, q in pairs}) == len({(p, m) for p, m, _ in pairs})
+
+
+def test_shared_samples_are_refused() -> None:
+    population = Population(torch.zeros(2, 1), torch.tensor([0, 1]), ([0], [0]), ([1], []), classes=2)
+    with pytest.raises(DataError, match="got 1 shared samples"):
+        list(play(SHIFTS["rotate_labels"](round=0, count=1), population, 1))
+
+
+def test_samples_yet_to_be_released_turn_too() -> None:
+    population = by_label(4)
+    both = combined([SHIFTS["incremental"](share=0.5, every=4), SHIFTS["rotate_labels"](round=1, count=2)])
+    scenes = list(play(both, population, 5))
+    met = set(scenes[1].events[0]["clients"])
+    last = scenes[-1].population
+    for i in range(4):
+        rows = np.sort(last.train[i])
+        assert rows.tolist() == population.train[i].tolist()
+        assert last.labels[rows].tolist() == ((population.labels[rows] + (i in met)) % 4).tolist()
+
+
+# --- several, and the configuration -------------------------------------------------------------------------------
+
+
+def test_all_of_them_at_once() -> None:
+    shift = make_shift([{"kind": name, **SMALL[name]} for name in ("incremental", *(set(SMALL) - {"incremental"}))])
+    assert shift is not None
+    seen = set()
+    for scene in play(shift, blobs(), 6):
+        seen |= {event["shift"] for event in scene.events}
+        assert np.all(np.diff(scene.changed) > 0)
+    assert seen >= set(SMALL)
+
+
+TABLES = tomllib.loads(
+    """
+    data = {source = "digits", partition = {kind = "iid", clients = 4}}
+    model = {name = "mclr"}
+    train = {rounds = 3, clients_per_round = 4}
+    algorithm = {name = "fedavg"}
+    """
+)
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*shift*.toml"))
+
+
+def test_a_configuration_names_none_or_one_or_several() -> None:
+    plain = check(TABLES)
+    assert plain.shifts() == []
+    assert "shift" not in plain.resolved()
+    one = check(TABLES | {"shift": {"kind": "swap_all", "p": 0.1}})
+    assert one.shifts() == [{"kind": "swap_all", "p": 0.1, "pool": "warm", "start": 0, "stop": None, "every": 1}]
+    two = check(TABLES | {"shift": [{"kind": "incremental"}, {"kind": "arrivals", "count": 1}]})
+    assert [shift["kind"] for shift in two.shifts()] == ["incremental", "arrivals"]
+    for config in (plain, one, two):
+        again = check(tomllib.loads(config.toml()))
+        assert again.resolved() == config.resolved()
+        assert (make_shift(config.shifts()) is None) == (config is plain)
+    assert len({config_hash(config.resolved()) for config in (plain, one, two)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("shift", "line"),
+    [
+        ({"kind": "swap_al"}, "shift.kind: unknown choice, got 'swap_al'; .*did you mean 'swap_all'"),
+        ({"kind": "swap_all", "p": 1.5}, "shift.p: out of range, got 1.5; expected a number >= 0 and <= 1"),
+        ({"kind": "swap_all", "pol": "all"}, "shift.pol: unknown key, .*did you mean 'pool'"),
+        ({"p": 0.5}, "shift.kind: missing"),
+        (3, "shift: wrong type, got 3; expected a table"),
+        ([{"kind": "incremental"}, {"kind": "incremental", "share": 0}], "shift.1.share: out of range"),
+        ([{"kind": "incremental"}, 3], "shift.1: wrong type, got 3"),
+        ({"kind": "swap_part", "start": 5, "stop": 5}, "shift.stop: not after the start, got 5; expected more than 5"),
+        ({"kind": "departures", "count": 1, "fraction": 0.1}, "shift.fraction: given beside shift.count"),
+    ],
+)
+def test_one_line_says_what_is_wrong(shift: Any, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^c.toml: {line}") as caught:
+        check(TABLES | {"shift": shift}, "c.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_shift_has_an_example() -> None:
+    assert {table["kind"] for path in EXAMPLES for table in load(path).shifts()} == set(SHIFTS)

@@ -1,0 +1,148 @@
+"""Sentiment140: tokens, padding, learned and given word vectors, and files that cannot be used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from coterie.data import load_population, load_samples
+from coterie.data.text import embed, learn, read_glove, sent140, tokenise
+from coterie.keys import Key
+from coterie.types import DataError
+
+TWEETS = ["Good day!", "so sad, so SAD", "@@@", "good good good good good good"]
+OTHERS = ["good day today!", "so sad, a bad day", "a good day!", "bad bad day, so sad"]
+
+
+def write(folder: Path, **columns: Any) -> Path:
+    (folder / "sent140").mkdir(exist_ok=True)
+    users: dict[str, Any] = {"text": TWEETS, "label": [4, 0, 1, 1], "user": ["ann", "bob", "ann", "bob"]}
+    pq.write_table(pa.table(users | columns), folder / "sent140" / "users.parquet")
+    others = {"text": OTHERS, "label": [1, 0, 1, 0], "user": list("cdef")}
+    pq.write_table(pa.table(others), folder / "sent140" / "others.parquet")
+    return folder
+
+
+def glove(folder: Path, text: str = "good 1 0 0.5\nsad -1 0 1e-1\nmoon 3 3 3\n! 0 1 0\n") -> str:
+    (folder / "glove.txt").write_text(text, encoding="utf-8")
+    return "glove.txt"
+
+
+def test_words_and_punctuation_in_lower_case() -> None:
+    assert tokenise("Don't you @Me: http://x.y?? :-)") == [*["don't", "you", "me", "http", "x", ".", "y", "?", "?"]]
+    assert tokenise("") == []
+
+
+def test_tweets_become_frozen_vectors(tmp_path: Path) -> None:
+    s = load_samples({"kind": "sent140", "embeddings": glove(tmp_path), "tokens": 4}, root=write(tmp_path))
+    assert (s.x.shape, s.x.dtype, s.y.tolist()) == ((4, 4, 3), torch.float32, [1, 0, 1, 1])
+    assert s.x[0].tolist() == [[0, 0, 0], [1, 0, 0.5], [0, 0, 0], [0, 1, 0]]  # pad, good, unknown day, !
+    assert not s.x[2].any()
+    assert s.columns["user"].tolist() == ["ann", "bob", "ann", "bob"]
+    end = sent140(tmp_path, embeddings="glove.txt", tokens=4, pad="end")
+    assert end.x[0].tolist() == [[1, 0, 0.5], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert torch.equal(end.x[3], s.x[3])  # as long as the sequence: no padding, the first words
+
+
+def test_learned_vectors_do_not_see_the_users_texts_or_any_label(tmp_path: Path) -> None:
+    one = sent140(write(tmp_path), dim=3, min_count=1)
+    write(tmp_path, text=["Good day!", "zebra", "good", "sad"], label=[0, 0, 0, 0])
+    two = sent140(tmp_path, dim=3, min_count=1)
+    assert torch.equal(one.x[0], two.x[0])
+    assert not two.x[1].any()
+
+
+def test_learned_vectors_of_words_alike_lie_close() -> None:
+    rng = np.random.default_rng(0)
+    first, second = [f"a{i}" for i in range(8)], [f"b{i}" for i in range(8)]
+    texts = [list(rng.choice(first if i % 2 else second, 6)) for i in range(300)]
+    words, vectors = learn(texts, 4)
+    again = learn(texts, 4)
+    assert again[0] == words
+    assert np.array_equal(again[1], vectors)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    alike = np.array([[v[0] == w[0] for v in words] for w in words])
+    assert (unit @ unit.T)[alike].mean() > (unit @ unit.T)[~alike].mean() + 0.5
+    np.testing.assert_allclose(np.sqrt((vectors**2).mean(1)), 0.4, rtol=1e-5)
+
+
+def test_more_dimensions_than_words_are_zero() -> None:
+    _, vectors = learn([["a", "b", "c"], ["a", "b"]], 10, 1)
+    assert vectors.shape == (3, 10)
+    assert not vectors[:, 2:].any()
+
+
+def test_empty_texts_and_long_ones() -> None:
+    x = embed([[], ["a"] * 9], ["a"], np.ones((1, 2), np.float32), 3, "front")
+    assert x.tolist() == [[[0, 0]] * 3, [[1, 1]] * 3]
+
+
+def test_glove_reads_only_what_is_wanted(tmp_path: Path) -> None:
+    glove(tmp_path, "3 2\nthe 1 2\nmoon 3 4\nthe 9 9\nx\u00a0y 5 6\n")
+    words, vectors = read_glove(tmp_path / "glove.txt", {"the", "x\u00a0y", "sun"})
+    assert (words, vectors.tolist()) == (["the", "x\u00a0y"], [[1, 2], [5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("text", "dim", "words"),
+    [
+        ("good 1 2\nsad 1\n", None, "line 2, got 1 numbers; expected 2"),
+        ("good 1 2\n", 300, "line 1, got 2 numbers; expected 300"),
+        ("good 1 x\n", None, "line 1, got something that is no number"),
+        ("good 1 nan\n", None, "line 1, got NaN or infinity"),
+        ("moon 1 2\n", None, "none of the words"),
+        ("", None, "none of the words"),
+        ("\n\n", None, "line 2|none of the words"),
+    ],
+)
+def test_word_vectors_that_cannot_be_used(tmp_path: Path, text: str, dim: int | None, words: str) -> None:
+    glove(tmp_path, text)
+    with pytest.raises(DataError, match=words) as caught:
+        sent140(write(tmp_path), embeddings="glove.txt", dim=dim)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"label": [0, 1, 2, 1]}, "got .*2.*; expected 0"),
+        ({"label": ["a", "b", "a", "b"]}, "column label"),
+        ({"text": [1, 2, 3, 4]}, "text"),
+        ({"text": ["a", None, "b", "c"]}, "1 missing values"),
+    ],
+)
+def test_tweets_that_cannot_be_used(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        sent140(write(tmp_path, **columns), min_count=1)
+
+
+def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTERIE_DATA", raising=False)
+    (tmp_path / "full").mkdir()
+    for root, embeddings, words in (
+        (None, None, "no data folder"),
+        (tmp_path, None, "users.parquet: no such file"),
+        (write(tmp_path / "full"), "none.txt", "data.embeddings: no such file"),
+    ):
+        with pytest.raises(DataError, match=words):
+            sent140(root, embeddings=embeddings)
+    (tmp_path / "full" / "sent140" / "others.parquet").unlink()
+    with pytest.raises(DataError, match=r"others\.parquet: no such file"):
+        sent140(tmp_path / "full")
+
+
+@pytest.mark.skipif("COTERIE_DATA" not in os.environ, reason="needs the shared data")
+def test_real_tweets_by_user() -> None:
+    partition = {"kind": "natural", "column": "user", "min_size": 10}
+    p = load_population({"kind": "sent140", "dim": 8}, partition, key=Key(0))
+    assert (p.clients, p.shape, p.classes) == (314, (25, 8), 2)
+    assert int(p.sizes("train").sum() + p.sizes("test").sum()) >= 3140
+    assert bool((p.sizes("test") > 0).all())
+    assert bool(torch.isfinite(p.x).all())
