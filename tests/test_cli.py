@@ -39,6 +39,20 @@ name = "serial"
 """
 
 
+FAILING = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(64, 10)
+    def forward(self, x):
+        if self.training:
+            raise RuntimeError("two\\nlines")
+        return self.line(x.flatten(1))
+"""
+
+
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.chdir(tmp_path)
@@ -93,10 +107,10 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("algorithms", ["fedavg", "fedgroup", "groups=3"]),
+        ("algorithms", ["fedavg", "fedgroup", "groups=3", "an integer >= 1", "one of 'edc', 'madc'"]),
         ("models", ["mclr", "lenet5", "hidden=128"]),
         ("datasets", ["digits", "cifar10", "pixels="]),
-        ("partitions", ["dirichlet", "beta=0.1"]),
+        ("partitions", ["dirichlet", "beta=0.1", "a number > 0"]),
     ],
 )
 def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +136,21 @@ def test_usage_errors_are_one_line(arguments: list[str], config: str, capsys: py
     assert len(errors(capsys)) == 1
 
 
+@pytest.mark.parametrize("arguments", [[], ["data"]])
+def test_a_bare_command_shows_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Usage: coterie")
+    assert "--help" in shown.out
+    assert not shown.err
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = f"{sys.executable} -m coterie.cli list algorithms | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
@@ -135,10 +164,50 @@ def test_run_show_resume(config: str, capsys: pytest.CaptureFixture[str]) -> Non
     for arguments in (["show", "r"], ["resume", "r"]):
         assert invoke(arguments) == 0
         text = capsys.readouterr().out
+        assert all(line == line.rstrip() and len(line) > 8 for line in text.splitlines())
         assert "fedavg on digits, mclr, seed 4" in text
         assert "4 of them" not in text
     Path("r/summary.json").unlink()
     assert invoke(["show", "r"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "code"),
+    [
+        ("config.toml", "seed = = 1", 2),
+        ("config.toml", "seed = 1", 4),
+        ("summary.json", '{"accuracy": ', 4),
+        ("summary.json", "{}", 4),
+        ("summary.json", "[1]", 4),
+        ("rounds.jsonl", '{"round": 0, "accuracy": "x"}\n', 4),
+        ("partition.npz", "", 3),
+    ],
+)
+def test_showing_a_damaged_run_is_one_line(
+    file: str, content: str, code: int, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", config, "--set", "train.rounds=1", "--out", "r"]) == 0
+    assert "1 round, in r" in capsys.readouterr().out
+    if file != "summary.json":
+        Path("r/summary.json").unlink()
+    Path("r", file).write_text(content)
+    assert invoke(["show", "r"]) == code
+    (line,) = errors(capsys)
+    assert line.startswith("r/")
+    assert file in line
+    assert not list(Path().glob("coterie-crash-*"))
+
+
+def test_a_client_that_fails_is_one_line(
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("failing_net.py").write_text(FAILING)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert invoke(["run", config, "--set", "model.name=failing_net:Net", "--out", "r"]) == 2
+    (line,) = errors(capsys)
+    assert "model.name: client" in line
+    assert line.endswith("two lines")
+    assert not list(Path().glob("coterie-crash-*"))
 
 
 def test_the_default_folder_and_one_in_use(config: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -134,7 +135,11 @@ def test_a_factory_of_the_users_own(tables: dict[str, Any], tmp_path: Path, monk
         ("algorithm.measure", "EDC", ["unknown choice", "one of 'edc', 'madc'", "did you mean 'edc'?"]),
         ("algorithm.groups", 0, ["out of range, got 0; expected an integer >= 1"]),
         ("algorithm.groups", 1001, ["more groups than clients, got 1001; expected at most 1000"]),
-        ("algorithm.alpha", 500, ["alpha * groups = 1500 clients, got 500; expected at most 333.3"]),
+        (
+            "algorithm.alpha",
+            500,
+            ["alpha * groups = 1500 clients, got 500; expected at most 333: 1000 clients (data.partition.clients)"],
+        ),
         ("train.clients_per_round", 1001, ["more than there are clients, got 1001; expected at most 1000"]),
         ("train.rounds", True, ["wrong type, got true; expected an integer >= 1"]),
         ("train.rounds", 3.0, ["wrong type, got 3.0; expected an integer >= 1"]),
@@ -147,6 +152,11 @@ def test_a_factory_of_the_users_own(tables: dict[str, Any], tmp_path: Path, monk
         ("local.steps", 4, ["unknown key"]),
         ("engine.workers", 0, ["expected an integer >= 1 and <= 1024"]),
         ("engine.round_timeout", 0, ["expected a number > 0"]),
+        (
+            "quorum",
+            {"min_replies": 21},
+            ["min_replies: more replies than clients are asked, got 21; expected at most 20"],
+        ),
         ("seed", -1, ["expected an integer >= 0"]),
         ("data.partition.kind", "powerlaw", ["did you mean 'power_law'?"]),
         ("data.partition", 3, ["wrong type, got 3; expected a table"]),
@@ -239,6 +249,49 @@ def test_the_hash_is_of_what_can_change_results(tables: dict[str, Any]) -> None:
     tables["local"]["lr"] = 0.1
     assert config_hash(check(tables).resolved()) != config_hash(one)
     assert differing(check(tables).resolved(), one) == ["local.lr"]
+
+
+def test_of_the_engine_only_its_name_and_its_workers_cannot_change_results(tables: dict[str, Any]) -> None:
+    one = check(tables).resolved()
+    tables["engine"]["round_timeout"] = 5
+    assert differing(check(tables).resolved(), one) == ["engine.round_timeout"]
+
+
+def test_places_do_not_depend_on_the_folder(
+    tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.npz").touch()
+    monkeypatch.chdir(tmp_path)
+    file = {
+        "source": "file",
+        "features": "x",
+        "label": "y",
+        "root": "data",
+        "partition": {"kind": "iid", "clients": 60},
+    }
+    for path, kept in (("here.npz", str(tmp_path / "here.npz")), ("below_the_root.npz", "below_the_root.npz")):
+        resolved = check(tables | {"data": file | {"path": path}}).resolved()
+        assert resolved["data"]["path"] == kept
+        assert resolved["data"]["root"] == str(tmp_path / "data")
+        monkeypatch.chdir("/")
+        assert check(resolved).resolved() == resolved
+        monkeypatch.chdir(tmp_path)
+
+
+def test_a_factory_is_found_from_another_folder(
+    tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "factories_elsewhere.py").write_text("def algorithm(): ...\n")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    tables["algorithm"] = {"name": "factories_elsewhere:algorithm"}
+    resolved = check(tables).resolved()
+    assert resolved["folder"] == str(tmp_path)
+    monkeypatch.chdir("/")
+    monkeypatch.setattr("sys.path", [p for p in sys.path if p != str(tmp_path)])
+    sys.modules.pop("factories_elsewhere")
+    assert check(resolved).resolved() == resolved
+    assert differing(resolved, {**resolved, "folder": "elsewhere"}) == []
 
 
 def test_a_default_written_out_is_the_same_configuration(tables: dict[str, Any]) -> None:

@@ -167,7 +167,7 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time() -> None:
     models = torch.stack([flatten(net), -flatten(net), torch.zeros(len(flatten(net)))])
     which = np.stack([np.arange(12) % 3, (np.arange(12) + 1) % 3], axis=1)
     bench = Bench(population, net, SOLVER)
-    reply = bench.answer(Evaluate("test"), np.arange(12), models, which, 0)
+    reply = bench.answer(Evaluate("test"), np.arange(12), models, which, Key(0))
     for i in range(12):
         x, y = population.x[population.test[i]], population.y[population.test[i]]
         for column in (0, 1):
@@ -206,6 +206,6 @@ def test_the_gate_refuses_late_strange_and_double_replies() -> None:
 def test_describe_tells_the_label_histogram() -> None:
     population, net = blobs(), small_net()
     reply = Bench(population, net, SOLVER).answer(
-        Describe("histogram", 4), np.array([2, 5]), flatten(net)[None], np.zeros(2, int), 0
+        Describe("histogram", 4), np.array([2, 5]), flatten(net)[None], np.zeros(2, int), Key(0)
     )
     assert np.array_equal(reply.fields["histogram"], population.histograms()[[2, 5]])

@@ -140,8 +140,11 @@ def test_a_finished_run_resumes_to_itself(tmp_path: Path, straight: dict[str, An
     assert left(folder.path) == straight
 
 
+LATE: dict[str, Any] = {"algorithm": {"name": "fedavg"}, "engine": {"name": "serial", "round_timeout": 1e-9}}
+
+
 def test_too_few_replies_stop_the_run_with_a_checkpoint(tmp_path: Path) -> None:
-    wanting = check(tables() | {"quorum": {"min_replies": 5, "max_skipped_rounds": 1}})
+    wanting = check(tables() | LATE | {"quorum": {"min_replies": 4, "max_skipped_rounds": 1}})
     with pytest.raises(QuorumError):
         run_config(wanting, tmp_path / "run")
     checkpoint = RunFolder.open(tmp_path / "run").latest_checkpoint()
@@ -150,7 +153,7 @@ def test_too_few_replies_stop_the_run_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_skipped_rounds_may_not_take_for_ever(tmp_path: Path) -> None:
-    wanting = check(tables() | {"quorum": {"min_replies": 5, "max_wait": 1e-9}})
+    wanting = check(tables() | LATE | {"quorum": {"min_replies": 4, "max_wait": 1e-9}})
     with pytest.raises(QuorumError, match="max_wait: 1 skipped rounds in a row"):
         run_config(wanting, tmp_path / "run")
 
@@ -163,3 +166,19 @@ def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: 
     with pytest.raises(ConfigError, match="more than there are clients, got 4; expected at most 3"):
         run_config(check(tables() | {"data": synthetic}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_l2_that_nothing_carries_is_refused() -> None:
+    mnist = {"source": "synthetic", "partition": {"kind": "iid", "clients": 4}}
+    own = {"model": {"name": "torch.nn:Identity"}, "data": mnist}
+    with pytest.raises(ConfigError, match=r"local.l2: no kernels of torch.nn:Identity carry it, got 0.1; expected 0"):
+        prepare(check(tables() | own | {"local": {"l2": 0.1}}))
+    assert prepare(check(tables() | {"local": {"l2": 0.1}})).decay == ("1.weight",)
+
+
+def test_an_algorithm_of_ones_own_that_fails_is_no_bug_of_ours() -> None:
+    with pytest.raises(
+        ConfigError, match=r"algorithm.name: failed \(ValueError: .*got 'math:sqrt'; expected"
+    ) as caught:
+        prepare(check(tables() | {"algorithm": {"name": "math:sqrt", "x": -1.0}}))
+    assert "\n" not in str(caught.value)

@@ -167,7 +167,7 @@ def test_a_network_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("their_modle:fitted", "cannot import 'their_modle'"),
+        ("their_modle:fitted", "No module named 'their_modle'"),
         ("their_bug:make", "no_such_thing"),
         ("their_model:fited", "did you mean 'fitted'"),
         ("their_model:", "expected module:factory"),

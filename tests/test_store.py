@@ -170,6 +170,21 @@ def test_the_summary() -> None:
     assert (summary["clients"], summary["rounds"], summary["groups"], summary["complete"]) == (8, 4, 2, True)
 
 
+def test_the_best_round_is_one_in_which_all_clients_were_scored() -> None:
+    def best(*rounds: tuple[int, float | None]) -> float | None:
+        rows = [row(t, clients_assigned=n, accuracy=a) for t, (n, a) in enumerate(rounds)]
+        return summarise(RESOLVED, rows, clients=8)["accuracy"]["max"]
+
+    assert best((3, 0.9), (6, 0.8), (7, 0.5), (7, 0.6), (7, 0.4)) == 0.6
+    assert best((3, 0.9), (6, 0.8), (7, None)) == 0.9  # none of the rounds with everybody was evaluated
+
+
+def test_a_damaged_summary_is_named(folder: RunFolder) -> None:
+    (folder.path / "summary.json").write_text('{"accuracy"')
+    with pytest.raises(CheckpointError, match=r"summary.json: damaged, got JSONDecodeError .*; expected the file as"):
+        folder.summary()
+
+
 def test_the_summary_of_nothing_is_json(folder: RunFolder) -> None:
     folder.write_summary(summarise(RESOLVED, [], clients=8))
     read = folder.summary()

@@ -5,21 +5,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor, nn
 
+from coterie.checked import checked, refuse
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import make_door
 from coterie.keys import Key
 from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
-from coterie.types import ConfigError, Groups, IntArray, Solver
+from coterie.schema import Problem, describe
+from coterie.types import Groups, IntArray, Solver
 from coterie.vectors import Layout, flatten, state_dict
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Count = Annotated[int, Field(ge=1)]
+SAMPLERS = ("uniform", "cover_then_uniform")
 
 
 @dataclass(frozen=True)
@@ -64,20 +71,21 @@ class Result:
         return pd.json_normalize(list(self.rows))
 
 
+@checked
 def run(
     method: Method | Algorithm,
     *,
     data: Population,
     model: nn.Module | str,
     local: Solver | None = None,
-    rounds: int = 100,
-    clients_per_round: int = 20,
+    rounds: Count = 100,
+    clients_per_round: Count = 20,
     sampler: Literal["uniform", "cover_then_uniform"] | Callable[[int], IntArray] = "cover_then_uniform",
     seed: int = 0,
     shift: Shift | None = None,
     engine: Literal["pool", "serial"] = "pool",
-    workers: int | None = None,
-    evaluate_every: int = 1,
+    workers: Count | None = None,
+    evaluate_every: Count = 1,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -107,19 +115,21 @@ def run(
         >>> len(result.accuracy), result.groups.shape
         (2, (12,))
     """
-    from coterie.models import build, spec
+    from coterie.models import build, decay_for
 
-    if rounds < 1:
-        raise ConfigError(f"rounds: too few, got {rounds}; expected 1 or more")
-    if clients_per_round < 1:
-        raise ConfigError(f"clients_per_round: too few, got {clients_per_round}; expected 1 or more")
+    local = local or Solver()
+    if not local.epochs and not local.steps:
+        refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
     key = Key(seed)
-    decay = spec(model).decay if isinstance(model, str) else ()
     module = build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
+    decay = decay_for(model if isinstance(model, str) else None, module, local.l2)
     if isinstance(sampler, str):
+        if sampler not in SAMPLERS:
+            expected = f"{describe(Literal[SAMPLERS])}, or a function of the round"
+            refuse(Problem("sampler", "unknown choice", sampler, expected))
         able = np.flatnonzero(data.sizes("train") > 0)
         sampler = Sampler(sampler, able, clients_per_round, key)
-    door = make_door(engine, data, module, local or Solver(), decay=decay, workers=workers)
+    door = make_door(engine, data, module, local, decay=decay, workers=workers)
     rows, last = [], None
     with door:
         rounds_of = simulate(

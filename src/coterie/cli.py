@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from coterie.store import Checkpoint, RunFolder
 
 USAGE, BUG, INTERRUPT = 2, 70, 130
+NO_ARGUMENTS: Any = getattr(
+    click.exceptions, "NoArgsIsHelpError", ()
+)  # its message is the help; click before 8.2 prints
 EPILOG = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 70 a bug of ours (the traceback is "
     "saved to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
@@ -114,28 +117,31 @@ def resume(
 @app.command()
 def show(run: RunPath, debug: Debug = False) -> None:
     """Show the figures of a run, finished or not."""
-    from coterie.store import RunFolder, summarise
+    from coterie.store import RunFolder, damaged, summarise
     from coterie.terminal import console, summary_table
 
     folder = RunFolder.open(run)
-    summary = folder.summary()
-    if summary is None:
-        rows = folder.rows()
-        summary = summarise(folder.resolved, rows, _clients(folder))
-    console().print(summary_table(summary, str(folder.path)))
+    resolved, summary = folder.resolved, folder.summary()
+    name = "config.toml or rounds.jsonl" if summary is None else "summary.json"
+    try:
+        summary = summarise(resolved, folder.rows(), _clients(folder)) if summary is None else summary
+        table = summary_table(summary, str(folder.path))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(folder.path / name, error) from None
+    console().print(table, soft_wrap=True)
 
 
 @app.command(name="list")
 def list_(
     what: Annotated[str, typer.Argument(metavar="algorithms|models|datasets|partitions", help="What to list.")],
 ) -> None:
-    """List what there is to choose from, with options and their defaults."""
-    from coterie.terminal import choices_table, console
+    """List what there is to choose from, with options, their defaults and what they may be."""
+    from coterie.terminal import choices_list, console
 
     kinds = {"algorithms": "algorithm", "models": "model", "datasets": "source", "partitions": "partition"}
     if what not in kinds:
         raise click.UsageError(f"list: unknown, got {what!r}; expected one of {', '.join(kinds)}")
-    console().print(choices_table(what, _choices(kinds[what])))
+    console().print(choices_list(_choices(kinds[what])), soft_wrap=True)
 
 
 @data_app.command()
@@ -191,14 +197,15 @@ def _execute(
     prepared: Prepared, folder: RunFolder, signals: Signals, checkpoint: Checkpoint | None = None, resume: bool = False
 ) -> None:
     from coterie.experiment import execute
-    from coterie.terminal import Reporter, console, summary_table
+    from coterie.terminal import Reporter, console, counted, summary_table
 
     config, start = prepared.config, checkpoint.round if checkpoint else 0
     going = f", from round {start + 1}" if resume else ""
     d = sum(p.numel() for p in prepared.module.parameters())
+    clients, rounds = counted(prepared.population.clients, "client"), counted(config.train.rounds, "round")
     print(
-        f"{config.algorithm.name} on {config.data.source}: {prepared.population.clients} clients, {config.model.name} "
-        f"({d:,} parameters), {config.train.rounds} rounds{going}, in {folder.path}",
+        f"{config.algorithm.name} on {config.data.source}: {clients}, {config.model.name} ({d:,} parameters), "
+        f"{rounds}{going}, in {folder.path}",
         flush=True,
     )
     with Reporter(config.train.rounds, start) as reporter:
@@ -212,7 +219,7 @@ def _execute(
             stop=lambda: signals.caught,
         )
         signals.running = False
-    console().print(summary_table(summary, str(folder.path)))
+    console().print(summary_table(summary, str(folder.path)), soft_wrap=True)
 
 
 def _clients(folder: RunFolder) -> int:
@@ -221,19 +228,16 @@ def _clients(folder: RunFolder) -> int:
     return load_parts(folder.path / "partition.npz").clients
 
 
-def _choices(kind: Literal["algorithm", "model", "source", "partition"] | str) -> Iterator[tuple[str, str, str]]:
-    """Name, first line of the docstring, options with defaults."""
+def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Name, first line of the docstring, options with their defaults and what they may be."""
     from coterie.config import GIVEN, registry
-    from coterie.schema import options, shown
+    from coterie.schema import describe, options, shown
 
     for name, factory in sorted(registry(kind).items()):
         lines = (factory.__doc__ or "").replace("`", "").strip().splitlines() or [""]
         found = options(factory, (*GIVEN[kind], "root")).items()
-        yield (
-            name,
-            lines[0],
-            ", ".join(n if d is ... else f"{n}={'' if d is None else shown(d)}" for n, (_, d) in found),
-        )
+        spelled = [(n if d is ... else f"{n}={'' if d is None else shown(d)}", describe(k)) for n, (k, d) in found]
+        yield name, lines[0], spelled
 
 
 class Signals:
@@ -272,7 +276,17 @@ def _signals() -> Iterator[Signals]:
 
 def main() -> None:
     """The ``coterie`` command."""
-    sys.exit(invoke(sys.argv[1:]))
+    code = invoke(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_pipe()
+    sys.exit(code)
+
+
+def _close_pipe() -> None:
+    """Nobody reads on: let what is left to print go nowhere, without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def invoke(arguments: Sequence[str]) -> int:
@@ -281,19 +295,22 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         result = app(list(arguments), prog_name="coterie", standalone_mode=False)
         return result if isinstance(result, int) else 0
+    except NO_ARGUMENTS as error:
+        typer.echo(error.format_message())
+        return USAGE
     except click.ClickException as error:
-        _say(error.format_message() or "coterie: no command, got nothing; expected one of those that --help lists")
+        _say(error.format_message())
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_pipe()
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence
         if debug:
             traceback.print_exc()
         code = _expected(error)
-        _say(_crash(error) if code == BUG else str(error))
+        _say(_crash(error) if code == BUG else _message(error))
         return code
 
 
@@ -304,6 +321,13 @@ def _expected(error: Exception) -> int:
     from coterie.types import CoterieError
 
     return error.code if isinstance(error, CoterieError) else BUG
+
+
+def _message(error: Exception) -> str:
+    """One line; only a configuration has several, one for each of its mistakes."""
+    from coterie.types import ConfigError
+
+    return str(error) if isinstance(error, ConfigError) else " ".join(str(error).split())
 
 
 def _say(message: str) -> None:

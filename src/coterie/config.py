@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import json
 import os
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, create_model
 
 from coterie import schema
+from coterie.factory import find, look_in
 from coterie.schema import LARGEST, Problem, Table
 
 Count = Annotated[int, Field(ge=1)]
@@ -40,7 +40,9 @@ PLACE: Mapping[str, tuple[str, ...]] = {
     "model": ("model",),
     "algorithm": ("algorithm",),
 }
-FREE = (("engine",), ("checkpoint",), ("data", "root"))  # cannot change results, so not in the hash
+FREE = (
+    ("engine", "name"), ("engine", "workers"), ("checkpoint",), ("data", "root"), ("folder",)
+)  # cannot change results, so not in the hash  # fmt: skip
 
 
 # --- the fixed tables ---------------------------------------------------------------------------------------------
@@ -118,6 +120,7 @@ class RunConfig(Table):
         quorum: when a round counts.
         checkpoint: how often the state is saved.
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
+        folder: where ``module:factory`` is found; filled in with the folder that the run was started in.
     """
 
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
@@ -130,6 +133,7 @@ class RunConfig(Table):
     quorum: Any
     checkpoint: Any
     shift: Any
+    folder: str | None = None
     _file: str = PrivateAttr(default="configuration")
 
     @property
@@ -229,40 +233,17 @@ def _chosen(kind: str, record: Any, place: Sequence[Any]) -> Choice:
 def _own(kind: str, name: str, place: Sequence[Any]) -> Choice:
     """The user's own factory; a model's takes only what the data say, an algorithm's has options."""
     try:
-        factory = resolve(name)
-        schema.options(factory)
+        own = find(name)
+        schema.options(own)
     except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {schema.shown(str(error))})"
         path = schema.spelled([*place, SELECTOR[kind]])
-        return Choice(problem=Problem(path, what, name, "'module:factory', importable from the current folder"))
-    return Choice(factory if kind == "algorithm" else _no_options, own=True)
+        return Choice(problem=Problem(path, what, name, "'module:factory', importable from here or from 'folder'"))
+    return Choice(own if kind == "algorithm" else _no_options, own=True)
 
 
 def _no_options() -> None:
     """What a model of the user's own has in the way of options."""
-
-
-def resolve(name: str) -> Callable[..., Any]:
-    """The factory that ``module:factory`` names.
-
-    Raises:
-        ImportError, AttributeError, TypeError, ValueError: where it names none.
-
-    Example:
-        >>> resolve("math:prod").__name__
-        'prod'
-    """
-    module, _, attribute = name.partition(":")
-    if not module or module.startswith("."):
-        raise ValueError("no module before the colon")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # and there it stays: worker processes inherit it
-    found: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        found = getattr(found, part)
-    if not callable(found):
-        raise TypeError(f"{attribute} is no function")
-    return found
 
 
 @lru_cache(maxsize=256)
@@ -395,7 +376,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
         ConfigError: with all that is wrong, one line each.
     """
     try:
-        found, config = _check(tables)
+        found, config = _check(_anchored(tables))
     except RecursionError:
         _refuse(f"{file}: configuration: nested too deeply, got {len(tables)} tables; expected tables of values")
     if config is None or found:
@@ -403,6 +384,26 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
     config._file = file
     _check_shifts(config)
     return config
+
+
+def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same tables with places spelled from the root, so that a run can be resumed from any folder."""
+    data, out = tables.get("data"), dict(tables)
+    if isinstance(data, Mapping):
+        here = {key: os.path.expanduser(data[key]) for key in ("path", "root") if isinstance(data.get(key), str)}
+        known = {key: os.path.abspath(p) for key, p in here.items() if key == "root" or os.path.exists(p)}
+        out["data"] = {**data, **known}
+    if any(isinstance(name, str) and ":" in name for name in (_at(tables, kind) for kind in ("model", "algorithm"))):
+        out.setdefault("folder", os.getcwd())
+    if isinstance(out.get("folder"), str):
+        look_in(out["folder"])
+    return out
+
+
+def _at(tables: Mapping[str, Any], kind: str) -> Any:
+    """The name that a table chose, if it is one."""
+    record = tables.get(kind)
+    return record.get(SELECTOR[kind]) if isinstance(record, Mapping) else None
 
 
 def _check_shifts(config: RunConfig) -> None:
@@ -461,9 +462,15 @@ def _cross(tables: Mapping[str, Any], model: type[BaseModel], clients: int | Non
 
     where = "" if clients is not None else " (data.partition.clients)"
     count = value("data", "partition", "clients") if clients is None else clients
-    if count is None:
+    return _quorum_met(value) + ([] if count is None else _crossed(count, where, value))
+
+
+def _quorum_met(value: Callable[..., Any]) -> list[Problem]:
+    cohort, least = value("train", "clients_per_round"), value("quorum", "min_replies")
+    if not cohort or not least or least <= cohort:
         return []
-    return list(_crossed(count, where, value))
+    expected = f"at most {cohort} (train.clients_per_round)"
+    return [Problem("quorum.min_replies", "more replies than clients are asked", least, expected)]
 
 
 def _crossed(clients: int, where: str, value: Callable[..., Any]) -> list[Problem]:
@@ -476,9 +483,8 @@ def _crossed(clients: int, where: str, value: Callable[..., Any]) -> list[Proble
         found.append(Problem("algorithm.groups", "more groups than clients", groups, f"at most {clients}{where}"))
     elif groups and alpha and alpha * groups > clients:
         what = f"a cold start of alpha * groups = {alpha * groups:g} clients"
-        found.append(
-            Problem("algorithm.alpha", what, alpha, f"at most {clients / groups:.4g}: {clients} clients{where}")
-        )
+        most = f"at most {clients // groups}: {clients} clients{where}"
+        found.append(Problem("algorithm.alpha", what, alpha, most))
     return found
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from torch import nn
 
 from coterie.api import starts
-from coterie.config import RunConfig, check_against, registry, resolve
+from coterie.config import RunConfig, check_against, registry
 from coterie.data import Population, Samples, load_parts, load_samples, make_parts, populate, save_parts
 from coterie.data.parts import Parts
 from coterie.data.shifts import Scene, make_shift
 from coterie.engines import Door, make_door
+from coterie.factory import find
 from coterie.keys import Key
-from coterie.models import build, spec
+from coterie.models import build, decay_for
 from coterie.rounds import Algorithm, RoundResult, Sampler, as_algorithm, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
 from coterie.types import ConfigError, CoterieError, Groups, IntArray, QuorumError, Solver
@@ -89,43 +90,57 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
     Args:
         config: the configuration.
         saved: the partition of an earlier run, used where it is there.
+
+    Raises:
+        DataError: if the data cannot be read.
+        ConfigError: if data, network and options do not go together.
     """
     samples, parts, population = load_data(config, saved)
     name, options = config.model.name, config.options("model")
     module = build(name, population.shape, population.classes, Key(config.seed).of("model"), **options)
-    decay = spec(name, **options).decay
+    decay = decay_for(name, module, config.local.l2, **options)
     return Prepared(config, population, parts, module, decay, make_algorithm(config), tuple(samples.label_names))
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
     """The algorithm that a configuration names, with its options."""
     name = config.algorithm.name
-    factory = registry("algorithm")[name] if name in registry("algorithm") else resolve(name)
-    return as_algorithm(factory(**config.options("algorithm")))
+    options = config.options("algorithm")
+    if name in registry("algorithm"):
+        return as_algorithm(registry("algorithm")[name](**options))
+    try:
+        return as_algorithm(find(name)(**options))
+    except CoterieError:
+        raise
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        what = f"failed ({type(error).__name__}: {line})"
+        raise ConfigError(
+            f"algorithm.name: {what}, got {name!r}; expected a factory that makes an algorithm"
+        ) from error
 
 
 def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None) -> dict[str, Any]:
     """Execute a configuration; returns what ``summary.json`` holds.
 
-        Args:
-            config: the configuration.
-            out: the folder of the run, new; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
-            on_round: called after each round, when its row is stored.
+    Args:
+        config: the configuration.
+        out: the folder of the run, new; default ``runs/<algorithm>-<dataset>-<seed>-<n>``.
+        on_round: called after each round, when its row is stored.
 
-        Raises:
-            CoterieError: for anything expected; the state is saved where there is one.
+    Raises:
+        CoterieError: for anything expected; the state is saved where there is one.
 
-        Example:
-            >>> import tempfile
-            >>> from coterie.api import starts
-    from coterie.config import check
-            >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
-            ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
-            ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     summary = run_config(check(tables), f"{folder}/run")
-            >>> summary["rounds"], summary["clients"], summary["accuracy"]["final"] > 0.1
-            (2, 4, True)
+    Example:
+        >>> import tempfile
+        >>> from coterie.config import check
+        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
+        ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = run_config(check(tables), f"{folder}/run")
+        >>> summary["rounds"], summary["clients"], summary["accuracy"]["final"] > 0.1
+        (2, 4, True)
     """
     if out is not None:
         RunFolder.check_free(Path(out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -14,6 +15,7 @@ from coterie.types import Groups
 Rule = Literal["normalized_difference", "normalized_model", "convex"]
 InterGroup = Callable[[Groups], Groups]
 _TINY = 1e-12
+_UNSTABLE = "inter_group_rule: normalized_model adds over a tenth of a model's norm each round and does not contract"
 
 
 def none(groups: Groups) -> Groups:
@@ -39,6 +41,8 @@ def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup:
     apply = {"normalized_difference": _differences, "normalized_model": _models, "convex": _convex}[rule]
 
     def step(groups: Groups) -> Groups:
+        if rule == "normalized_model" and eta * (groups.k - 1) > 0.1 * float(groups.models.norm(dim=1).min()):
+            warnings.warn(_UNSTABLE, RuntimeWarning, stacklevel=2)
         return replace(groups, models=apply(groups.models.to(torch.float64), eta).to(torch.float32))
 
     return step

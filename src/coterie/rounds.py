@@ -107,7 +107,7 @@ class clustered:
             return groups, {**notes, "skipped": True}
         before = groups.models
         update, trained = combine(method.weigh(groups, updates), updates.delta)
-        groups = method.inter_group(method.server(groups, update, trained))
+        groups = method.inter_group(method.server(groups, update, trained)).remember(trained=trained)
         seconds["aggregation"] = time.perf_counter() - begun
         loss = float(np.average(updates.loss, weights=updates.size))
         return groups, {**notes, "loss": loss, "discrepancy": discrepancy(before, groups.models, updates)}
@@ -147,7 +147,8 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, door: Door, key: K
         for budget in np.unique(spent[hop == wave]):
             asked = np.flatnonzero((hop == wave) & (spent == budget))
             work = replace(local, spent=int(budget))
-            reply = door.run(work, plan.ids[asked], torch.from_numpy(start + moved), where[asked], key=key)
+            at = key.of(str(wave)) if wave else key
+            reply = door.run(work, plan.ids[asked], torch.from_numpy(start + moved), where[asked], key=at)
             spot = where[asked[_places(plan.ids[asked], reply.ids)]]
             moved[spot] += reply.fields["delta"]
             last[spot], size[spot] = reply.ids, size[spot] + reply.fields["size"]
@@ -175,13 +176,11 @@ def _hops(chain: IntArray) -> IntArray:
 def serving(groups: Groups) -> tuple[Tensor, IntArray]:
     """Who is served by which model: ``[k + 1, d]`` and int64 ``[N]``.
 
-    The last row is the auxiliary global model, the mean of the groups that have members (FedGroup Alg. 2 l. 11); it
+    The last row is the auxiliary global model, here the mean of the groups that have members, as in FlexCFL's code; it
     serves clients without a group.
     """
-    filled = torch.from_numpy(groups.sizes() > 0)
-    chosen = groups.models[filled] if filled.any() else groups.models
-    auxiliary = chosen.to(torch.float64).mean(dim=0).to(torch.float32)
-    return torch.cat([groups.models, auxiliary[None]]), np.where(groups.member < 0, groups.k, groups.member)
+    which = np.where(groups.member < 0, groups.k, groups.member)
+    return torch.cat([groups.models, groups.auxiliary(filled=True)[None]]), which
 
 
 def model_for(groups: Groups, client: int) -> Tensor:

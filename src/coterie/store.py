@@ -15,7 +15,6 @@ import platform
 import re
 import shutil
 import statistics
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from coterie.config import config_hash, differing
+from coterie.config import config_hash, differing, read
 from coterie.types import CheckpointError, ConfigError, Groups, IntArray
 from coterie.vectors import Layout, state_dict
 
@@ -125,8 +124,12 @@ class RunFolder:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The configuration that the folder holds now."""
-        return tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))
+        """The configuration that the folder holds now.
+
+        Raises:
+            ConfigError: if it is no TOML.
+        """
+        return read(self.path / "config.toml")
 
     # --- rounds -----------------------------------------------------------------------------------------------
 
@@ -196,9 +199,16 @@ class RunFolder:
         _replace(self.path / "summary.json", text.encode("utf-8", "backslashreplace") + b"\n")
 
     def summary(self) -> dict[str, Any] | None:
-        """What ``summary.json`` holds, ``None`` before the end of the run."""
+        """What ``summary.json`` holds, ``None`` before the end of the run.
+
+        Raises:
+            CheckpointError: if it is damaged.
+        """
         file = self.path / "summary.json"
-        return json.loads(file.read_bytes()) if file.exists() else None
+        try:
+            return json.loads(file.read_bytes()) if file.exists() else None
+        except (ValueError, RecursionError, OSError) as error:
+            raise damaged(file, error) from None
 
     # --- checkpoints ------------------------------------------------------------------------------------------
 
@@ -246,17 +256,17 @@ class RunFolder:
         Raises:
             CheckpointError: if every checkpoint is damaged, or the newest valid one is of another configuration.
         """
-        damaged: list[str] = []
+        broken: list[str] = []
         for round, folder in reversed(self._checkpoints()):
             try:
                 manifest, groups, scene = _read(folder, round)
             except (CheckpointError, OSError) as error:
-                damaged.append(f"{folder}: damaged ({error}); the one before it is used")
+                broken.append(f"{folder}: damaged ({error}); the one before it is used")
                 continue
             self._check_config(manifest, resolved or self.resolved)
-            return Checkpoint(round, groups, manifest["extra"], scene, tuple(damaged))
-        if damaged:
-            names = ", ".join(line.removesuffix("; the one before it is used") for line in damaged)
+            return Checkpoint(round, groups, manifest["extra"], scene, tuple(broken))
+        if broken:
+            names = ", ".join(line.removesuffix("; the one before it is used") for line in broken)
             raise CheckpointError(f"{self.path}: no valid checkpoint, got {names}; expected one that is whole")
         return None
 
@@ -404,6 +414,12 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
+def damaged(file: Path, error: Exception) -> CheckpointError:
+    """The one line for a file of a run that is not what was written."""
+    what = f"{type(error).__name__} ({(str(error).splitlines() or [''])[0]})"
+    return CheckpointError(f"{file}: damaged, got {what}; expected the file as the run wrote it")
+
+
 def _refuse(message: str) -> NoReturn:
     raise ConfigError(message)
 
@@ -413,6 +429,10 @@ def _refuse(message: str) -> NoReturn:
 
 def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], clients: int) -> dict[str, Any]:
     """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
+
+    ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since earlier ones score only
+    some of the clients (FlexCFL, section 5.1); over all rounds where none of those was evaluated. ``accuracy.final`` is
+    that of the last evaluated round, ``accuracy.last10_mean`` the mean of the last ten.
 
     Args:
         resolved: the configuration.
@@ -434,7 +454,7 @@ def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], cl
         "groups": len(sizes),
         "sizes": sizes,
         "accuracy": {
-            "max": max(accuracies, default=None),
+            "max": max(_covered(rows) or accuracies, default=None),
             "final": accuracies[-1] if accuracies else None,
             "last10_mean": statistics.fmean(accuracies[-10:]) if accuracies else None,
         },
@@ -443,6 +463,14 @@ def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], cl
         "refused": _total(row.get("refused", {}) for row in rows),
         "versions": _versions(),
     }
+
+
+def _covered(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Accuracies of the rounds in which all clients that ever have a group have one."""
+    assigned = [row.get("clients_assigned", 0) for row in rows]
+    most = max(assigned, default=0)
+    scored = zip(assigned, rows, strict=True)
+    return [row["accuracy"] for n, row in scored if n == most and row.get("accuracy") is not None]
 
 
 def _total(tables: Iterable[Mapping[str, Any]], names: Sequence[str] = ()) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 LINES = 20
 SHADES = " ░▒▓█"
@@ -120,6 +121,16 @@ class Reporter:
             print(f"round {done}/{self.rounds}: {said}, {duration(left)} left", file=self.console.file, flush=True)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "round"), counted(3, "round")
+        ('1 round', '3 rounds')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def sizes(counts: Sequence[int]) -> str:
     """The sizes of groups.
 
@@ -131,8 +142,8 @@ def sizes(counts: Sequence[int]) -> str:
     return f"{shown} + ... ({len(counts)})" if len(counts) > 8 else shown or "-"
 
 
-def summary_table(summary: Mapping[str, Any], folder: str) -> Table:
-    """The closing table of a run."""
+def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
+    """The closing table of a run, a line for each figure; print it with ``soft_wrap=True``."""
     accuracy, seconds, transfers = summary["accuracy"], summary["seconds"], summary["transfers"]
     split = [f"{name} {duration(seconds[name])}" for name in ("training", "grouping", "aggregation", "evaluation")]
     moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
@@ -143,29 +154,26 @@ def summary_table(summary: Mapping[str, Any], folder: str) -> Table:
         "rounds": f"{summary['rounds']}{'' if summary['complete'] else ' so far'}{skipped}",
         "accuracy": f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}, "
         f"mean of the last ten {percent(accuracy['last10_mean'])}",
-        "groups": f"{summary['groups']} of {summary['clients']} clients: {sizes(summary['sizes'])}",
-        "time": f"{duration(seconds['total'])}, {each} a round (median): {', '.join(split)}",
+        "groups": f"{summary['groups']} of {counted(summary['clients'], 'client')}: {sizes(summary['sizes'])}",
+        "time": f"{duration(seconds['total'])}, {each} a round (median)",
+        "spent on": ", ".join(split),
         "transfers": f"{transfers['models']:,} models, {moved}",
         "refused": ", ".join(f"{name} {n}" for name, n in summary["refused"].items()) or "none",
         "folder": folder,
     }
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, printable(value))
-    return table
+    wide = max(map(len, rows))
+    lines = [Text.assemble((f"{name:<{wide}}", "bold"), f" {printable(value)}") for name, value in rows.items()]
+    return Text("\n").join(lines)
 
 
-def choices_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Choices of a kind: name, description, options."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("name", style="bold", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("options and defaults")
-    for row in rows:
-        table.add_row(*row)
-    return table
+def choices_list(rows: Iterable[tuple[str, str, Sequence[tuple[str, str]]]]) -> Text:
+    """Choices of a kind: name and description, then a line for each option and what it may be."""
+    lines = []
+    for name, description, options in rows:
+        lines.append(Text.assemble((name, "bold"), f": {description}"))
+        wide = max((len(option) for option, _ in options), default=0)
+        lines += [Text(f"    {option:<{wide}}  {allowed}") for option, allowed in options]
+    return Text("\n").join(lines)
 
 
 def sizes_table(rows: Iterable[tuple[str, Sequence[int]]]) -> Table:

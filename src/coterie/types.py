@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
+from coterie.checked import check
 from coterie.keys import Key
 
 IntArray = NDArray[np.int64]
@@ -54,6 +57,12 @@ class Groups:
     def sizes(self) -> IntArray:
         """Members per group, int64 ``[k]``."""
         return np.bincount(self.member[self.member >= 0], minlength=self.k)
+
+    def auxiliary(self, *, filled: bool) -> Tensor:
+        """The auxiliary global model ``[d]``: the mean of all groups (FedGroup Alg. 2 l. 11), or of the filled ones."""
+        some = torch.from_numpy(self.sizes() > 0)
+        chosen = self.models[some] if filled and bool(some.any()) else self.models
+        return chosen.to(torch.float64).mean(dim=0).to(torch.float32)
 
     def remember(self, **named: Tensor) -> Groups:
         """The same groups with some named tensors added to the memory, or replaced."""
@@ -130,20 +139,32 @@ class Solver:
         momentum: classical momentum, reset at the start of every local training.
         l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
         steps: where set, this many mini-batch steps instead of epochs, cycling through reshuffled epochs.
+
+    Raises:
+        ConfigError: for a value out of its range.
     """
 
-    epochs: int = 10
-    batch_size: int = 10
-    lr: float = 0.03
-    momentum: float = 0.0
-    l2: float = 0.0
-    steps: int | None = None
+    epochs: Annotated[int, Field(ge=0)] = 10
+    batch_size: Annotated[int, Field(ge=1)] = 10
+    lr: Annotated[float, Field(gt=0)] = 0.03
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    l2: Annotated[float, Field(ge=0)] = 0.0
+    steps: Annotated[int, Field(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        _check_solver(self.epochs, self.batch_size, self.lr, self.momentum, self.l2, self.steps)
 
     def count(self, size: int) -> int:
         """Number of steps this solver takes on a client with ``size`` samples."""
         if size == 0:
             return 0
         return self.epochs * -(-size // self.batch_size) if self.steps is None else self.steps
+
+
+@lru_cache(maxsize=256, typed=True)
+def _check_solver(*values: Any) -> None:
+    """Checked once: every client's training makes a solver from the run's."""
+    check(Solver, dict(zip(Solver.__slots__, values, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +215,15 @@ Work = Train | Evaluate | Describe
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one client, or a block of clients in simulation, sent: every field has the clients first, ``[n, ...]``."""
+    """What one client, or a block of clients in simulation, sent: every field has the clients first, ``[n, ...]``.
+
+    ``purpose`` repeats the request it answers, since a client may be asked several times in a round.
+    """
 
     round: int
     ids: IntArray
     fields: Mapping[str, NDArray[Any]]
+    purpose: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -266,9 +266,40 @@ def test_a_newcomer_without_a_direction_falls_back(fallback: str, group: int) ->
     with Door(engine) as door:
         after, notes = algorithm.step(healthy, np.array([stranger]), door, key.at(1))
     assert after.member[stranger] == group
-    assert notes.get(f"fallback_{fallback}", 0) == (1 if group == 0 else 0)
+    assert notes[f"fallback_{fallback}"] == 1
 
 
 def test_fewer_clients_than_groups_is_refused() -> None:
     with pytest.raises(ct.ConfigError, match="expected 1 to 12"):
         run(ct.fedgroup(groups=13))
+
+
+def test_a_late_reply_to_another_request_of_the_round_is_refused() -> None:
+    """What answers the cold start is no direction of a newcomer, and no update: late is as good as lost."""
+    population, method = blobs(), as_algorithm(ct.fedgroup(groups=2, alpha=4))
+    late, lost = (
+        states(method, population, FaultyEngine(engine_of("serial", population, small_net()), faults))
+        for faults in (Faults(delay=0.4), Faults(delay=0.4, forget=True))
+    )
+    assert sum(r.row["refused"].get("late", 0) for r in late) > 0
+    assert all(set(r.row["refused"]) <= {"late"} for r in late)
+    for a, b in zip(late, lost, strict=True):
+        same(a.groups, b.groups)
+
+
+def test_clients_without_samples_are_never_asked() -> None:
+    population = blobs()
+    train = tuple(np.empty(0, np.int64) if i % 3 == 0 else part for i, part in enumerate(population.train))
+    population = population.with_parts(train, population.test)
+    for method in (ct.fedgroup(groups=2, alpha=6), ct.fedgroup(groups=2, alpha=2, assign_time="upfront")):
+        result = ct.run(method, data=population, model=small_net(), local=SOLVER, rounds=3, engine="serial")
+        assert (result.groups[::3] == -1).all()
+        assert all(row["refused"] == {} for row in result.rows)
+
+
+def test_frozen_parameters_stay() -> None:
+    for net in (small_net(), nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))):
+        net[0].weight.requires_grad_(False)
+        result = ct.run(ct.fedavg(), data=blobs(), model=net, local=SOLVER, rounds=1, engine="serial")
+        assert torch.equal(result.model_for(0)[0].weight, net[0].weight)
+        assert not torch.equal(result.model_for(0)[2].weight, net[2].weight)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from coterie.checked import checked
 from coterie.grouping.direction import (
     Ablation,
     AssignTime,
@@ -24,6 +25,7 @@ from coterie.rounds import Method
 from coterie.types import Train
 
 
+@checked
 def fedgroup(
     groups: Annotated[int, Field(ge=1)] = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
@@ -64,6 +66,7 @@ def fedgroup(
     return _fedgroup(**locals(), mu=0.0)
 
 
+@checked
 def fedgrouprox(
     groups: Annotated[int, Field(ge=1)] = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,

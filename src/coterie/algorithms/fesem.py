@@ -6,12 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from coterie.checked import checked
 from coterie.grouping.centre import ByCentre, Order
 from coterie.grouping.drift import Migration, drifting
 from coterie.rounds import Method
 from coterie.weighing import evenly
 
 
+@checked
 def fesem(
     groups: Annotated[int, Field(ge=1)] = 3,
     order: Order = "train_then_assign",

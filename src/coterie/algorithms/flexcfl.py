@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from coterie.checked import checked
 from coterie.grouping.direction import Ablation, ByDirection, Fallback, Measure, Pretrain, Shortage
 from coterie.grouping.drift import Migration, drifting
 from coterie.inter_group import Rule, inter_group
@@ -13,6 +14,7 @@ from coterie.objectives import plain
 from coterie.rounds import Method
 
 
+@checked
 def flexcfl(
     groups: Annotated[int, Field(ge=1)] = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,

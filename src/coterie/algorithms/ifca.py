@@ -6,12 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from coterie.checked import checked
 from coterie.grouping.drift import Migration, drifting
 from coterie.grouping.loss import least_loss
 from coterie.rounds import Method
 from coterie.weighing import evenly
 
 
+@checked
 def ifca(
     groups: Annotated[int, Field(ge=1)] = 3,
     migration: Migration = "none",

@@ -112,11 +112,11 @@ class Bench:
             )  # fmt: skip
         return self._trainers[objective]
 
-    def answer(self, work: Evaluate | Describe, ids: IntArray, models: Tensor, which: IntArray, round: int) -> Reply:
+    def answer(self, work: Evaluate | Describe, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Reply:
         """Evaluate or describe many clients in one vectorised pass over the pooled arrays."""
         if isinstance(work, Describe):
             fields = {"histogram": self.population.histograms()[ids].astype(np.float64)}
-            return Reply(round, ids, {**fields, "size": self.sizes[ids].astype(np.float64)})
+            return Reply(key.round, ids, {**fields, "size": self.sizes[ids].astype(np.float64)}, key.purpose)
         which = which.reshape(len(ids), -1)
         correct, loss = np.zeros(which.shape), np.zeros(which.shape)
         for column in range(which.shape[1]):
@@ -124,7 +124,8 @@ class Bench:
                 mine = np.flatnonzero(which[:, column] == row)
                 correct[mine, column], loss[mine, column] = self._score(models[row], ids[mine], work)
         size = self.population.sizes(work.split)[ids].astype(np.float64)
-        return Reply(round, ids, {"correct": correct, "size": size, **({"loss": loss} if work.loss else {})})
+        fields = {"correct": correct, "size": size, **({"loss": loss} if work.loss else {})}
+        return Reply(key.round, ids, fields, key.purpose)
 
     @torch.inference_mode()
     def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:

@@ -11,6 +11,7 @@ It equals autograd to rounding, and is chosen by the shape of the module, not by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -59,7 +60,8 @@ class DenseStack:
         linear: list[tuple[str, Any]] = named[::2]
         if any(m.bias is None for _, m in linear) or len({n for n, _ in linear}) < len(linear):
             return None
-        if len(Layout.of(module).names) != 2 * len(linear):
+        frozen = any(not p.requires_grad for p in module.parameters())
+        if frozen or len(Layout.of(module).names) != 2 * len(linear):
             return None
         widths = (linear[0][1].in_features, *(m.out_features for _, m in linear))
         return cls(widths, tuple(f"{n}.weight".lstrip(".") in decay for n, _ in linear))
@@ -196,7 +198,7 @@ class Dense:
 
 def _with_ones(x: Tensor) -> F32:
     """Samples as rows, with a last column of ones for the bias."""
-    flat = x.numpy().reshape(len(x), -1)
+    flat = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
     rows: F32 = np.ones((len(flat), flat.shape[1] + 1), np.float32)
     rows[:, :-1] = flat
     return rows

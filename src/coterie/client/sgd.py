@@ -65,6 +65,8 @@ class Autograd:
         module: the network; it is taken over, hand in a copy.
         objective: gives the batch loss.
         decay: names of the kernels that carry L2.
+
+    Parameters that the module froze (``requires_grad`` off) stay as they are.
     """
 
     def __init__(self, module: nn.Module, objective: Objective, decay: tuple[str, ...] = ()) -> None:
@@ -72,8 +74,8 @@ class Autograd:
         self.objective = objective
         self.vector = torch.empty(self.layout.d)
         self.module = bind(module, self.vector).train()
-        named = dict(self.module.named_parameters())
-        self.params = [p.requires_grad_(True) for p in named.values()]
+        named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        self.params: list[Tensor] = list(named.values())
         self.decayed = [i for i, name in enumerate(named) if name in decay]
         self.channels_last = any(isinstance(m, nn.Conv2d) for m in module.modules())
 

@@ -69,6 +69,8 @@ class Scene:
     def tensors(self, initial: Population) -> dict[str, Tensor]:
         """What changed against ``initial``, as named tensors for a checkpoint."""
         named = {"present": torch.from_numpy(self.present.copy())}
+        if self.population.planted is not None:
+            named["planted"] = torch.from_numpy(self.population.planted.copy())
         for split in ("train", "test"):
             named[split] = torch.from_numpy(np.concatenate(getattr(self.population, split)))
             named[f"{split}_sizes"] = torch.from_numpy(self.population.sizes(split).copy())
@@ -82,7 +84,9 @@ class Scene:
             bounds = np.cumsum(tensors[f"{split}_sizes"].numpy())[:-1]
             return tuple(np.split(tensors[split].numpy(), bounds))
 
-        moved = replace(initial, y=tensors.get("y", initial.y), train=parts("train"), test=parts("test"))
+        planted = tensors["planted"].numpy() if "planted" in tensors else None
+        y = tensors.get("y", initial.y)
+        moved = replace(initial, y=y, train=parts("train"), test=parts("test"), planted=planted)
         return cls(moved, tensors["present"].numpy())
 
     def after(self, population: Population, changed: Iterable[int], event: Event) -> Scene:

@@ -73,15 +73,22 @@ class Door:
         gate: checks what they send.
         quorum: says when a round counts.
         classes: number of classes, which all clients agree on.
+        able: int64, the clients that can train (they hold samples); ``None``: all.
     """
 
     def __init__(
-        self, engine: Engine, gate: Gate | None = None, quorum: Quorum | None = None, classes: int = 0
+        self,
+        engine: Engine,
+        gate: Gate | None = None,
+        quorum: Quorum | None = None,
+        classes: int = 0,
+        able: IntArray | None = None,
     ) -> None:
         self.engine = engine
         self.gate = gate or Gate()
         self.quorum = quorum or Quorum()
         self.classes = classes
+        self.able = able
         self.ledger = Ledger()
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
@@ -105,11 +112,14 @@ class Door:
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, replies: Sequence[Reply], key: Key
     ) -> tuple[Reply, Counter[str]]:
         r = which.shape[1] if which.ndim == 2 else 1
-        return self.gate.admit(work, np.asarray(ids), replies, round=key.round, d=models.shape[1], r=r)
+        return self.gate.admit(
+            work, np.asarray(ids), replies, round=key.round, d=models.shape[1], r=r, purpose=key.purpose
+        )
 
     def hold(self, population: Population) -> None:
         """From now on the clients of a simulation hold these data."""
         self.engine.hold(population)
+        self.able = np.flatnonzero(population.sizes("train") > 0)
 
     def close(self) -> None:
         """Let go of processes and shared memory."""

@@ -28,6 +28,7 @@ class Faults:
         corrupt: one of ``CORRUPTIONS``, drawn evenly.
         hostile: clients whose every reply is corrupted in the way named.
         shuffle: replies arrive in random order.
+        forget: what would be delayed is lost instead.
     """
 
     lose: float = 0.0
@@ -36,6 +37,7 @@ class Faults:
     corrupt: float = 0.0
     hostile: Mapping[int, str] = field(default_factory=dict)
     shuffle: bool = False
+    forget: bool = False
 
 
 class FaultyEngine:
@@ -67,7 +69,7 @@ class FaultyEngine:
         if lose < self.faults.lose:
             return []
         if delay < self.faults.delay:
-            self.delayed.append(reply)
+            self.delayed += [] if self.faults.forget else [reply]
             return []
         return [reply, reply] if duplicate < self.faults.duplicate else [reply]
 
@@ -80,7 +82,12 @@ class FaultyEngine:
 
 def _singles(block: Reply) -> list[Reply]:
     return [
-        Reply(block.round, block.ids[at : at + 1], {name: v[at : at + 1] for name, v in block.fields.items()})
+        Reply(
+            block.round,
+            block.ids[at : at + 1],
+            {name: v[at : at + 1] for name, v in block.fields.items()},
+            block.purpose,
+        )
         for at in range(len(block))
     ]
 
@@ -106,4 +113,4 @@ def corrupted(reply: Reply, how: str) -> Reply:
             fields["size"][:] = 1e18
         case _:
             raise ValueError(f"corruption: unknown, got {how!r}; expected one of {', '.join(CORRUPTIONS)}")
-    return Reply(reply.round, reply.ids, fields)
+    return Reply(reply.round, reply.ids, fields, reply.purpose)

@@ -17,7 +17,7 @@ Fields = Mapping[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Admits a reply when it is of this round, from a client that was asked, and the first from it.
+    """Admits a reply when it answers this request of this round, from a client that was asked, and the first from it.
 
     It must have exactly the expected keys, shapes and dtype kinds, finite values of at most ``limit`` in size, and
     ``0 < n <= cap`` samples.
@@ -39,7 +39,7 @@ class Gate:
     limit: float = 1e15
 
     def admit(
-        self, work: Work, asked: IntArray, replies: Sequence[Reply], *, round: int, d: int, r: int
+        self, work: Work, asked: IntArray, replies: Sequence[Reply], *, round: int, d: int, r: int, purpose: str = ""
     ) -> tuple[Reply, Counter[str]]:
         """One clean block in ascending order of clients, and what was refused, by reason."""
         refused: Counter[str] = Counter()
@@ -47,9 +47,10 @@ class Gate:
         seen = np.empty(0, np.int64)
         kept: list[tuple[Reply, IntArray]] = []
         for reply in replies:
-            reason = "late" if reply.round != round else _malformed(reply, fields)
+            stale = reply.round != round or reply.purpose != purpose
+            reason = "late" if stale else _malformed(reply, fields)
             if reason is not None:
-                refused[reason] += max(1, len(reply.ids))
+                refused[reason] += max(1, np.size(reply.ids))
                 continue
             reasons = self._reasons(reply, fields)
             reasons[~np.isin(reply.ids, asked)] = "stranger"
@@ -78,9 +79,11 @@ class Gate:
 
 
 def _malformed(reply: Reply, fields: Fields) -> str | None:
-    n = len(reply.ids)
-    if set(reply.fields) != set(fields):
+    if not isinstance(reply.ids, np.ndarray) or reply.ids.ndim != 1 or reply.ids.dtype.kind != "i":
+        return "ids"
+    if not isinstance(reply.fields, Mapping) or set(reply.fields) != set(fields):
         return "keys"
+    n = len(reply.ids)
     for name, (shape, kind) in fields.items():
         values = reply.fields[name]
         if not isinstance(values, np.ndarray) or values.shape != (n, *shape):

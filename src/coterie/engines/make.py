@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from torch import nn
 
 from coterie.client import Bench
@@ -47,4 +48,5 @@ def make_door(
         PoolEngine(bench, workers, round_timeout) if name == "pool" else SerialEngine(bench, round_timeout)
     )  # fmt: skip
     cap = float(max(1, population.sizes("train").max()))
-    return Door(engine, Gate(cap), Quorum(min_replies, max_skipped_rounds), population.classes)
+    able = np.flatnonzero(population.sizes("train") > 0)
+    return Door(engine, Gate(cap), Quorum(min_replies, max_skipped_rounds), population.classes, able)

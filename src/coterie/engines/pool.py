@@ -30,7 +30,7 @@ from torch import multiprocessing as mp
 from coterie.client import Bench
 from coterie.client.bench import Moves
 from coterie.data.population import Population
-from coterie.engines.serial import ClientError
+from coterie.engines.serial import ClientError, failure
 from coterie.keys import Key
 from coterie.types import CoterieError, IntArray, Reply, Train, Work
 
@@ -82,7 +82,7 @@ class PoolEngine:
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
         if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key.round)]
+            return [self.bench.answer(work, ids, models, which, key)]
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
@@ -115,7 +115,7 @@ class PoolEngine:
                 f"engine: worker processes died {self.retries + 1} times in round {key.round} at client {ids[left[0]]}"
             )
         home, delta, meta = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
-        return Reply(key.round, home, {"delta": delta, "size": meta[:, 0], "loss": meta[:, 1]})
+        return Reply(key.round, home, {"delta": delta, "size": meta[:, 0], "loss": meta[:, 1]}, key.purpose)
 
     def _deal(self, job: tuple[Any, ...], tasks: list[int], end: float | None) -> bool:
         """Hand out tasks by their numbers and wait; ``False`` if a worker died or the time is over."""
@@ -230,8 +230,7 @@ def _take(
         try:
             result = bench.train(work, int(ids[task]), starts[int(rows[task])], deltas[task], key)
         except Exception as error:  # noqa: BLE001 - whatever the user's module raised is told in the main process
-            line = f"client {ids[task]}: training failed in round {key.round}: {error}"
-            return line, traceback.format_exc()
+            return failure(int(ids[task]), key, error), traceback.format_exc()
         meta[task, 0], meta[task, 1] = result.size, result.loss
         done[task] = 1
     return None

@@ -20,6 +20,13 @@ from coterie.types import CoterieError, IntArray, Reply, Train, Work
 class ClientError(CoterieError):
     """A client's own code raised: which client, at what, in which round."""
 
+    code = 2
+
+
+def failure(id: int, key: Key, error: Exception) -> str:
+    """The line that says whose code failed where."""
+    return f"model.name: client {id}: training failed in round {key.round}: {error}"
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -47,7 +54,7 @@ class SerialEngine:
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
         if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key.round)]
+            return [self.bench.answer(work, ids, models, which, key)]
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         delta = torch.empty(len(ids), models.shape[1])
         size, loss, done = np.zeros(len(ids)), np.zeros(len(ids)), np.zeros(len(ids), bool)
@@ -58,10 +65,10 @@ class SerialEngine:
                 try:
                     result = self.bench.train(work, id, models[row], delta[at], key)
                 except Exception as error:
-                    raise ClientError(f"client {id}: training failed in round {key.round}: {error}") from error
+                    raise ClientError(failure(id, key, error)) from error
                 size[at], loss[at], done[at] = result.size, result.loss, True
         fields = {"delta": delta.numpy()[done], "size": size[done], "loss": loss[done]}
-        return [Reply(key.round, ids[done], fields)]
+        return [Reply(key.round, ids[done], fields, key.purpose)]
 
     def hold(self, population: Population) -> None:
         self.bench.hold(population)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
@@ -74,10 +75,12 @@ class ByDirection:
             notes["cold_start"] = int((groups.member >= 0).sum())
         elif self.newcomer == "aux_latest":
             groups = _follow(groups)
-        asked = np.arange(len(groups.member)) if first and self.assign_time == "upfront" else cohort
+        asked = _able(groups, door) if first and self.assign_time == "upfront" else cohort
         new = asked[self._homeless(groups)[asked]]
+        pretrained = (groups.member >= 0) & (before < 0)
         if self.ablation in ("rac", "rac_redraw"):
             groups, new = self._draw(groups, new, key.of("draw"), notes)
+        pretrained[new] = True
         if len(new):
             groups = self._client_cold_start(groups, new, door, key, notes)
         if self.newcomer == "w0_frozen":
@@ -85,7 +88,7 @@ class ByDirection:
         if self.newcomer == "aux_latest":
             groups = groups.remember(seen=groups.models)
         ids = cohort[groups.member[cohort] >= 0]
-        spent = (before[ids] < 0).astype(np.int64) if self.pretrain == "continue" else None
+        spent = pretrained[ids].astype(np.int64) if self.pretrain == "continue" else None
         return groups, Plan(ids, groups.member[ids], spent=spent, notes=notes)
 
     @property
@@ -121,8 +124,7 @@ class ByDirection:
     def _group_cold_start(self, groups: Groups, door: Door, key: Key) -> Groups:
         """Alg. 3: cluster the directions of ``alpha m`` clients; ``w_0^(j) = w_0 + mean(delta)`` (erratum P1)."""
         w0 = groups.memory["start"]
-        ids, delta = self._directions(groups, door, key)
-        m = min(self.groups, len(_distinct(delta)))
+        ids, delta, m = self._directions(groups, door, key)
         labels = self._cluster(delta, m, key.of("cluster"))
         direction = torch.zeros_like(groups.models)
         for j in range(m):
@@ -136,29 +138,35 @@ class ByDirection:
             auxiliary=w0,
             drawn=torch.zeros(len(member), dtype=torch.bool),
             equipped=torch.zeros(len(member), dtype=torch.bool),
+            trained=torch.zeros(len(models), dtype=torch.bool),
         )
 
-    def _directions(self, groups: Groups, door: Door, key: Key) -> tuple[IntArray, Tensor]:
-        """The updates of enough clients, asking replacements for those that did not answer."""
-        want = self.groups if self.ablation == "rcc" else min(self.alpha * self.groups, len(groups.member))
-        order = key.of("sample").generator().permutation(len(groups.member))
+    def _directions(self, groups: Groups, door: Door, key: Key) -> tuple[IntArray, Tensor, int]:
+        """The updates of enough clients, asking replacements for those that did not answer; and how many groups."""
+        order = key.of("sample").generator().permutation(_able(groups, door))
+        want = self.groups if self.ablation == "rcc" else min(self.alpha * self.groups, len(order))
         ids, delta = np.empty(0, np.int64), groups.models[:0]
         at, ask = 0, want
-        while len(_distinct(delta)) < self.groups and at < len(order):
+        found = np.empty(0, np.int64)
+        while len(found) < self.groups and at < len(order):
             asked = np.sort(order[at : at + ask])
             reply = door.run(self._work, asked, groups.models[:1], np.zeros_like(asked), key=key)
             usable = _usable(reply)
             ids = np.concatenate([ids, reply.ids[usable]])
             delta = torch.cat([delta, torch.from_numpy(reply.fields["delta"][usable])])
+            found = _distinct(delta)
             at, ask = at + ask, self.groups
-        found = len(_distinct(delta))
-        if found == 0 or (found < self.groups and self.on_shortage == "stop"):
+        if len(found) == 0 or (len(found) < self.groups and self.on_shortage == "stop"):
+            refused = ", ".join(f"{reason} {n}" for reason, n in sorted(door.ledger.refused.items())) or "none"
             raise ColdStartError(
-                f"algorithm.groups: the cold start needs {self.groups} distinct update directions, got {found} "
-                f"after asking {min(at, len(order))} clients; expected fewer groups or on_shortage = 'fewer'"
+                f"algorithm.groups: the cold start needs {self.groups} distinct update directions, got {len(found)} "
+                f"after asking {min(at, len(order))} clients (refused: {refused}); expected as many as groups, "
+                "or on_shortage = 'fewer'"
             )
+        if self.ablation == "rcc":
+            ids, delta = ids[found[: self.groups]], delta[torch.from_numpy(found[: self.groups])]
         sort = np.argsort(ids)
-        return ids[sort], delta[torch.from_numpy(sort)]
+        return ids[sort], delta[torch.from_numpy(sort)], min(self.groups, len(found))
 
     def _cluster(self, delta: Tensor, m: int, key: Key) -> IntArray:
         if len(delta) == m or m == 1:
@@ -181,8 +189,9 @@ class ByDirection:
         notes["newcomers"] += int(usable.sum())
         member[reply.ids[usable]] = nearest(torch.from_numpy(reply.fields["delta"][usable]), target)
         lost = reply.ids[~usable]
-        if len(lost) and self.fallback != "none":
+        if len(lost):
             notes[f"fallback_{self.fallback}"] += len(lost)
+        if len(lost) and self.fallback != "none":
             member[lost] = self._fall_back(groups, lost, door, key.of("fallback"))
         return replace(groups, member=member)
 
@@ -215,13 +224,22 @@ def _usable(reply: Reply) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return (reply.fields["delta"] != 0).any(axis=1)
 
 
-def _distinct(delta: Tensor) -> Tensor:
-    return torch.unique(delta, dim=0) if len(delta) else delta
+def _distinct(delta: Tensor) -> IntArray:
+    """Where each distinct row stands first."""
+    first: dict[bytes, int] = {}
+    for at, row in enumerate(delta.numpy()):
+        first.setdefault(blake2b(row.tobytes()).digest(), at)
+    return np.array(list(first.values()), np.int64)
+
+
+def _able(groups: Groups, door: Door) -> IntArray:
+    """The clients that can train."""
+    return np.arange(len(groups.member)) if door.able is None else door.able
 
 
 def _follow(groups: Groups) -> Groups:
     """Each group's latest update and the auxiliary model, from what changed since the last look."""
     change = groups.models - groups.memory["seen"]
-    moved = (change != 0).any(dim=1)
+    moved = groups.memory["trained"] & (change != 0).any(dim=1)
     latest = torch.where(moved[:, None], change, groups.memory["latest"])
-    return groups.remember(latest=latest, auxiliary=groups.models.to(torch.float64).mean(dim=0).to(torch.float32))
+    return groups.remember(latest=latest, auxiliary=groups.auxiliary(filled=False))

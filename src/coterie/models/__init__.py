@@ -18,10 +18,10 @@ from coterie.models.initial import initialise
 from coterie.models.lenet import lenet5
 from coterie.models.own import check_outputs, own
 from coterie.models.recurrent import bigru, bilstm, stacked_lstm
-from coterie.models.spec import ModelSpec, Shape
+from coterie.models.spec import ModelSpec, Shape, kernels
 from coterie.types import ConfigError
 
-__all__ = ["MODELS", "ModelSpec", "build", "initialise", "spec"]
+__all__ = ["MODELS", "ModelSpec", "build", "decay_for", "initialise", "spec"]
 
 MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
     {
@@ -100,6 +100,29 @@ def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) ->
             return module
     initialise(module, key)
     return module
+
+
+def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any) -> tuple[str, ...]:
+    """The names of the kernels that carry L2: those of the paper, or all kernels of the user's own network.
+
+    Args:
+        name: one of `MODELS`; ``module:factory`` or ``None`` for the user's own.
+        module: the network.
+        l2: weight of the L2 term.
+        parameters: of the network.
+
+    Raises:
+        ConfigError: for an L2 term that nothing would carry.
+
+    Example:
+        >>> decay_for("mlp", nn.Identity(), 0.001), decay_for(None, nn.Linear(2, 2), 0.001)
+        (('1.weight', '3.weight'), ('weight',))
+    """
+    decay = kernels(module) if name is None or ":" in name else spec(name, **parameters).decay
+    if l2 and not decay:
+        what = f"no kernels of {name or 'the model'} carry it"
+        raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")
+    return decay
 
 
 def _expected(name: str, known: Any) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import nn
 
+from coterie.factory import find
 from coterie.models.spec import ModelSpec, Shape
 from coterie.types import ConfigError
 
@@ -32,8 +29,11 @@ def own(name: str) -> ModelSpec:
         >>> own("torch.nn:Identity").count((3,), 3)
         0
     """
-    module, _, attribute = name.partition(":")
-    factory = _find(_import(module, name), attribute, name)
+    try:
+        factory = find(name)
+    except Exception as error:  # importing runs the user's code, which may raise anything
+        what = f"cannot be used ({type(error).__name__}: {_line(error)})"
+        raise ConfigError(f"model.name: {what}, got {name!r}; expected module:factory") from error
 
     def build(shape: Shape, classes: int) -> nn.Module:
         try:
@@ -67,25 +67,6 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
     got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != 2 or logits.shape[1] < classes:
         raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected (2, {classes})")
-
-
-def _import(module: str, name: str) -> Any:
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # and there it stays: worker processes inherit it
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise ConfigError(f"model.name: cannot import {module!r} for {name}: {_line(error)}") from error
-
-
-def _find(module: Any, attribute: str, name: str) -> Callable[..., Any]:
-    factory = getattr(module, attribute, None) if attribute else None
-    if not callable(factory):
-        there = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        near = get_close_matches(attribute, there, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"model.name: no factory {attribute!r} in {name}; expected module:factory{hint}")
-    return factory
 
 
 def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) -> Any:

@@ -49,6 +49,16 @@ class ModelSpec:
             return sum(p.numel() for p in self.build(shape, classes).parameters())
 
 
+def kernels(module: nn.Module) -> tuple[str, ...]:
+    """The names of all weight tensors with two dimensions or more: what carries L2 in a network of the user's own.
+
+    Example:
+        >>> kernels(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
+        ('0.weight',)
+    """
+    return tuple(name for name, weight in module.named_parameters() if weight.ndim >= 2)
+
+
 def outputs_for(outputs: int | None, classes: int) -> int:
     """The number of outputs: as many as classes, or more where a paper has more.
 

@@ -1,0 +1,471 @@
+"""FedGroup's cold starts: by hand, and by value on clients that answer what they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.api import starts
+from coterie.client import Bench
+from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
+from coterie.grouping.direction import ByDirection, nearest
+from coterie.inter_group import inter_group
+from coterie.keys import Key
+from coterie.objectives import plain
+from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
+from coterie.types import EMPTY, Engine, Evaluate, Groups, IntArray, Plan, Reply, Train, Work
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
+KEY = Key(3)
+N = 18
+POPULATION = blobs(clients=N, groups=3)
+SIZES = POPULATION.sizes("train")
+NOBODY = np.empty(0, np.int64)
+W0 = flatten(small_net())
+
+
+def engine(**faults: Any) -> Engine:
+    serial = SerialEngine(Bench(POPULATION, small_net(), SOLVER))
+    return FaultyEngine(serial, Faults(**faults)) if faults else serial
+
+
+def play(method: ct.Method, rounds: int = 6, per_round: int = 4, clients: Engine | None = None) -> list[RoundResult]:
+    sampler = Sampler("cover_then_uniform", np.arange(N), per_round, KEY)
+    with Door(clients or engine(), classes=POPULATION.classes) as door:
+        first = starts(small_net(), KEY)
+        return list(simulate(as_algorithm(method), door, POPULATION, first, sampler, rounds, KEY))
+
+
+def cold_start(cohort: IntArray = NOBODY, clients: Engine | None = None, **options: Any) -> tuple[Groups, Plan]:
+    """What the assign rule makes of the first round."""
+    method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
+    with Door(clients or engine(), classes=POPULATION.classes) as door:
+        before = as_algorithm(method).init(starts(small_net(), KEY), N)
+        return method.assign(before, cohort, door, KEY.at(0))
+
+
+def updates(ids: IntArray, work: Train) -> Tensor:
+    """The updates of some clients in the group cold start, by hand."""
+    bench, out = Bench(POPULATION, small_net(), SOLVER), torch.empty(len(ids), len(W0))
+    for at, id in enumerate(ids.tolist()):
+        bench.train(work, id, W0, out[at], KEY.at(0).of("cold_start"))
+    return out
+
+
+# --- the group cold start -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measure", ["edc", "madc"])
+@pytest.mark.parametrize(
+    ("pretrain", "work"),
+    [("steps", Train(plain, steps=50)), ("epochs", Train(plain)), ("continue", Train(plain, epochs=1))],
+)
+def test_groups_start_from_the_start_and_the_even_mean_of_their_updates(
+    measure: str, pretrain: str, work: Train
+) -> None:
+    groups, plan = cold_start(measure=measure, pretrain=pretrain)
+    met = np.flatnonzero(groups.member >= 0)
+    assert len(met) == 9
+    assert len(plan.ids) == 0
+    delta = updates(met, work).to(torch.float64)
+    for j in range(3):
+        mine = groups.member[met] == j
+        mean = delta[torch.from_numpy(mine)].mean(dim=0).to(torch.float32)
+        assert torch.equal(groups.memory["direction"][j], mean)
+        assert torch.equal(groups.models[j], W0 + mean)
+        share = torch.from_numpy(SIZES[met] * mine / SIZES[met[mine]].sum())
+        if mine.sum() > 1:
+            assert not torch.allclose(share @ delta, mean.to(torch.float64), atol=1e-5)
+
+
+@pytest.mark.parametrize(("alpha", "met"), [(1, 3), (2, 6), (5, 15), (6, 18), (20, 18)])
+def test_alpha_times_m_clients_take_part_or_all(alpha: int, met: int) -> None:
+    groups, plan = cold_start(alpha=alpha)
+    assert (groups.member >= 0).sum() == plan.notes["cold_start"] == met
+
+
+def test_groups_may_start_from_w0() -> None:
+    one, two = cold_start(group_init="w0")[0], cold_start()[0]
+    assert torch.equal(one.models, W0.repeat(3, 1))
+    assert torch.equal(one.memory["direction"], two.memory["direction"])
+    assert np.array_equal(one.member, two.member)
+
+
+def test_the_cold_start_happens_once() -> None:
+    rows = [result.row for result in play(ct.fedgroup(groups=3, alpha=3))]
+    assert [row["cold_start"] for row in rows] == [9, 0, 0, 0, 0, 0]
+    assert sum(row["newcomers"] for row in rows) == N - 9
+
+
+# --- ablations ----------------------------------------------------------------------------------------------------
+
+
+def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
+    groups, _ = cold_start(ablation="rcc")
+    met = np.flatnonzero(groups.member >= 0)
+    assert sorted(groups.member[met]) == [0, 1, 2]
+    delta = updates(met, Train(plain, steps=50))
+    assert torch.equal(groups.models[groups.member[met]], W0 + delta)
+    assert torch.equal(groups.memory["direction"][groups.member[met]], delta)
+
+
+def test_rcc_stays_with_m_clients_when_some_do_not_answer() -> None:
+    usual = np.flatnonzero(cold_start(ablation="rcc")[0].member >= 0)
+    for how in ("nan", "zeros"):
+        groups, _ = cold_start(ablation="rcc", clients=engine(hostile={int(usual[1]): how}))
+        met = np.flatnonzero(groups.member >= 0)
+        assert sorted(groups.member[met]) == [0, 1, 2]
+        assert usual[1] not in met
+        assert torch.equal(groups.models[groups.member[met]], W0 + updates(met, Train(plain, steps=50)))
+
+
+def test_rcc_newcomers_are_placed_by_their_direction() -> None:
+    everyone = np.arange(N)
+    groups, plan = cold_start(everyone, ablation="rcc")
+    assert (groups.member >= 0).all()
+    assert plan.notes["newcomers"] == N - 3
+
+
+@pytest.mark.parametrize("ablation", ["rac", "rac_redraw"])
+def test_random_groups_are_for_newcomers_only(ablation: Any) -> None:
+    first, _ = cold_start()
+    clustered = np.flatnonzero(first.member >= 0)
+    results = play(ct.fedgroup(groups=3, alpha=3, ablation=ablation), rounds=20)
+    member = np.stack([r.groups.member for r in results])
+    assert (member[:, clustered] == first.member[clustered]).all()
+    assert (member[-1] >= 0).all()
+    moves = 0
+    for before, after in zip(member, member[1:], strict=False):
+        moves += int((before[before >= 0] != after[before >= 0]).sum())
+    assert (moves == 0) if ablation == "rac" else (moves > 5)
+
+
+def test_a_redraw_is_for_whoever_is_selected() -> None:
+    results = play(ct.fedgroup(groups=3, alpha=3, ablation="rac_redraw"), rounds=12)
+    sampler = Sampler("cover_then_uniform", np.arange(N), 4, KEY)
+    for before, after in zip(results, results[1:], strict=False):
+        moved = np.flatnonzero(before.groups.member != after.groups.member)
+        assert np.isin(moved, sampler(after.round)).all()
+
+
+def test_random_groups_are_even_and_ask_nobody() -> None:
+    rule = ct.fedgroup(groups=3, alpha=1, ablation="rac").assign
+    scripted = Scripted({})
+    state = scene(np.full(3000, -1))
+    with Door(scripted) as door:
+        groups, plan = rule(state, np.arange(3000), door, KEY.at(1))
+    assert scripted.asked == []
+    assert plan.notes["newcomers"] == 3000
+    assert (np.abs(groups.sizes() - 1000) < 130).all()
+
+
+# --- newcomers, by value ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scripted:
+    """Clients that answer with the updates and losses they are given, and remember what they were sent."""
+
+    delta: dict[int, list[float]]
+    losses: dict[int, list[float]] = field(default_factory=dict)
+    asked: list[tuple[Work, list[int], Tensor]] = field(default_factory=list)
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        self.asked.append((work, ids.tolist(), models[torch.from_numpy(which)]))
+        answers = self.delta if isinstance(work, Train) else self.losses
+        home = np.array([i for i in ids.tolist() if i in answers], np.int64)
+        values = np.array([answers[i] for i in home.tolist()], np.float64).reshape(len(home), -1)
+        size = np.ones(len(home))
+        fields: dict[str, Any] = (
+            {"delta": values.astype(np.float32), "size": size, "loss": size}
+            if isinstance(work, Train)
+            else {"correct": values, "size": size, "loss": values}
+        )
+        return [Reply(key.round, home, fields, key.purpose)]
+
+    def hold(self, population: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def scene(member: Any, **memory: Any) -> Groups:
+    """Three groups in the plane, some rounds after the cold start; the third has no direction."""
+    models = torch.tensor([[4.0, 1.0], [1.0, 4.0], [1.0, 1.0]])
+    flags = torch.zeros(len(member), dtype=torch.bool)
+    named = {
+        "start": torch.tensor([1.0, 1.0]),
+        "direction": torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        "latest": torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        "auxiliary": torch.tensor([9.0, 9.0]),
+        "seen": models,
+        "trained": torch.zeros(3, dtype=torch.bool),
+        "drawn": flags,
+        "equipped": flags,
+    }
+    return Groups(models, np.array(member), memory=EMPTY).remember(**{**named, **memory})
+
+
+def place(rule: Any, groups: Groups, clients: Engine, cohort: Sequence[int] = (0, 1, 2, 3)) -> tuple[Groups, Plan]:
+    with Door(clients) as door:
+        return rule(groups, np.array(cohort), door, KEY.at(5))
+
+
+@pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
+def test_newcomers_join_the_nearest_direction(newcomer: Any) -> None:
+    """Ties go to the lowest group; a group without a direction is nobody's, however far the others."""
+    answers = {0: [0.1, 3.0], 1: [5.0, 5.0], 2: [-1.0, -0.9], 4: [1.0, 0.0]}
+    groups, plan = place(
+        ct.fedgroup(groups=3, newcomer=newcomer).assign, scene([-1, -1, -1, 2, -1]), clients := Scripted(answers)
+    )
+    assert groups.member.tolist() == [1, 0, 1, 2, -1]
+    assert (plan.ids.tolist(), plan.row.tolist()) == ([0, 1, 2, 3], [1, 0, 1, 2])
+    assert [ids for _, ids, _ in clients.asked] == [[0, 1, 2]]
+    assert plan.notes["newcomers"] == 3
+    assert torch.equal(groups.models, scene([0]).models)
+
+
+def test_frozen_directions_and_w0_are_those_of_the_cold_start() -> None:
+    moved = scene([-1], seen=torch.zeros(3, 2), trained=torch.ones(3, dtype=torch.bool), latest=torch.ones(3, 2))
+    clients = Scripted({0: [0.0, 7.0]})
+    groups, _ = place(ct.fedgroup(groups=3, newcomer="w0_frozen").assign, moved, clients, [0])
+    ((_, _, sent),) = clients.asked
+    assert sent.tolist() == [[1.0, 1.0]]
+    assert groups.member.tolist() == [1]
+    assert torch.equal(groups.memory["direction"], moved.memory["direction"])
+
+
+def test_latest_directions_are_what_changed_since_the_last_look() -> None:
+    """Group 0 went down, group 1 was not trained: a newcomer that goes down joins group 0."""
+    seen = torch.tensor([[4.0, 3.0], [1.0, 4.0], [1.0, 1.0]])
+    before = scene([-1, -1], seen=seen, trained=torch.tensor([True, False, False]))
+    clients = Scripted({0: [0.0, -1.0], 1: [0.5, 2.0]})
+    groups, _ = place(ct.fedgroup(groups=3, newcomer="aux_latest").assign, before, clients, [0, 1])
+    assert groups.memory["latest"].tolist() == [[0.0, -2.0], [0.0, 1.0], [0.0, 0.0]]
+    assert groups.member.tolist() == [0, 1]
+    assert torch.equal(groups.memory["seen"], before.models)
+    ((_, _, sent),) = clients.asked
+    assert sent.tolist() == [[2.0, 2.0]] * 2  # the auxiliary model, the mean of all three
+
+
+def test_what_the_memory_holds_is_what_the_groups_did() -> None:
+    """With inter-group aggregation the latest update includes that step."""
+    method = ct.fedgroup(groups=3, alpha=2, newcomer="aux_latest", eta_g=0.2)
+    results = play(method, rounds=8, per_round=3)
+    one, two, three = results[-3:]
+    after = as_algorithm(method).step(three.groups, np.arange(2), Door(engine()), KEY.at(8))[0]
+    trained = three.groups.memory["trained"]
+    assert trained.any()
+    change = three.groups.models - two.groups.models
+    assert torch.equal(after.memory["latest"][trained], change[trained])
+    assert torch.equal(after.memory["latest"][~trained], three.groups.memory["latest"][~trained])
+    assert torch.equal(after.memory["auxiliary"], three.groups.models.double().mean(dim=0).float())
+    assert not torch.equal(one.groups.memory["latest"], three.groups.memory["latest"])
+
+
+def test_nearest_is_one_minus_cosine_over_two() -> None:
+    rng = np.random.default_rng(0)
+    delta, target = torch.from_numpy(rng.normal(size=(20, 5))), torch.from_numpy(rng.normal(size=(4, 5)))
+    a, b = delta.numpy(), target.numpy()
+    cosine = a @ b.T / np.linalg.norm(a, axis=1)[:, None] / np.linalg.norm(b, axis=1)
+    assert np.array_equal(nearest(delta, target), ((1 - cosine) / 2).argmin(axis=1))
+    assert np.array_equal(nearest(3 * delta, 0.1 * target), nearest(delta, target))
+
+
+def test_newcomers_that_do_not_answer_wait() -> None:
+    groups, plan = place(ct.fedgroup(groups=3).assign, scene([-1, -1, 0]), Scripted({1: [0.0, 1.0]}), [0, 1, 2])
+    assert groups.member.tolist() == [-1, 1, 0]
+    assert plan.ids.tolist() == [1, 2]
+
+
+def test_without_a_direction_the_lowest_loss_decides() -> None:
+    clients = Scripted({0: [0.0, 0.0], 1: [0.0, 0.0], 2: [1.0, 0.0]}, {0: [3.0, 2.0, 1.0], 1: [5.0, 4.0, 9.0]})
+    rule = ct.fedgroup(groups=3, fallback="lowest_loss").assign
+    groups, plan = place(rule, scene([-1, -1, -1, 1]), clients)
+    assert groups.member.tolist() == [2, 1, 0, 1]
+    assert plan.notes["fallback_lowest_loss"] == 2
+    assert plan.notes["newcomers"] == 1
+    work, ids, sent = clients.asked[1]
+    assert work == Evaluate("train")
+    assert ids == [0, 1]
+    assert torch.equal(sent[0], groups.models)
+
+
+def test_without_a_loss_either_a_newcomer_waits() -> None:
+    clients = Scripted({0: [0.0, 0.0], 1: [0.0, 0.0]}, {1: [5.0, 4.0, 9.0]})
+    groups, plan = place(ct.fedgroup(groups=3, fallback="lowest_loss").assign, scene([-1, -1]), clients, [0, 1])
+    assert groups.member.tolist() == [-1, 1]
+    assert plan.ids.tolist() == [1]
+
+
+def test_the_lowest_loss_is_that_on_the_clients_own_samples() -> None:
+    first, _ = cold_start()
+    stranger = int(np.flatnonzero(first.member < 0)[0])
+    hostile = engine(hostile={stranger: "zeros"})
+    groups, _ = cold_start(np.array([stranger]), clients=hostile, fallback="lowest_loss")
+    held = torch.from_numpy(POPULATION.train[stranger])
+    loss = []
+    for model in groups.models:
+        net = small_net()
+        nn.utils.vector_to_parameters(model, net.parameters())
+        loss.append(float(nn.functional.cross_entropy(net(POPULATION.x[held]), POPULATION.y[held]).detach()))
+    assert groups.member[stranger] == int(np.argmin(loss))
+
+
+# --- up front -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
+def test_upfront_places_everyone_before_the_first_round(newcomer: Any) -> None:
+    cohort = np.array([2, 5])
+    groups, plan = cold_start(cohort, assign_time="upfront", newcomer=newcomer)
+    assert (groups.member >= 0).all()
+    assert plan.ids.tolist() == cohort.tolist()
+    assert plan.notes["newcomers"] == N - 9
+    rows = [r.row for r in play(ct.fedgroup(groups=3, alpha=3, assign_time="upfront", newcomer=newcomer))]
+    assert [row["clients_assigned"] for row in rows] == [N] * 6
+    assert [row["newcomers"] for row in rows] == [N - 9, 0, 0, 0, 0, 0]
+
+
+def test_upfront_and_at_first_selection_agree_on_frozen_directions() -> None:
+    """Where newcomers go depends neither on the round nor on who else comes, but for their own shuffles."""
+    upfront = cold_start(assign_time="upfront")[0].member
+    later = cold_start(np.arange(N))[0].member
+    assert np.array_equal(upfront, later)
+
+
+# --- budgets ------------------------------------------------------------------------------------------------------
+
+
+class Counting(nn.Module):
+    """Counts the batches that clients train on; it is copied, so the count is kept outside."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        Counting.steps += self.training
+        return self.body(x)
+
+
+def counted(method: ct.Method, state: Groups | None, cohort: IntArray, round: int = 0) -> tuple[Groups, int]:
+    net = Counting()
+    net.load_state_dict({"body.weight": torch.linspace(-1, 1, 24).reshape(4, 6), "body.bias": torch.zeros(4)})
+    algorithm = as_algorithm(method)
+    Counting.steps = 0
+    with Door(SerialEngine(Bench(POPULATION, net, SOLVER))) as door:
+        before = algorithm.init(starts(net, KEY), N) if state is None else state
+        after, _ = algorithm.step(before, cohort, door, KEY.at(round))
+    return after, Counting.steps
+
+
+def batches(ids: Any) -> int:
+    """Batches in one epoch of some clients."""
+    return int(np.ceil(SIZES[ids] / SOLVER.batch_size).sum())
+
+
+@pytest.mark.parametrize("pretrain", ["steps", "epochs", "continue"])
+def test_pretraining_costs_what_it_says(pretrain: Any) -> None:
+    """In the first round: the group cold start, newcomers of the cohort, then the cohort. Then again with newcomers."""
+    method = ct.fedgroup(groups=3, alpha=2, pretrain=pretrain, pretrain_steps=7)
+
+    def cost(pretrained: Any, cohort: Any) -> int:
+        match pretrain:
+            case "steps":
+                return 7 * len(pretrained) + 3 * batches(cohort)
+            case "epochs":
+                return 3 * batches(pretrained) + 3 * batches(cohort)
+            case _:
+                return batches(pretrained) + 3 * batches(cohort) - batches(np.intersect1d(pretrained, cohort))
+
+    state, steps = counted(method, None, first := np.arange(0, 8))
+    met = np.flatnonzero(state.member >= 0)
+    assert steps == cost(met, first)
+    state, steps = counted(method, state, second := np.arange(4, 14), 1)
+    new = np.setdiff1d(second, met)
+    assert len(new) > 0
+    assert steps == cost(new, second)
+    _, steps = counted(method, state, second, 2)
+    assert steps == cost(NOBODY, second)
+
+
+def test_whoever_gets_a_random_group_spent_nothing() -> None:
+    method = ct.fedgroup(groups=3, alpha=2, pretrain="continue", ablation="rac")
+    state, steps = counted(method, None, np.arange(N))
+    member, _ = cold_start(alpha=2)
+    met = np.flatnonzero(member.member >= 0)
+    new = np.setdiff1d(np.arange(N), met)
+    assert (state.member >= 0).all()
+    assert steps == batches(met) + 2 * batches(met) + 3 * batches(new)
+
+
+def test_pretraining_has_the_methods_objective() -> None:
+    rule = ct.fedgrouprox(groups=3, mu=0.7).assign
+    clients = Scripted({0: [1.0, 0.0]})
+    place(rule, scene([-1]), clients, [0])
+    work = clients.asked[0][0]
+    assert isinstance(work, Train)
+    assert work.objective.mu == 0.7
+    assert work.steps == 50
+
+
+# --- late replies -------------------------------------------------------------------------------------------------
+
+
+def test_a_late_pretraining_is_no_training() -> None:
+    """A newcomer's pre-training update that arrives with the answers to the next request of the round is refused."""
+    state = replace(cold_start()[0])
+    stranger = int(np.flatnonzero(state.member < 0)[0])
+
+    class Late(FaultyEngine):
+        """Holds back the first reply of the round."""
+
+        def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+            replies = list(self.engine.run(work, ids, models, which, key=key))
+            if key.what.startswith("newcomers"):
+                self.delayed = [replace(reply, ids=np.array([0])) for reply in replies]
+                return []
+            return [*self.delayed, *replies]
+
+    state = replace(state, member=np.where(np.arange(N) == 0, 0, state.member)).remember(
+        trained=torch.zeros(3, dtype=torch.bool)
+    )
+    method = as_algorithm(ct.fedgroup(groups=3, alpha=3))
+    cohort = np.array([0, stranger])
+    with Door(Late(engine(), Faults())) as door:
+        late, _ = method.step(state, cohort, door, KEY.at(1))
+        refused = door.ledger.read().refused
+    with Door(engine()) as door:
+        without, _ = method.step(state, cohort[:1], door, KEY.at(1))
+    assert refused["late"] == 1
+    assert late.member[stranger] == -1
+    assert torch.equal(late.models, without.models)
+
+
+# --- between groups -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["normalized_difference", "convex"])
+def test_groups_pull_on_each_other_after_the_round(rule: Any) -> None:
+    apart, pulled = (play(ct.fedgroup(groups=3, alpha=3, eta_g=eta, inter_group_rule=rule), 1)[0] for eta in (0.0, 0.3))
+    assert torch.equal(pulled.groups.models, inter_group(0.3, rule)(apart.groups).models)
+    assert not torch.equal(pulled.groups.models, apart.groups.models)
+    assert [r.row["notes"]["exchange"] for r in (apart, pulled)] == [0, 3]
+
+
+def test_the_rule_is_a_record_of_its_parameters() -> None:
+    rule = ct.fedgroup(groups=4, alpha=7, measure="madc").assign
+    assert isinstance(rule, ByDirection)
+    assert rule == replace(rule)
+    assert (rule.groups, rule.alpha, rule.measure) == (4, 7, "madc")

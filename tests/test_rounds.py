@@ -1,0 +1,278 @@
+"""Chains of clients, budgets already spent, and who is asked when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import coterie as ct
+from coterie.client import Bench
+from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.engines.serial import one_thread
+from coterie.keys import Key
+from coterie.objectives import plain, proximal
+from coterie.rounds import Sampler, train
+from coterie.types import Engine, Groups, Plan, Train, Updates
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
+POPULATION = blobs()
+KEY = Key(8).at(4).of("train")
+W0 = flatten(small_net())
+MODELS = torch.stack([W0, -W0, 0.5 * W0])
+GROUPS = Groups(MODELS, np.arange(12) % 3)
+CHAINS = {0: [4, 9, 2], 1: [7, 0], 2: [11, 1, 5, 3]}  # clients of a chain in turn; chain j trains model j
+
+
+def bench() -> Bench:
+    return Bench(POPULATION, small_net(), SOLVER)
+
+
+def go(plan: Plan, faults: Faults | None = None, engine: Engine | None = None, work: Train | None = None) -> Updates:
+    engine = engine or SerialEngine(bench())
+    with Door(engine if faults is None else FaultyEngine(engine, faults)) as door:
+        return train(work or Train(plain), GROUPS, plan, door, KEY)
+
+
+def plan_of(chains: dict[int, list[int]], turn: list[int] | None = None) -> Plan:
+    """The plan of some chains, one after the other, or as ``turn`` says whose next client comes next."""
+    turn = [c for c, ids in chains.items() for _ in ids] if turn is None else turn
+    left = {c: iter(ids) for c, ids in chains.items()}
+    ids = np.array([next(left[c]) for c in turn])
+    return Plan(ids, np.array(turn), chain=np.array(turn))
+
+
+def wave_key(wave: int, key: Key = KEY) -> Key:
+    """The key of the request to the clients that come ``wave``-th in their chains."""
+    return key.of(str(wave)) if wave else key
+
+
+def by_hand(chains: dict[int, list[int]], absent: Any = (), key: Key = KEY, **work: Any) -> Updates:
+    """Clients trained one after another, each from where the last one that answered ended."""
+    found = []
+    for row, ids in chains.items():
+        moved, out = torch.zeros_like(W0), torch.empty_like(W0)
+        last, size, loss = -1, 0.0, 0.0
+        for wave, id in enumerate(ids):
+            if id in absent:
+                continue
+            with one_thread():
+                done = bench().train(Train(plain, **work), id, MODELS[row] + moved, out, wave_key(wave, key))
+            moved = moved + out
+            last, size, loss = id, size + done.size, loss + done.loss * done.size
+        if last >= 0:
+            found.append((last, row, moved, size, loss / size))
+    found.sort(key=lambda each: each[0])
+    last_ids, rows, deltas, sizes, losses = zip(*found, strict=True)
+    return Updates(np.array(last_ids), np.array(rows), torch.stack(deltas), np.array(sizes), np.array(losses))
+
+
+def same(a: Updates, b: Updates) -> None:
+    assert np.array_equal(a.ids, b.ids)
+    assert np.array_equal(a.row, b.row)
+    assert torch.equal(a.delta, b.delta)
+    assert np.array_equal(a.size, b.size)
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-12)
+
+
+@pytest.mark.parametrize("work", [{}, {"steps": 4}, {"epochs": 1}], ids=["solver", "steps", "epochs"])
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_chain_is_its_clients_one_after_another(row: int, work: dict[str, Any]) -> None:
+    updates = go(plan_of({row: CHAINS[0]}), work=Train(plain, **work))
+    same(updates, by_hand({row: CHAINS[0]}, **work))
+    assert updates.ids.tolist() == CHAINS[0][-1:]
+    assert updates.row.tolist() == [row]
+    assert updates.size.tolist() == [POPULATION.sizes("train")[CHAINS[0]].sum()]
+
+
+def test_the_update_of_a_chain_counts_from_the_model_of_the_start() -> None:
+    """Walking from model to model, by values and not by sums of updates, ends at the same place."""
+    walk = W0
+    for wave, id in enumerate(CHAINS[0]):
+        out = torch.empty_like(W0)
+        bench().train(Train(plain), id, walk, out, wave_key(wave))
+        walk = walk + out
+    updates = go(plan_of({0: CHAINS[0]}))
+    torch.testing.assert_close(W0 + updates.delta[0], walk, rtol=1e-5, atol=1e-6)
+
+
+def test_the_proximal_term_pulls_each_client_to_the_model_it_got() -> None:
+    start, pulled = (go(plan_of(CHAINS), work=Train(proximal(mu))).delta for mu in (0.0, 5.0))
+    assert (pulled.norm(dim=1) < start.norm(dim=1)).all()
+
+
+def test_the_order_inside_a_chain_matters() -> None:
+    forth, back = (go(plan_of({0: ids})) for ids in (CHAINS[0], CHAINS[0][::-1]))
+    assert not torch.equal(forth.delta, back.delta)
+
+
+def test_chains_side_by_side_are_each_as_alone() -> None:
+    together = go(plan_of(CHAINS))
+    assert together.ids.tolist() == sorted(ids[-1] for ids in CHAINS.values())
+    for at, row in enumerate(together.row.tolist()):
+        alone = go(plan_of({row: CHAINS[row]}))
+        same(Updates(*(part[at : at + 1] for part in parts(together))), alone)
+
+
+def parts(updates: Updates) -> tuple[Any, ...]:
+    return updates.ids, updates.row, updates.delta, updates.size, updates.loss
+
+
+@given(st.permutations([c for c, ids in CHAINS.items() for _ in ids]))
+def test_how_chains_are_interleaved_does_not_matter(turn: list[int]) -> None:
+    same(go(plan_of(CHAINS, turn)), go(plan_of(CHAINS)))
+
+
+def test_numbers_of_chains_do_not_matter() -> None:
+    plan = plan_of(CHAINS)
+    assert plan.chain is not None
+    other = Plan(plan.ids, plan.row, chain=np.array([70, -3, 12])[plan.chain])
+    same(go(other), go(plan))
+
+
+def test_chains_of_one_are_everybody_alone() -> None:
+    ids, row = np.array([8, 1, 5]), np.array([2, 0, 0])
+    same(go(Plan(ids, row, chain=np.array([0, 1, 2]))), go(Plan(ids, row)))
+
+
+def test_chains_in_a_pool_are_the_same_to_the_bit() -> None:
+    same(go(plan_of(CHAINS), engine=PoolEngine(bench(), 2)), go(plan_of(CHAINS)))
+
+
+# --- clients that do not answer -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["nan", "shape", "keys", "no samples"])
+@pytest.mark.parametrize("lost", CHAINS[0])
+def test_a_refused_client_is_skipped_and_its_chain_goes_on(lost: int, how: str) -> None:
+    updates = go(plan_of(CHAINS), Faults(hostile={lost: how}))
+    same(updates, by_hand(CHAINS, absent=[lost]))
+
+
+@pytest.mark.parametrize("faults", [Faults(lose=0.4), Faults(delay=0.4)], ids=["lost", "late"])
+@pytest.mark.parametrize("seed", range(4))
+def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
+    """A late reply reaches the next wave, which refuses it."""
+    key, absent = KEY.at(seed), set()
+    for ids in CHAINS.values():
+        for wave, id in enumerate(ids):
+            with Door(FaultyEngine(SerialEngine(bench()), faults)) as door:
+                alone = door.run(Train(plain), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key))
+            absent |= set() if len(alone) else {id}
+    with Door(FaultyEngine(SerialEngine(bench()), faults)) as door:
+        updates = train(Train(plain), GROUPS, plan_of(CHAINS), door, key)
+    assert 0 < len(absent) < 9
+    same(updates, by_hand(CHAINS, absent, key))
+
+
+def test_a_chain_without_any_answer_leaves_no_update() -> None:
+    hostile = dict.fromkeys(CHAINS[1], "inf")
+    updates = go(plan_of(CHAINS), Faults(hostile=hostile))
+    assert sorted(updates.row.tolist()) == [0, 2]
+    assert len(go(plan_of(CHAINS), Faults(lose=1.0))) == 0
+
+
+def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
+    with Door(SerialEngine(bench())) as door:
+        train(Train(plain), GROUPS, plan_of(CHAINS), door, KEY)
+        blocks = door.ledger.read().blocks
+    for up in (False, True):
+        ids = np.concatenate([block.clients for block in blocks if block.up is up])
+        models = np.concatenate([block.models for block in blocks if block.up is up])
+        assert sorted(ids.tolist()) == sorted(id for chain in CHAINS.values() for id in chain)
+        assert models.tolist() == [1] * len(ids)
+
+
+# --- budgets ------------------------------------------------------------------------------------------------------
+
+
+def test_spent_epochs_are_taken_off_each_ones_budget() -> None:
+    ids, row, spent = np.array([3, 10, 6, 1]), np.array([0, 1, 1, 2]), np.array([1, 0, 2, 1])
+    updates = go(Plan(ids, row, spent=spent))
+    assert updates.ids.tolist() == [1, 3, 6, 10]
+    for id, model, gone in zip(ids.tolist(), row.tolist(), spent.tolist(), strict=True):
+        at = slice(updates.ids.tolist().index(id), updates.ids.tolist().index(id) + 1)
+        same(Updates(*(part[at] for part in parts(updates))), by_hand({model: [id]}, epochs=SOLVER.epochs - gone))
+
+
+def test_nothing_spent_is_a_plan_without_it() -> None:
+    ids, row = np.array([8, 1, 5]), np.array([2, 0, 0])
+    same(go(Plan(ids, row, spent=np.zeros(3, int))), go(Plan(ids, row)))
+
+
+def test_a_budget_that_is_spent_leaves_the_model_where_it_was() -> None:
+    updates = go(Plan(np.array([2, 4]), np.array([0, 1]), spent=np.array([3, 5])))
+    assert not updates.delta.any()
+    assert updates.size.tolist() == POPULATION.sizes("train")[[2, 4]].tolist()
+
+
+def test_budgets_inside_a_chain_are_each_clients_own() -> None:
+    ids = CHAINS[0]
+    updates = go(Plan(np.array(ids), np.zeros(3, int), np.zeros(3, int), spent=np.array([0, 2, 1])))
+    moved, out = torch.zeros_like(W0), torch.empty_like(W0)
+    for wave, (id, gone) in enumerate(zip(ids, (0, 2, 1), strict=True)):
+        bench().train(Train(plain, spent=gone), id, W0 + moved, out, wave_key(wave))
+        moved = moved + out
+    assert torch.equal(updates.delta[0], moved)
+
+
+# --- who is asked -------------------------------------------------------------------------------------------------
+
+KINDS = ("uniform", "cover_then_uniform")
+some_clients = st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(np.array)
+per_round = st.integers(1, 35)
+seeds = st.integers(0, 2**32)
+
+
+@given(some_clients, per_round, seeds)
+def test_the_covering_rounds_meet_everybody_once_in_order(clients: Any, k: int, seed: int) -> None:
+    sampler = Sampler("cover_then_uniform", clients, k, Key(seed))
+    rounds = -(-len(clients) // k)
+    met = [sampler(t) for t in range(rounds)]
+    assert np.concatenate(met).tolist() == sorted(clients)
+    assert all(len(cohort) == k for cohort in met[:-1])
+    uniform = Sampler("uniform", clients, k, Key(seed))
+    assert all(np.array_equal(sampler(t), uniform(t)) for t in range(rounds, rounds + 5))
+
+
+@given(st.sampled_from(KINDS), some_clients, per_round, seeds, st.integers(0, 50))
+def test_a_cohort_is_distinct_sorted_and_a_function_of_the_round(
+    kind: Any, clients: Any, k: int, seed: int, t: int
+) -> None:
+    sampler = Sampler(kind, clients, k, Key(seed))
+    cohort = sampler(t)
+    covering = kind == "cover_then_uniform" and t * k < len(clients)
+    assert len(cohort) == (min(k, len(clients) - t * k) if covering else min(k, len(clients)))
+    assert (np.diff(cohort) > 0).all()
+    assert np.isin(cohort, clients).all()
+    Sampler(kind, clients, k, Key(seed))(t + 1)
+    assert np.array_equal(cohort, Sampler(kind, clients.copy(), k, Key(seed))(t))
+
+
+@given(st.sampled_from(KINDS), some_clients, per_round, seeds, st.integers(0, 9), st.data())
+def test_only_those_present_are_asked(kind: Any, clients: Any, k: int, seed: int, t: int, data: st.DataObject) -> None:
+    sampler = Sampler(kind, clients, k, Key(seed))
+    present = np.array(data.draw(st.lists(st.booleans(), min_size=61, max_size=61)))
+    here = clients[present[clients]]
+    cohort = sampler(t, present)
+    assert present[cohort].all()
+    assert np.array_equal(cohort, Sampler(kind, here, k, Key(seed))(t))
+    assert np.array_equal(sampler(t, np.ones(61, bool)), sampler(t))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_present_is_an_empty_cohort(kind: Any) -> None:
+    assert len(Sampler(kind, np.arange(4), 2, Key(0))(0, np.zeros(4, bool))) == 0
+
+
+def test_the_uniform_sampler_is_uniform() -> None:
+    sampler = Sampler("uniform", np.arange(10), 3, Key(1))
+    met = np.bincount(np.concatenate([sampler(t) for t in range(2000)]), minlength=10)
+    assert (np.abs(met - 600) < 5 * np.sqrt(2000 * 0.3 * 0.7)).all()
+    assert not np.array_equal(sampler(0), Sampler("uniform", np.arange(10), 3, Key(2))(0))
