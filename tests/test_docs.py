@@ -57,7 +57,13 @@ def test_every_algorithm_is_in_the_table_and_no_other():
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(ALGORITHMS)
 
 
-@pytest.mark.parametrize(("page", "factories"), [("fedprox", ["fedprox"]), ("fedgroup", ["fedgrouprox", "fedgroup"])])
+PAGES_OF = {
+    "fedgroup": ["fedgrouprox", "fedgroup"],
+    **{name: [name] for name in ("fedprox", "flexcfl", "ifca", "fesem")},
+}
+
+
+@pytest.mark.parametrize(("page", "factories"), PAGES_OF.items())
 def test_parameter_tables_are_those_of_the_factories(page, factories):
     text = (ROOT / "docs" / "algorithms" / f"{page}.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+)`? \|", text.split("## Parameters")[1], re.MULTILINE))

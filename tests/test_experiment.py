@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+from torch import nn
 
 from coterie.config import RunConfig, check
 from coterie.experiment import Stopped, execute, make_folder, prepare, run_config
+from coterie.models import decay_for
 from coterie.rounds import RoundResult
 from coterie.store import RunFolder
 from coterie.types import ConfigError, DataError, QuorumError
@@ -169,16 +171,19 @@ def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: 
 
 
 def test_l2_that_nothing_carries_is_refused() -> None:
-    mnist = {"source": "synthetic", "partition": {"kind": "iid", "clients": 4}}
-    own = {"model": {"name": "torch.nn:Identity"}, "data": mnist}
-    with pytest.raises(ConfigError, match=r"local.l2: no kernels of torch.nn:Identity carry it, got 0.1; expected 0"):
-        prepare(check(tables() | own | {"local": {"l2": 0.1}}))
+    model = nn.Sequential(nn.ReLU())
+    with pytest.raises(ConfigError, match=r"^local.l2: no kernels of cnn_mnist carry it, got 0.1; expected 0$"):
+        decay_for("cnn_mnist", model, 0.1)
+    with pytest.raises(ConfigError, match=r"^local.l2: no kernels of the model carry it, got 0.1; expected 0$"):
+        decay_for(None, model, 0.1)
+    assert decay_for("cnn_mnist", model, 0.0) == ()
     assert prepare(check(tables() | {"local": {"l2": 0.1}})).decay == ("1.weight",)
 
 
 def test_an_algorithm_of_ones_own_that_fails_is_no_bug_of_ours() -> None:
+    failing = {"algorithm": {"name": "math:sqrt", "x": -1.0}}
     with pytest.raises(
-        ConfigError, match=r"algorithm.name: failed \(ValueError: .*got 'math:sqrt'; expected"
+        ConfigError, match=r"^algorithm.name: failed \(TypeError: .*, got 'math:sqrt'; expected"
     ) as caught:
-        prepare(check(tables() | {"algorithm": {"name": "math:sqrt", "x": -1.0}}))
+        prepare(check(tables() | failing))
     assert "\n" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,14 +51,14 @@ def cold_start(cohort: IntArray = NOBODY, clients: Engine | None = None, **optio
     method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
     with Door(clients or engine(), classes=POPULATION.classes) as door:
         before = as_algorithm(method).init(starts(small_net(), KEY), N)
-        return method.assign(before, cohort, door, KEY.at(0))
+        return method.assign(before, cohort, door, KEY.at(0).of("assign"))
 
 
 def updates(ids: IntArray, work: Train) -> Tensor:
     """The updates of some clients in the group cold start, by hand."""
     bench, out = Bench(POPULATION, small_net(), SOLVER), torch.empty(len(ids), len(W0))
     for at, id in enumerate(ids.tolist()):
-        bench.train(work, id, W0, out[at], KEY.at(0).of("cold_start"))
+        bench.train(work, id, W0, out[at], KEY.at(0).of("assign").of("cold_start"))
     return out
 
 
@@ -144,7 +145,7 @@ def test_random_groups_are_for_newcomers_only(ablation: Any) -> None:
     assert (member[:, clustered] == first.member[clustered]).all()
     assert (member[-1] >= 0).all()
     moves = 0
-    for before, after in zip(member, member[1:], strict=False):
+    for before, after in pairwise(member):
         moves += int((before[before >= 0] != after[before >= 0]).sum())
     assert (moves == 0) if ablation == "rac" else (moves > 5)
 
@@ -152,7 +153,7 @@ def test_random_groups_are_for_newcomers_only(ablation: Any) -> None:
 def test_a_redraw_is_for_whoever_is_selected() -> None:
     results = play(ct.fedgroup(groups=3, alpha=3, ablation="rac_redraw"), rounds=12)
     sampler = Sampler("cover_then_uniform", np.arange(N), 4, KEY)
-    for before, after in zip(results, results[1:], strict=False):
+    for before, after in pairwise(results):
         moved = np.flatnonzero(before.groups.member != after.groups.member)
         assert np.isin(moved, sampler(after.round)).all()
 
@@ -423,34 +424,37 @@ def test_pretraining_has_the_methods_objective() -> None:
 # --- late replies -------------------------------------------------------------------------------------------------
 
 
-def test_a_late_pretraining_is_no_training() -> None:
-    """A newcomer's pre-training update that arrives with the answers to the next request of the round is refused."""
-    state = replace(cold_start()[0])
-    stranger = int(np.flatnonzero(state.member < 0)[0])
+class Tardy(FaultyEngine):
+    """One client's reply to the group cold start comes with the answers to the next request, or never."""
 
-    class Late(FaultyEngine):
-        """Holds back the first reply of the round."""
+    def __init__(self, engine: Engine, client: int, comes: bool) -> None:
+        super().__init__(engine, Faults())
+        self.client, self.comes = client, comes
 
-        def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
-            replies = list(self.engine.run(work, ids, models, which, key=key))
-            if key.what.startswith("newcomers"):
-                self.delayed = [replace(reply, ids=np.array([0])) for reply in replies]
-                return []
-            return [*self.delayed, *replies]
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        arrived, self.delayed = self.delayed, []
+        if key.what != "cold_start" or self.client not in ids:
+            return [*arrived, *self.engine.run(work, ids, models, which, key=key)]
+        late = np.flatnonzero(ids == self.client)
+        if self.comes:
+            self.delayed = list(self.engine.run(work, ids[late], models, which[late], key=key))
+        return self.engine.run(work, np.delete(ids, late), models, np.delete(which, late), key=key)
 
-    state = replace(state, member=np.where(np.arange(N) == 0, 0, state.member)).remember(
-        trained=torch.zeros(3, dtype=torch.bool)
-    )
-    method = as_algorithm(ct.fedgroup(groups=3, alpha=3))
-    cohort = np.array([0, stranger])
-    with Door(Late(engine(), Faults())) as door:
-        late, _ = method.step(state, cohort, door, KEY.at(1))
-        refused = door.ledger.read().refused
-    with Door(engine()) as door:
-        without, _ = method.step(state, cohort[:1], door, KEY.at(1))
-    assert refused["late"] == 1
-    assert late.member[stranger] == -1
-    assert torch.equal(late.models, without.models)
+
+def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start() -> None:
+    """Both are asked in the same round, of the same client."""
+    client = int(np.flatnonzero(cold_start()[0].member >= 0)[4])
+    method, found = as_algorithm(ct.fedgroup(groups=3, alpha=3)), []
+    for comes in (True, False):
+        with Door(Tardy(engine(), client, comes), classes=POPULATION.classes) as door:
+            state = method.init(starts(small_net(), KEY), N)
+            after, notes = method.step(state, np.array([client]), door, KEY.at(0))
+            found.append((after, notes, door.ledger.read().refused))
+    (late, _, refused), (lost, notes, _) = found
+    assert dict(refused) == {"late": 1}
+    assert notes["newcomers"] == 1
+    assert torch.equal(late.models, lost.models)
+    assert np.array_equal(late.member, lost.member)
 
 
 # --- between groups -----------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from coterie.keys import Key
 from coterie.ledger import SERVER
 from coterie.reproduce.faults import first_client
 from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
+from coterie.theory import Constants, bound, gradient_divergence
+from coterie.types import Groups
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
@@ -164,3 +166,24 @@ def test_every_transfer_is_spelt_out() -> None:
     assert sum(t.models for t in listed if t.receiver == SERVER) == 4
     assert result.row["transfers"]["models"] == 12
     assert sum(t.bytes for t in down) == result.row["transfers"]["down_bytes"]
+
+
+def test_the_gradient_divergence_falls_when_clients_are_grouped() -> None:
+    """Definition 2 against gradients by hand, and one group against the planted two."""
+    population, net = planted(), nn.Linear(6, 4)
+    door = Door(SerialEngine(Bench(population, net, SOLVER)), classes=4)
+    w = torch.cat([net.weight.detach().reshape(-1), net.bias.detach()])
+    together = Groups(w[None], np.zeros(12, np.int64))
+    apart = Groups(torch.stack([w, w]), np.arange(12) % 2)
+    one, two = (gradient_divergence(door, groups, Key(0)) for groups in (together, apart))
+    grads = []
+    for held in population.train:
+        net.zero_grad()
+        nn.functional.cross_entropy(net(population.x[held]), population.y[held]).backward()
+        grads.append(torch.cat([p.grad.reshape(-1) for p in net.parameters()]))
+    stacked = torch.stack(grads)
+    assert one == pytest.approx(float((stacked - stacked.mean(0)).norm(dim=1).mean()), rel=1e-4)
+    assert two < 0.7 * one
+    constants = Constants.of(population)
+    assert bound(two, constants, SOLVER) < bound(one, constants, SOLVER)
+    assert bound(one, constants, SOLVER, eta_g=0.1, groups=2) > bound(one, constants, SOLVER)

@@ -52,8 +52,8 @@ def rows(run: Path) -> int:
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def wait_for_the_first_row(process: subprocess.Popen[bytes], run: Path) -> None:
-    while process.poll() is None and not rows(run):
+def wait_for(count: int, process: subprocess.Popen[bytes], run: Path) -> None:
+    while process.poll() is None and rows(run) < count:
         time.sleep(0.002)
 
 
@@ -83,7 +83,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def straight(config: Path) -> Straight:
     run = config.parent / "straight"
     process = subprocess.Popen(command("run", config, "--out", run), stdout=subprocess.DEVNULL)
-    wait_for_the_first_row(process, run)
+    wait_for(1, process, run)
     begun = time.monotonic()
     assert process.wait() == 0
     return Straight(left(run), time.monotonic() - begun)
@@ -97,20 +97,21 @@ def landed() -> list[int]:
 
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_killed_run_goes_on_to_the_same_end(number: int, config: Path, straight: Straight, landed: list[int]) -> None:
-    """Kill ``number`` falls at random into its own twentieth of the run's rounds."""
+    """Kill ``number`` falls at random into its own twentieth of the run, however fast the run happens to be."""
     run = config.parent / f"killed-{number}"
     process = subprocess.Popen(
         command("run", config, "--out", run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_for_the_first_row(process, run)
-    share = (number + np.random.default_rng(number).random()) / KILLS
-    time.sleep(share * 0.9 * straight.seconds)
+    row, part = np.random.default_rng(number).random(2)
+    wait_for(1 + int((number + row) / KILLS * (ROUNDS - 5)), process, run)
+    time.sleep(1.5 * part * straight.seconds / ROUNDS)
     process.kill()
     if process.wait() != 0 and not (run / "summary.json").exists():
         landed.append(rows(run))
         print(f"kill {number}: {rows(run)} of {ROUNDS} rows, checkpoints {names(run / 'checkpoints')}")
     assert subprocess.run(command("resume", run), stdout=subprocess.DEVNULL, check=False).returncode == 0
     assert left(run) == straight.left
+    assert not [name for name in names(run / "checkpoints") if name.startswith(".")]
 
 
 def names(folder: Path) -> Sequence[str]:

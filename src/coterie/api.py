@@ -16,10 +16,11 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import make_door
 from coterie.keys import Key
+from coterie.models import build, decay_for, starts
 from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
 from coterie.schema import Problem, describe
 from coterie.types import Groups, IntArray, Solver
-from coterie.vectors import Layout, flatten, state_dict
+from coterie.vectors import Layout, state_dict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,8 +116,6 @@ def run(
         >>> len(result.accuracy), result.groups.shape
         (2, (12,))
     """
-    from coterie.models import build, decay_for
-
     local = local or Solver()
     if not local.epochs and not local.steps:
         refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
@@ -142,21 +141,6 @@ def run(
                 on_round(last)
     assert last is not None
     return Result(tuple(rows), last.groups, module)
-
-
-def starts(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
-    """The first models of a run: the module's own parameters, then ones initialised anew from the key."""
-
-    def start(j: int) -> Tensor:
-        from coterie.models import initialise
-
-        if j == 0:
-            return flatten(module)
-        other = copy.deepcopy(module)
-        initialise(other, key.of("model").client(j))
-        return flatten(other)
-
-    return start
 
 
 def load(

@@ -197,16 +197,15 @@ def _execute(
     prepared: Prepared, folder: RunFolder, signals: Signals, checkpoint: Checkpoint | None = None, resume: bool = False
 ) -> None:
     from coterie.experiment import execute
-    from coterie.terminal import Reporter, console, counted, summary_table
+    from coterie.terminal import Reporter, console, counted, say, summary_table
 
     config, start = prepared.config, checkpoint.round if checkpoint else 0
     going = f", from round {start + 1}" if resume else ""
     d = sum(p.numel() for p in prepared.module.parameters())
     clients, rounds = counted(prepared.population.clients, "client"), counted(config.train.rounds, "round")
-    print(
+    say(
         f"{config.algorithm.name} on {config.data.source}: {clients}, {config.model.name} ({d:,} parameters), "
-        f"{rounds}{going}, in {folder.path}",
-        flush=True,
+        f"{rounds}{going}, in {folder.path}"
     )
     with Reporter(config.train.rounds, start) as reporter:
         signals.running = True
@@ -303,7 +302,9 @@ def invoke(arguments: Sequence[str]) -> int:
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPT
-    except BrokenPipeError:
+    except SystemExit as leave:
+        if not isinstance(leave.__context__, BrokenPipeError):  # rich and click leave with 1 when nobody reads on
+            raise
         _close_pipe()
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from coterie.api import starts
 from coterie.config import RunConfig, check_against, registry
 from coterie.data import Population, Samples, load_parts, load_samples, make_parts, populate, save_parts
 from coterie.data.parts import Parts
@@ -19,7 +18,7 @@ from coterie.data.shifts import Scene, make_shift
 from coterie.engines import Door, make_door
 from coterie.factory import find
 from coterie.keys import Key
-from coterie.models import build, decay_for
+from coterie.models import build, decay_for, starts
 from coterie.rounds import Algorithm, RoundResult, Sampler, as_algorithm, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
 from coterie.types import ConfigError, CoterieError, Groups, IntArray, QuorumError, Solver

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,6 +22,12 @@ def console(file: TextIO | None = None) -> Console:
     """The terminal, or plain text of a fixed width where there is none."""
     out = sys.stdout if file is None else file
     return Console(file=out, markup=False, emoji=False, highlight=False, width=None if out.isatty() else 110)
+
+
+def say(line: str, file: IO[str] | None = None) -> None:
+    """A line of a run, which goes on if nobody reads it any more."""
+    with suppress(BrokenPipeError):
+        print(line, file=file, flush=True)
 
 
 def percent(fraction: float | None) -> str:
@@ -118,7 +125,7 @@ class Reporter:
             self.bar.update(self.task, completed=done, said=said)
         elif done == self.start + 1 or done * LINES // self.rounds > (done - 1) * LINES // self.rounds:
             left = (time.monotonic() - self.begun) / (done - self.start) * (self.rounds - done)
-            print(f"round {done}/{self.rounds}: {said}, {duration(left)} left", file=self.console.file, flush=True)
+            say(f"round {done}/{self.rounds}: {said}, {duration(left)} left", self.console.file)
 
 
 def counted(number: int, what: str) -> str:

@@ -169,15 +169,21 @@ def _check_solver(*values: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken off its budget."""
+    """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken off its budget.
+
+    With ``full_gradient`` the update is minus the gradient of the whole local loss.
+    """
 
     objective: Objective
     epochs: int | None = None
     steps: int | None = None
     spent: int = 0
+    full_gradient: bool = False
 
     def solver(self, base: Solver) -> Solver:
         """The run's solver with this work's budget."""
+        if self.full_gradient:
+            return replace(base, epochs=1, steps=None, batch_size=2**31 - 1, lr=1.0, momentum=0.0)
         if self.steps is not None:
             return replace(base, steps=self.steps)
         epochs = base.epochs if self.epochs is None else self.epochs

@@ -1,5 +1,8 @@
-"""FedGroup and FedGrouProx: Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven
-Measure (2021). Cold starts are in ``grouping/direction.py``, EDC and MADC in ``similarity.py``."""
+"""FedGroup and FedGrouProx.
+
+Duan et al., "FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure" (2021). Cold starts
+are in ``grouping/direction.py``, EDC and MADC in ``similarity.py``.
+"""
 
 from __future__ import annotations
 

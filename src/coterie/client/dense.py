@@ -108,7 +108,7 @@ class Dense:
 
     def train(self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, mu: float, key: Key) -> Trained:
         self._load(start.numpy())
-        self._fit(solver.batch_size)
+        self._fit(min(solver.batch_size, len(y)))
         inputs, hot = _with_ones(x), np.eye(self.stack.widths[-1], dtype=np.float32)[y.numpy()]
         xs, hots, pull = np.empty_like(inputs), np.empty_like(hot), self._pull(solver, mu)
         size, loss = len(y), 0.0

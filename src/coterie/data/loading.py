@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from torch import Tensor
 
+from coterie import schema
 from coterie.data import partitions, sources
 from coterie.data.partitions import PARTITIONS, Parts
 from coterie.data.population import Population
@@ -124,29 +124,13 @@ def _choice(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     arguments = dict(table)
     kind = arguments.pop("kind", None) or arguments.pop("name", None)
-    if kind not in registry:
-        raise ConfigError(f"{path}.{selector}: unknown, got {kind!r}; expected {_expected(str(kind), registry)}")
-    factory = registry[kind]
-    hints = get_type_hints(factory, include_extras=True)
-    known = {n: p for n, p in inspect.signature(factory).parameters.items() if n not in context}
-    for name, value in arguments.items():
-        if name not in known:
-            raise ConfigError(f"{path}.{name}: unknown for {kind!r}; expected {_expected(name, known)}")
-        arguments[name] = _valid(value, hints[name], f"{path}.{name}")
-    for name, parameter in known.items():
-        if parameter.default is parameter.empty and name not in arguments:
-            raise ConfigError(f"{path}.{name}: missing for {kind!r}; expected a value")
-    return factory, arguments
-
-
-def _valid(value: Any, hint: Any, path: str) -> Any:
+    factory = registry.get(kind) if isinstance(kind, str) else None
+    model = schema.table(path, selector, tuple(sorted(registry)), factory, tuple(sorted(context)))
+    given = {selector: kind, **arguments}
     try:
-        return TypeAdapter(hint).validate_python(value, strict=None)
+        record = model.model_validate(given)
     except ValidationError as error:
-        message = error.errors()[0]["msg"]
-        raise ConfigError(f"{path}: {message[0].lower()}{message[1:]}, got {value!r}") from None
-
-
-def _expected(name: str, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"one of {', '.join(known) or '(none)'}" + (f"; did you mean {near[0]!r}?" if near else "")
+        found = schema.problems(error, given, model)
+        raise ConfigError("\n".join(f"{path}.{problem.line()}" for problem in found)) from None
+    assert factory is not None
+    return factory, {name: getattr(record, name) for name in arguments}

@@ -14,14 +14,14 @@ from torch import nn
 from coterie.keys import Key, keyed_torch
 from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_mnist
 from coterie.models.dense import mclr, mlp, mlp512
-from coterie.models.initial import initialise
+from coterie.models.initial import initialise, starts
 from coterie.models.lenet import lenet5
 from coterie.models.own import check_outputs, own
 from coterie.models.recurrent import bigru, bilstm, stacked_lstm
 from coterie.models.spec import ModelSpec, Shape, kernels
 from coterie.types import ConfigError
 
-__all__ = ["MODELS", "ModelSpec", "build", "decay_for", "initialise", "spec"]
+__all__ = ["MODELS", "ModelSpec", "build", "decay_for", "initialise", "spec", "starts"]
 
 MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
     {

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import init
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from coterie.keys import Key
 from coterie.models.recurrent import OneBiasLSTM
+from coterie.vectors import flatten
 
 RECURRENT = (nn.RNNBase, OneBiasLSTM)
 
@@ -51,6 +55,19 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
         init.zeros_(parameter)
         if isinstance(layer, (nn.LSTM, OneBiasLSTM)) and name.startswith("bias_ih"):
             parameter[layer.hidden_size : 2 * layer.hidden_size] = 1.0
+
+
+def starts(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
+    """The first models of a run: the module's own parameters, then ones initialised anew from the key."""
+
+    def start(j: int) -> Tensor:
+        if j == 0:
+            return flatten(module)
+        other = copy.deepcopy(module)
+        initialise(other, key.of("model").client(j))
+        return flatten(other)
+
+    return start
 
 
 def draws(layer: nn.Module) -> bool:
