@@ -10,7 +10,6 @@ ARGS ?=
 ifneq ($(wildcard ../shared/data/.),)
 export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
-export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint check bench golden clean
@@ -37,7 +36,7 @@ demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML p
 	@$(BIN)/coterie demo $(ARGS)
 
 test: $(VENV)/.dev ## tests and doctests
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .
