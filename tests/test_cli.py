@@ -110,6 +110,7 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
         ("algorithms", ["fedavg", "fedgroup", "groups=3", "an integer >= 1", "one of 'edc', 'madc'"]),
         ("models", ["mclr", "lenet5", "hidden=128"]),
         ("datasets", ["digits", "cifar10", "pixels="]),
+        ("shifts", ["swap_all", "incremental"]),
         ("partitions", ["dirichlet", "beta=0.1", "a number > 0"]),
     ],
 )

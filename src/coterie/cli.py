@@ -133,12 +133,12 @@ def show(run: RunPath, debug: Debug = False) -> None:
 
 @app.command(name="list")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="algorithms|models|datasets|partitions", help="What to list.")],
+    what: Annotated[str, typer.Argument(metavar="algorithms|models|datasets|partitions|shifts", help="What to list.")],
 ) -> None:
     """List what there is to choose from, with options, their defaults and what they may be."""
     from coterie.terminal import choices_list, console
 
-    kinds = {"algorithms": "algorithm", "models": "model", "datasets": "source", "partitions": "partition"}
+    kinds = {"algorithms": "algorithm", "models": "model", "datasets": "source", "partitions": "partition", "shifts": "shift"}
     if what not in kinds:
         raise click.UsageError(f"list: unknown, got {what!r}; expected one of {', '.join(kinds)}")
     console().print(choices_list(_choices(kinds[what])), soft_wrap=True)
