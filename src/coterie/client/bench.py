@@ -67,7 +67,7 @@ class Bench:
         self._trainers: dict[Objective, Trainer] = {}
         self._vector = torch.empty(self.layout.d)
         self._scorer = bind(copy.deepcopy(module), self._vector).eval()
-        self._rows: OrderedDict[tuple[str, bytes], Rows] = OrderedDict()
+        self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     def hold(self, population: Population) -> Moves:
         """Take over who holds what from now on; returns what changed, for benches in other processes."""
@@ -76,7 +76,8 @@ class Bench:
         train = {i: new for i, (old, new) in pairs if old is not new}
         rows = np.flatnonzero(before.labels != population.labels) if before.y is not population.y else np.empty(0, int)
         self.population, self.sizes = population, population.sizes("train")
-        self._rows.clear()
+        for kept in self._rows.values():
+            kept.clear()
         return Moves(train, rows, population.labels[rows])
 
     def move(self, moves: Moves) -> None:
@@ -142,17 +143,21 @@ class Bench:
         return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
     def _gather(self, ids: IntArray, split: Split) -> Rows:
-        """The samples of these clients side by side; kept, since memberships change little from round to round."""
-        name = (split, ids.tobytes())
-        if name in self._rows:
-            self._rows.move_to_end(name)
-            return self._rows[name]
+        """The samples of these clients side by side.
+
+        Test samples are kept, since memberships change little from round to round; of training samples, which a cohort
+        is asked for once, only the last.
+        """
+        kept, name = self._rows[split], ids.tobytes()
+        if name in kept:
+            kept.move_to_end(name)
+            return kept[name]
         parts = [self.population.parts(split)[i] for i in ids]
         held = torch.from_numpy(np.concatenate(parts) if parts else np.empty(0, np.int64))
         bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
         rows = Rows(self.population.x[held], self.population.y[held], bounds)
-        self._rows[name] = rows
-        most = 1.2 * self.population.sizes(split).sum()
-        while len(self._rows) > 1 and sum(len(r.y) for r in self._rows.values()) > most:
-            self._rows.popitem(last=False)
+        kept[name] = rows
+        most = 1.2 * self.population.sizes("test").sum() if split == "test" else 0
+        while len(kept) > 1 and sum(len(r.y) for r in kept.values()) > most:
+            kept.popitem(last=False)
         return rows
