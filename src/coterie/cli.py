@@ -138,7 +138,7 @@ def list_(
     """List what there is to choose from, with options, their defaults and what they may be."""
     from coterie.terminal import choices_list, console
 
-    kinds = {"algorithms": "algorithm", "models": "model", "datasets": "source", "partitions": "partition", "shifts": "shift"}
+    kinds = {"datasets": "source", **{f"{kind}s": kind for kind in ("algorithm", "model", "partition", "shift")}}
     if what not in kinds:
         raise click.UsageError(f"list: unknown, got {what!r}; expected one of {', '.join(kinds)}")
     console().print(choices_list(_choices(kinds[what])), soft_wrap=True)
