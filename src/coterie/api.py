@@ -17,7 +17,7 @@ from coterie.data.shifts import Shift
 from coterie.engines import make_door
 from coterie.keys import Key
 from coterie.models import build, decay_for, starts
-from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
+from coterie.rounds import Algorithm, Measure, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
 from coterie.schema import Problem, describe
 from coterie.types import Groups, IntArray, Solver
 from coterie.vectors import Layout, state_dict
@@ -87,6 +87,7 @@ def run(
     engine: Literal["pool", "serial"] = "pool",
     workers: Count | None = None,
     evaluate_every: Count = 1,
+    measures: Sequence[Measure] = (),
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -104,6 +105,7 @@ def run(
         engine: ``pool`` (a process per core) or ``serial``.
         workers: processes of the pool.
         evaluate_every: rounds between evaluations.
+        measures: what else to measure in every round, see ``coterie.observing``.
         on_round: called after each round.
 
     Raises:
@@ -133,7 +135,7 @@ def run(
     with door:
         rounds_of = simulate(
             as_algorithm(method), door, data, starts(module, key), sampler, rounds, key,
-            shift=shift, evaluate_every=evaluate_every,
+            shift=shift, evaluate_every=evaluate_every, measures=measures,
         )  # fmt: skip
         for last in rounds_of:
             rows.append(last.row)

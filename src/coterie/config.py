@@ -67,6 +67,7 @@ def _train(
     clients_per_round: Count,
     sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform",
     evaluate_every: Count = 1,
+    measures: tuple[Literal["theory"], ...] = (),
 ) -> None:
     """Rounds, and who takes part in them."""
 

@@ -19,6 +19,7 @@ from coterie.engines import Door, make_door
 from coterie.factory import find
 from coterie.keys import Key
 from coterie.models import build, decay_for, starts
+from coterie.observing import make_measures
 from coterie.rounds import Algorithm, RoundResult, Sampler, as_algorithm, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
 from coterie.types import ConfigError, CoterieError, Groups, IntArray, QuorumError, Solver
@@ -283,6 +284,7 @@ def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:
         start=progress.round,
         skipped=progress.skipped,
         evaluate_every=config.train.evaluate_every,
+        measures=make_measures(config.train.measures, Solver(**config.local.model_dump()), config.options("algorithm")),
     )
 
 

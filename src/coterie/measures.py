@@ -49,6 +49,28 @@ def _ratio(a: float, b: float) -> float | None:
     return float(a / b) if b > 0 else None
 
 
+def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
+    """How well groups agree with the true ones, over the clients that have a group; ``None`` where nobody has.
+
+    ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1 is full agreement,
+    whatever the groups are called; 0 is what chance gives.
+
+    Example:
+        >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
+        {'ari': 1.0, 'nmi': 1.0}
+    """
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    has = member >= 0
+    if not has.any():
+        return None
+    found, true = member[has], planted[has]
+    return {
+        "ari": float(adjusted_rand_score(true, found)),
+        "nmi": float(normalized_mutual_info_score(true, found)),
+    }
+
+
 def discrepancy(before: Tensor, after: Tensor, updates: Updates) -> float:
     """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation (FedGroup eq. 4).
 

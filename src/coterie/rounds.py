@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -18,7 +18,7 @@ from coterie.data.shifts import Scene, Shift
 from coterie.engines.door import Door, Ledger
 from coterie.keys import Key
 from coterie.ledger import Block, flexcfl, full
-from coterie.measures import discrepancy, score
+from coterie.measures import agreement, discrepancy, score
 from coterie.objectives import plain
 from coterie.server import Server, combine, sgd
 from coterie.similarity import Matrix
@@ -49,6 +49,7 @@ class Method:
         inter_group: do the models pull on each other?
         groups: number of models at the start.
         apart: the models start from different initialisations, not all from ``w_0``.
+        samples: the rule draws its clients itself; its cohort is everybody who is there.
 
     Example:
         >>> from coterie.grouping import everyone
@@ -63,6 +64,7 @@ class Method:
     inter_group: between.InterGroup = between.none
     groups: int = 1
     apart: bool = False
+    samples: bool = False
 
 
 class Algorithm(Protocol):
@@ -78,6 +80,11 @@ class clustered:
     """Turn a ``Method`` into an ``Algorithm``."""
 
     method: Method
+
+    @property
+    def samples(self) -> bool:
+        """Whether the method draws its clients itself."""
+        return self.method.samples
 
     def init(self, starts: Starts, clients: int) -> Groups:
         """The first models, ``starts(j)``, and nobody has a group yet.
@@ -106,11 +113,13 @@ class clustered:
         if too_few:
             return groups, {**notes, "skipped": True}
         before = groups.models
-        update, trained = combine(method.weigh(groups, updates), updates.delta)
+        weights = method.weigh(groups, updates)
+        update, trained = combine(weights, updates.delta)
         groups = method.inter_group(method.server(groups, update, trained)).remember(trained=trained)
         seconds["aggregation"] = time.perf_counter() - begun
         loss = float(np.average(updates.loss, weights=updates.size))
-        return groups, {**notes, "loss": loss, "discrepancy": discrepancy(before, groups.models, updates)}
+        notes |= {"loss": loss, "discrepancy": discrepancy(before, groups.models, updates)}
+        return groups, {**notes, "ids": updates.ids, "weights": weights}
 
 
 def as_algorithm(method: Method | Algorithm) -> Algorithm:
@@ -232,6 +241,33 @@ class RoundResult:
     blocks: tuple[Block, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a measure sees of a round.
+
+    Args:
+        door: the clients, to be asked with ``door.measure``.
+        population: who holds what in this round.
+        groups: the state after the round.
+        notes: what the round did; ``ids [n]`` and ``weights [k, n]`` are the replies that counted, and how much.
+        key: random stream.
+    """
+
+    door: Door
+    population: Population
+    groups: Groups
+    notes: Mapping[str, Any]
+    key: Key
+
+
+Measure = Callable[[Look], Mapping[str, Any]]
+
+
+def _able(scene: Scene) -> IntArray:
+    """Everybody who is there and holds samples."""
+    return np.flatnonzero((scene.population.sizes("train") > 0) & scene.present)
+
+
 def simulate(
     algorithm: Algorithm,
     door: Door,
@@ -247,6 +283,7 @@ def simulate(
     start: int = 0,
     skipped: int = 0,
     evaluate_every: int = 1,
+    measures: Sequence[Measure] = (),
 ) -> Iterator[RoundResult]:
     """Run rounds ``start .. rounds-1`` and yield after each.
 
@@ -264,6 +301,7 @@ def simulate(
         start: first round.
         skipped: rounds skipped in a row before ``start``.
         evaluate_every: score the models in every so many rounds, and in the last.
+        measures: what else to measure in every round; what they find goes into the row.
 
     Raises:
         QuorumError: after more skipped rounds in a row than the quorum allows.
@@ -272,13 +310,14 @@ def simulate(
     groups = algorithm.init(first, population.clients) if state is None else state
     scene = scene or Scene(population, np.ones(population.clients, bool))
     if scene.population is not population:
-        door.hold(scene.population)
+        door.hold(scene.population, scene.present)
+    everyone = getattr(algorithm, "samples", False)
     for t in range(start, rounds):
         begun, at, before = time.perf_counter(), key.at(t), groups
         if shift is not None:
             scene = shift(scene, population, t, groups.member >= 0, at.of("shift"))
-            door.hold(scene.population)
-        cohort = sampler(t) if shift is None else sampler(t, scene.present)
+            door.hold(scene.population, scene.present)
+        cohort = _able(scene) if everyone else sampler(t) if shift is None else sampler(t, scene.present)
         groups, notes = algorithm.step(groups, cohort, door, at)
         ledger = door.ledger.read()
         row = _row(t, groups, notes, ledger)
@@ -289,6 +328,10 @@ def simulate(
             models, which = serving(groups)
             testable = np.flatnonzero((scene.population.sizes("test") > 0) & scene.present)
             row |= score(door, testable, models, which, groups, at.of("evaluate"))
+        if population.planted is not None:
+            row["agreement"] = agreement(groups.member, population.planted)
+        for measure in measures:
+            row |= measure(Look(door, scene.population, groups, notes, at.of("measure")))
         row["seconds"] = {
             "training": ledger.training,
             **{name: notes.get("seconds", {}).get(name, 0.0) for name in ("grouping", "aggregation")},
@@ -305,7 +348,7 @@ def simulate(
 
 
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
-_OWN = (*_COUNTS, "loss", "discrepancy", "skipped", "seconds", "drifted_ids")
+_OWN = (*_COUNTS, "loss", "discrepancy", "skipped", "seconds", "drifted_ids", "ids", "weights")
 
 
 def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:

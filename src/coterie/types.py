@@ -64,6 +64,23 @@ class Groups:
         chosen = self.models[some] if filled and bool(some.any()) else self.models
         return chosen.to(torch.float64).mean(dim=0).to(torch.float32)
 
+    def taking(self, rows: Sequence[int] | IntArray) -> Groups:
+        """Models and server-optimiser rows taken from the given rows, in that order; members and memory stay.
+
+        A row named twice is a group that splits, a row left out is one that goes.
+
+        Example:
+            >>> Groups(torch.tensor([[1.0], [2.0]]), np.zeros(3, np.int64)).taking([0, 0, 1]).models.ravel().tolist()
+            [1.0, 1.0, 2.0]
+        """
+        chosen = torch.as_tensor(rows, dtype=torch.int64)
+        optimiser = {name: row[chosen] for name, row in self.optimiser.items()}
+        return replace(self, models=self.models[chosen], optimiser=MappingProxyType(optimiser))
+
+    def together(self) -> Groups:
+        """Everybody who has a group in one, served by the auxiliary model: what there would be without grouping."""
+        return Groups(self.auxiliary(filled=True)[None], np.where(self.member >= 0, 0, NO_GROUP))
+
     def remember(self, **named: Tensor) -> Groups:
         """The same groups with some named tensors added to the memory, or replaced."""
         return replace(self, memory=MappingProxyType({**self.memory, **named}))
@@ -171,7 +188,8 @@ def _check_solver(*values: Any) -> None:
 class Train:
     """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken off its budget.
 
-    With ``full_gradient`` the update is minus the gradient of the whole local loss.
+    With ``full_gradient`` the update is minus the gradient of the whole local loss. With ``upload = (start, stop)``
+    only that slice of the update leaves the client.
     """
 
     objective: Objective
@@ -179,6 +197,7 @@ class Train:
     steps: int | None = None
     spent: int = 0
     full_gradient: bool = False
+    upload: tuple[int, int] | None = None
 
     def solver(self, base: Solver) -> Solver:
         """The run's solver with this work's budget."""
@@ -191,7 +210,12 @@ class Train:
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Exactly what one client's reply holds: name -> (shape, NumPy dtype kind)."""
-        return {"delta": ((d,), "f"), "size": ((), "f"), "loss": ((), "f")}
+        start, stop = self.upload or (0, d)
+        return {"delta": ((stop - start,), "f"), "size": ((), "f"), "loss": ((), "f")}
+
+    def leaves(self, delta: NDArray[Any]) -> NDArray[Any]:
+        """The part of the updates ``[n, d]`` that leaves the client."""
+        return delta if self.upload is None else np.ascontiguousarray(delta[:, self.upload[0] : self.upload[1]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +231,39 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """A statistic of the client's own data that leaves it: ``histogram`` is the label histogram ``[c]``."""
+    """A statistic of the client's own training data that leaves it.
 
-    statistic: Literal["histogram"] = "histogram"
+    - ``histogram``: its label histogram ``[c]``.
+    - ``subspace``: per class the first ``vectors`` left singular vectors of its samples, ``[features, vectors * c]``;
+      columns of classes it does not hold, or has too few samples of, are zero (PACFL).
+    - ``imbalance``: the number ``sum_m |level - D_m|`` over its class counts ``D_m`` (RFedAvg eq. 17).
+
+    Args:
+        statistic: which.
+        classes: number of classes ``c``.
+        features: values of one sample (``subspace``).
+        vectors: singular vectors per class (``subspace``).
+        level: samples per class of a balanced world, ``D / M`` (``imbalance``).
+        privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the dominant class only,
+            by ``randomised_response``. Drawn once per client and kept.
+        epsilon: privacy budget.
+    """
+
+    statistic: Literal["histogram", "subspace", "imbalance"] = "histogram"
     classes: int = 0
+    features: int = 0
+    vectors: int = 0
+    level: float = 0.0
+    privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
+    epsilon: float = 1.0
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        return {"histogram": ((self.classes,), "f"), "size": ((), "f")}
+        shape = {
+            "histogram": (self.classes,),
+            "subspace": (self.features, self.vectors * self.classes),
+            "imbalance": (),
+        }[self.statistic]
+        return {self.statistic: (shape, "f"), "size": ((), "f")}
 
 
 Work = Train | Evaluate | Describe

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.client.dense import Dense, DenseStack
+from coterie.client.describe import describe
 from coterie.client.sgd import Autograd, Trained, Trainer
 from coterie.data.population import Population, Split
 from coterie.keys import Key
@@ -116,8 +117,9 @@ class Bench:
     def answer(self, work: Evaluate | Describe, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Reply:
         """Evaluate or describe many clients in one vectorised pass over the pooled arrays."""
         if isinstance(work, Describe):
-            fields = {"histogram": self.population.histograms()[ids].astype(np.float64)}
-            return Reply(key.round, ids, {**fields, "size": self.sizes[ids].astype(np.float64)}, key.purpose)
+            told = describe(work, self.population, ids, key)
+            size = self.sizes[ids].astype(np.float64)
+            return Reply(key.round, ids, {work.statistic: told, "size": size}, key.purpose)
         which = which.reshape(len(ids), -1)
         correct, loss = np.zeros(which.shape), np.zeros(which.shape)
         for column in range(which.shape[1]):

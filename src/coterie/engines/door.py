@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.data.population import Population
@@ -17,6 +18,7 @@ from coterie.engines.gate import Gate
 from coterie.keys import Key
 from coterie.ledger import Block
 from coterie.types import Engine, IntArray, Reply, Train, Work
+from coterie.vectors import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,11 @@ class Ledger:
             self.held |= wanted
         self.blocks.append(Block(key.round, key.what, False, ids, fresh, 4 * stride * fresh))
 
-    def got(self, key: Key, reply: Reply) -> None:
-        """What came home; an update counts as one model, scalars only as bytes."""
+    def got(self, key: Key, reply: Reply, d: int) -> None:
+        """What came home; a whole update counts as one model, anything less only as bytes."""
         each = sum(4 * math.prod(values.shape[1:]) for values in reply.fields.values())
-        count = np.full(len(reply), 1 if "delta" in reply.fields else 0)
+        whole = "delta" in reply.fields and reply.fields["delta"].shape[1:] == (d,)
+        count = np.full(len(reply), int(whole))
         self.blocks.append(Block(key.round, key.what, True, reply.ids, count, np.full(len(reply), each)))
 
     def read(self) -> Ledger:
@@ -73,7 +76,9 @@ class Door:
         gate: checks what they send.
         quorum: says when a round counts.
         classes: number of classes, which all clients agree on.
-        able: int64, the clients that can train (they hold samples); ``None``: all.
+        able: int64, the clients that can train (they are there and hold samples); ``None``: all.
+        layout: names and places of the model's tensors in its flat vector.
+        features: values of one input.
     """
 
     def __init__(
@@ -83,12 +88,16 @@ class Door:
         quorum: Quorum | None = None,
         classes: int = 0,
         able: IntArray | None = None,
+        layout: Layout | None = None,
+        features: int = 0,
     ) -> None:
         self.engine = engine
         self.gate = gate or Gate()
         self.quorum = quorum or Quorum()
         self.classes = classes
         self.able = able
+        self.layout = layout
+        self.features = features
         self.ledger = Ledger()
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
@@ -100,7 +109,7 @@ class Door:
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._admit(work, ids, models, which, replies, key)
         self.ledger.refused += refused
-        self.ledger.got(key, reply)
+        self.ledger.got(key, reply, models.shape[1])
         return reply
 
     def measure(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
@@ -116,10 +125,11 @@ class Door:
             work, np.asarray(ids), replies, round=key.round, d=models.shape[1], r=r, purpose=key.purpose
         )
 
-    def hold(self, population: Population) -> None:
-        """From now on the clients of a simulation hold these data."""
+    def hold(self, population: Population, present: NDArray[np.bool_] | None = None) -> None:
+        """From now on the clients of a simulation hold these data, and these of them are there."""
         self.engine.hold(population)
-        self.able = np.flatnonzero(population.sizes("train") > 0)
+        able = population.sizes("train") > 0
+        self.able = np.flatnonzero(able if present is None else able & present)
 
     def close(self) -> None:
         """Let go of processes and shared memory."""

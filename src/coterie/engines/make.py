@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from coterie.engines.gate import Gate
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.types import Engine, Solver
+from coterie.vectors import Layout
 
 ENGINES = ("pool", "serial")
 
@@ -49,4 +51,5 @@ def make_door(
     )  # fmt: skip
     cap = float(max(1, population.sizes("train").max()))
     able = np.flatnonzero(population.sizes("train") > 0)
-    return Door(engine, Gate(cap), Quorum(min_replies, max_skipped_rounds), population.classes, able)
+    quorum, features = Quorum(min_replies, max_skipped_rounds), math.prod(population.shape)
+    return Door(engine, Gate(cap), quorum, population.classes, able, Layout.of(module), features)

@@ -115,7 +115,9 @@ class PoolEngine:
                 f"engine: worker processes died {self.retries + 1} times in round {key.round} at client {ids[left[0]]}"
             )
         home, delta, meta = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
-        return Reply(key.round, home, {"delta": delta, "size": meta[:, 0], "loss": meta[:, 1]}, key.purpose)
+        return Reply(
+            key.round, home, {"delta": work.leaves(delta), "size": meta[:, 0], "loss": meta[:, 1]}, key.purpose
+        )
 
     def _deal(self, job: tuple[Any, ...], tasks: list[int], end: float | None) -> bool:
         """Hand out tasks by their numbers and wait; ``False`` if a worker died or the time is over."""

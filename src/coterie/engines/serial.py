@@ -67,7 +67,7 @@ class SerialEngine:
                 except Exception as error:
                     raise ClientError(failure(id, key, error)) from error
                 size[at], loss[at], done[at] = result.size, result.loss, True
-        fields = {"delta": delta.numpy()[done], "size": size[done], "loss": loss[done]}
+        fields = {"delta": work.leaves(delta.numpy()[done]), "size": size[done], "loss": loss[done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
     def hold(self, population: Population) -> None:
