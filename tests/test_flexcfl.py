@@ -17,6 +17,7 @@ from coterie.engines import Door, PoolEngine, SerialEngine
 from coterie.grouping.drift import distance
 from coterie.keys import Key
 from coterie.ledger import SERVER
+from coterie.observing import MEASURES
 from coterie.reproduce.faults import first_client
 from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
 from coterie.theory import Constants, bound, gradient_divergence
@@ -124,20 +125,20 @@ def test_ifca_with_one_model_is_uniform_fedavg() -> None:
         assert torch.equal(a.groups.models, b.groups.models)
 
 
-def light(clients: int) -> tuple[ct.Population, nn.Module]:
+def light(clients: int, classes: int = 2) -> tuple[ct.Population, nn.Module]:
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(clients, 2)).astype(np.float32))
-    y = torch.arange(clients) % 2
+    y = torch.arange(clients) % classes
     held = tuple(np.array([i]) for i in range(clients))
-    return ct.Population(x, y, held, held, 2), nn.Linear(2, 2)
+    return ct.Population(x, y, held, held, classes), nn.Linear(2, classes)
 
 
-def transfers(method: ct.Method, clients: int, rounds: int, shift: object = None) -> int:
+def transfers(method: ct.Method, clients: int, rounds: int, shift: object = None, classes: int = 2) -> int:
     """Model-sized transfers of a whole run in FlexCFL's accounting; the training itself is kept as light as can be."""
-    population, net = light(clients)
-    net.weight.data += torch.arange(4.0).view(2, 2)
+    population, net = light(clients, classes)
+    net.weight.data += torch.arange(2.0 * classes).view(classes, 2)
     key, solver = Key(1), ct.Solver(epochs=1, batch_size=1, lr=0.1)
     sampler = Sampler("cover_then_uniform", np.arange(clients), 20, key)
-    with Door(SerialEngine(Bench(population, net, solver)), classes=2) as door:
+    with Door(SerialEngine(Bench(population, net, solver)), classes=classes) as door:
         results = simulate(
             as_algorithm(method), door, population, starts(net, key), sampler, rounds, key, shift=shift,
             evaluate_every=10**9,
@@ -155,6 +156,13 @@ def test_the_ledger_reproduces_the_printed_ratios() -> None:
     assert (small, eta_g) == (13_200, 14_700)
     assert eta_g / small - 1 == pytest.approx(0.1136, abs=1e-4)
     assert transfers(ct.ifca(3), 200, 30) == 20 * 4 * 30
+
+
+def test_migration_makes_ifca_5_43_times_as_dear_as_fedavg() -> None:
+    """Every client of a swapped pair downloads the m models once more (MNIST, swap all, p = 0.05; printed 5.48)."""
+    swap = SHIFTS["swap_all"](p=0.05)
+    whole = transfers(ct.ifca(3, "per_label"), 1000, 300, swap, classes=100)
+    assert whole / 12_000 == pytest.approx(5.43, abs=0.15)
 
 
 def test_every_transfer_is_spelt_out() -> None:
@@ -187,3 +195,27 @@ def test_the_gradient_divergence_falls_when_clients_are_grouped() -> None:
     constants = Constants.of(population)
     assert bound(two, constants, SOLVER) < bound(one, constants, SOLVER)
     assert bound(one, constants, SOLVER, eta_g=0.1, groups=2) > bound(one, constants, SOLVER)
+
+
+def test_the_theory_is_an_option_of_a_run() -> None:
+    measures = (MEASURES["theory"](SOLVER, {"eta_g": 0.1}),)
+    rows = ct.run(
+        ct.flexcfl(groups=2, alpha=3, eta_g=0.1), data=planted(), model=nn.Linear(6, 4), local=SOLVER, rounds=3,
+        clients_per_round=4, engine="serial", measures=measures,
+    ).rows  # fmt: skip
+    last = rows[-1]["theory"]
+    assert 0 < last["divergence"] < last["divergence_one"]
+    assert last["bound"] > 0
+    assert last["bound_one"] > 0
+    deep = ct.run(
+        ct.fedavg(), data=planted(), model=nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)), local=SOLVER,
+        rounds=1, engine="serial", measures=measures,
+    )  # fmt: skip
+    assert deep.rows[0]["theory"]["bound"] is None
+
+
+def test_measuring_changes_nothing() -> None:
+    measures = (MEASURES["theory"](SOLVER, {}),)
+    plain, measured = (run(ct.flexcfl(groups=2, alpha=2), blobs(), 3, measures=m) for m in ((), measures))
+    assert torch.equal(plain[-1].groups.models, measured[-1].groups.models)
+    assert plain[-1].row["transfers"] == measured[-1].row["transfers"]
