@@ -27,8 +27,9 @@ def score(door: Door, testable: IntArray, models: Tensor, which: IntArray, group
         key: random stream.
 
     Returns:
-        ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_groups`` (``None`` for a group
-        without test samples), ``accuracy_quantiles`` over assigned clients.
+        ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_mean``, the mean of the assigned
+        clients' own accuracies, whatever their sizes, ``accuracy_groups`` (``None`` for a group without test samples),
+        ``accuracy_quantiles`` over assigned clients.
     """
     reply = door.measure(Evaluate("test", loss=False), testable, models, which[testable], key=key)
     correct, size = reply.fields["correct"][:, 0], reply.fields["size"]
@@ -40,6 +41,7 @@ def score(door: Door, testable: IntArray, models: Tensor, which: IntArray, group
     return {
         "accuracy": _ratio(right.sum(), total.sum()),
         "accuracy_all": _ratio(correct.sum(), size.sum()),
+        "accuracy_mean": float(each.mean()) if len(each) else None,
         "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
         "accuracy_quantiles": {n: float(np.quantile(each, q)) for n, q in QUANTILES.items()} if len(each) else None,
     }

@@ -356,6 +356,7 @@ def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -
         "round": round,
         "accuracy": None,
         "accuracy_all": None,
+        "accuracy_mean": None,
         "clients_assigned": int((groups.member >= 0).sum()),
         "accuracy_groups": None,
         "accuracy_quantiles": None,
