@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 from torch import Tensor
+from torch.nn.functional import normalize
 
 Matrix = NDArray[np.float64]
 _TINY = 1e-12
-
-
-def _unit(rows: Tensor) -> Tensor:
-    """Rows of length one in float64; a zero row stays zero, so that its cosine with anything is 0."""
-    rows = rows.to(torch.float64)
-    norm = rows.norm(dim=1, keepdim=True)
-    return torch.where(norm > 0, rows / norm.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
+_NOISE = 1e-13
 
 
 def cosine(a: Tensor, b: Tensor) -> Matrix:
@@ -32,7 +28,10 @@ def cosine(a: Tensor, b: Tensor) -> Matrix:
         >>> cosine(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 3.0]])).tolist()
         [[1.0, 0.0], [0.0, 0.0]]
     """
-    kernel: Matrix = (_unit(a) @ _unit(b).T).clamp(-1, 1).numpy()
+    a, b = a.to(torch.float64), b.to(torch.float64)
+    norms = a.norm(dim=1)[:, None] * b.norm(dim=1)[None]
+    smallest = torch.finfo(torch.float64).tiny
+    kernel: Matrix = torch.where(norms > 0, (a @ b.T) / norms.clamp_min(smallest), 0.0).clamp(-1, 1).numpy()
     return kernel
 
 
@@ -112,3 +111,153 @@ def edc(updates: Tensor, m: int) -> Matrix:
     """Euclidean distance of decomposed cosine similarity, ``[n, n]`` (FedGroup eq. 8)."""
     e = edc_embedding(updates, m)
     return np.sqrt(((e[:, None] - e[None]) ** 2).sum(axis=2)) / m
+
+
+def l2(a: Tensor, b: Tensor | None = None) -> Matrix:
+    """Euclidean distances ``|a_i - b_j|_2``, float64 ``[n, l]``, through one matrix product (FedClust's proximity).
+
+    A squared distance under 1e-13 of the squared norms, the rounding error of the product, counts as 0.
+
+    Args:
+        a: ``[n, d]``.
+        b: ``[l, d]``; ``None``: ``a`` itself, with an exactly symmetric result and a zero diagonal.
+
+    Example:
+        >>> l2(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
+        [[0.0, 5.0], [5.0, 0.0]]
+    """
+    x = a.to(torch.float64).numpy()
+    y = x if b is None else b.to(torch.float64).numpy()
+    with threadpool_limits(1):
+        product = x @ y.T
+    norms = (x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1)
+    square = norms - 2 * product
+    distance = np.sqrt(np.where(square > _NOISE * norms, square, 0.0))
+    return distance if b is not None else _symmetric(distance)
+
+
+def l1(a: Tensor, b: Tensor | None = None) -> Matrix:
+    """Manhattan distances ``sum_z |a_iz - b_jz|``, float64 ``[n, l]`` (FL+HC's recommended metric).
+
+    Args:
+        a: ``[n, d]``.
+        b: ``[l, d]``; ``None``: ``a`` itself.
+
+    Example:
+        >>> l1(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
+        [[0.0, 7.0], [7.0, 0.0]]
+    """
+    from scipy.spatial.distance import cdist, pdist, squareform
+
+    distance: Matrix = squareform(pdist(a, "cityblock")) if b is None else cdist(a, b, "cityblock")
+    return distance
+
+
+def cosine_distance(a: Tensor, b: Tensor | None = None) -> Matrix:
+    """``1 - S(a_i, b_j)`` in 0..2, float64 ``[n, l]``; 1 where a row is zero.
+
+    Example:
+        >>> cosine_distance(torch.tensor([[1.0, 0.0], [0.0, 2.0]])).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
+    distance = 1 - cosine(a, a if b is None else b)
+    return distance if b is not None else _symmetric(distance)
+
+
+def entry_min(a: Tensor, b: Tensor | None = None) -> Matrix:
+    """The least angle between a basis vector of one client and one of another, in degrees.
+
+    ``A_ij = min_{p,q} arccos((U_i^T U_j)_pq)``, as PACFL's code has it: no orthonormalisation, no SVD. A zero column (a
+    class that a client does not hold) never counts; a client without any is at 90 degrees from everybody.
+
+    Args:
+        a: ``[n, features, q]``, basis vectors as columns, of any length.
+        b: ``[l, features, q]``; ``None``: ``a`` itself, with a zero diagonal.
+
+    Returns:
+        float64 ``[n, l]`` in 0..180.
+
+    Source: Vahidian et al., PACFL (2023), and its reference code.
+
+    Example:
+        >>> entry_min(torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])).round(6).tolist()
+        [[0.0, 45.0], [45.0, 0.0]]
+    """
+    x, mine = _columns(a)
+    y, theirs = (x, mine) if b is None else _columns(b)
+    with threadpool_limits(1):
+        product = x @ y.T
+    best = np.zeros((len(a), len(a if b is None else b)))
+    rows, columns = np.unique(mine, return_index=True), np.unique(theirs, return_index=True)
+    if len(rows[0]) and len(columns[0]):
+        most = np.maximum.reduceat(np.maximum.reduceat(product, rows[1], axis=0), columns[1], axis=1)
+        best[np.ix_(rows[0], columns[0])] = most
+    return _degrees(best, b is None)
+
+
+def principal_angles(a: Tensor, b: Tensor | None = None) -> Matrix:
+    """The smallest principal angle between the spans of the clients' basis vectors, in degrees.
+
+    ``A_ij = arccos(sigma_max(Q_i^T Q_j))`` with ``Q_i`` an orthonormal basis of the columns of ``U_i`` (columns of
+    different classes are not orthogonal). A client without a non-zero column is at 90 degrees from everybody.
+
+    Args:
+        a: ``[n, features, q]``, basis vectors as columns.
+        b: ``[l, features, q]``; ``None``: ``a`` itself, with a zero diagonal.
+
+    Returns:
+        float64 ``[n, l]`` in 0..90.
+
+    Source: Vahidian et al., PACFL (2023), eq. 3; Bjorck and Golub (1973).
+
+    Example:
+        >>> principal_angles(torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])).round(6).tolist()
+        [[0.0, 45.0], [45.0, 0.0]]
+    """
+    x = _orthonormal(a)
+    y = x if b is None else _orthonormal(b)
+    best = np.zeros((len(x), len(y)))
+    with threadpool_limits(1):
+        for i, basis in enumerate(x):
+            later = y[i + 1 :] if b is None else y
+            product = (later.reshape(-1, a.shape[1]) @ basis.T).reshape(len(later), y.shape[1], len(basis))
+            squares = np.linalg.eigvalsh(product.transpose(0, 2, 1) @ product)
+            best[i, len(y) - len(later) :] = np.sqrt(squares.max(axis=1, initial=0))
+    return _degrees(best if b is not None else best + best.T, b is None)
+
+
+def _symmetric(distance: Matrix) -> Matrix:
+    distance = (distance + distance.T) / 2
+    np.fill_diagonal(distance, 0)
+    return distance
+
+
+def _degrees(cosines: Matrix, itself: bool) -> Matrix:
+    angle = np.degrees(np.arccos(np.clip(cosines, -1, 1)))
+    return _symmetric(angle) if itself else angle
+
+
+def _unit(rows: Tensor) -> Matrix:
+    """The last axis scaled to length one in float64; zero rows stay zero."""
+    unit: Matrix = normalize(rows.to(torch.float64), dim=-1, eps=torch.finfo(torch.float64).tiny).numpy()
+    return unit
+
+
+def _columns(bases: Tensor) -> tuple[Matrix, NDArray[np.int64]]:
+    """All non-zero columns side by side as unit rows ``[z, features]``, and whose each is, ascending."""
+    rows = bases.transpose(1, 2)
+    held = (rows != 0).any(dim=2)
+    unit: Matrix = _unit(rows[held])
+    return unit, held.nonzero()[:, 0].numpy()
+
+
+def _orthonormal(bases: Tensor) -> Matrix:
+    """Orthonormal rows that span each client's columns, float64 ``[n, q, features]``, zero rows behind."""
+    unit = _unit(bases.transpose(1, 2))
+    found = np.zeros((len(unit), *unit.shape[1:]))
+    with threadpool_limits(1):
+        for own, out in zip(unit, found, strict=True):
+            _, values, right = np.linalg.svd(own[own.any(axis=1)], full_matrices=False)
+            rank = int((values > _TINY * values.max(initial=0)).sum())
+            out[:rank] = right[:rank]
+    return found

@@ -1,0 +1,52 @@
+"""FedClust: Islam et al., FedClust: Optimizing Federated Learning on Non-IID Data (2024)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coterie.checked import checked
+from coterie.grouping.agglomerative import Agglomerative, Threshold, Trained
+from coterie.grouping.drift import Migration, drifting
+from coterie.objectives import plain
+from coterie.rounds import Method
+
+
+@checked
+def fedclust(
+    linkage: Literal["average", "complete", "single", "ward"] = "average",
+    threshold: Threshold = "auto",
+    groups: Annotated[int, Field(ge=1)] | None = None,
+    layer: str = "final",
+    bias: bool = True,
+    warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
+    migration: Migration = "none",
+    tau: Annotated[float, Field(ge=0)] = 0.2,
+) -> Method:
+    """FedClust: one round in which clients upload their final layer after a short training; then FedAvg per cluster.
+
+    With ``u_i`` the final layer of client ``i`` after training ``w_0``, ``P_ij = |u_i - u_j|_2``; agglomerative
+    clustering of ``P`` gives the groups, each of which starts from ``w_0``. A newcomer does the same and joins the
+    nearest cluster, or opens one where that is farther than ``lambda``.
+
+    Args:
+        linkage: how clusters are merged.
+        threshold: ``lambda``, the distance up to which they are; ``auto``: the largest gap.
+        groups: a number of groups instead of a threshold.
+        layer: ``final``, or the name of a layer or a tensor of the model.
+        bias: whether the layer's bias is uploaded, too.
+        warmup_epochs: local epochs before the upload; ``None``: the run's.
+        migration: with a detector, clients whose data drifted send their layer anew.
+        tau: threshold of the detector, as a share of a client's data.
+
+    Raises:
+        ConfigError: for a number of groups and a threshold; in the first round for a layer that the model lacks, or
+            more groups than clients.
+
+    Example:
+        >>> fedclust(threshold=2.5).assign.threshold
+        2.5
+    """
+    rule = Agglomerative(Trained(warmup_epochs, layer, bias), plain, linkage, threshold, groups)
+    return Method(drifting(rule, migration, tau))

@@ -1,0 +1,566 @@
+"""One-shot grouping: clustering of distances, angles between data subspaces, FedClust, PACFL and FL+HC."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.linalg import subspace_angles
+from scipy.spatial.distance import cdist, squareform
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.client import Bench
+from coterie.client.subspace import leading, subspaces
+from coterie.clustering import agglomerate, between, largest_gap
+from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
+from coterie.grouping.agglomerative import span
+from coterie.keys import Key
+from coterie.measures import agreement
+from coterie.models import MODELS
+from coterie.objectives import proximal
+from coterie.rounds import Algorithm, as_algorithm
+from coterie.server import adam
+from coterie.similarity import cosine_distance, entry_min, l1, l2, principal_angles
+from coterie.store import RunFolder
+from coterie.types import Groups, Reply, Work
+from coterie.variants import varied
+from coterie.vectors import Layout, flatten
+from tests.conftest import blobs, small_net
+
+ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
+LINKAGES = ("average", "complete", "single", "ward", "weighted")
+
+
+def points(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 3))
+
+
+# --- clustering ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", LINKAGES)
+def test_cuts_are_those_of_scipy(method: str) -> None:
+    distance = cdist(points(40), points(40))
+    tree = linkage(squareform(distance, checks=False), method)
+    for level in (*tree[[3, 20, 35], 2], 0.05, 99.0):
+        found = agglomerate(distance, method, float(level))
+        np.testing.assert_array_equal(found.tree, tree)
+        assert same_partition(found.labels, fcluster(tree, level, "distance"))
+    for count in (1, 2, 7, 40):
+        found = agglomerate(distance, method, count=count)
+        assert found.count == count
+        assert same_partition(found.labels, fcluster(tree, count, "maxclust"))
+
+
+def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
+    return len(set(zip(a.tolist(), b.tolist(), strict=True))) == len(set(a.tolist())) == len(set(b.tolist()))
+
+
+def test_upgma_counts_clients_and_wpgma_clusters() -> None:
+    """A and B merge at 2, C joins them at 4; D is 10, 10 and 7 away: 27/3 by clients, (10 + 7)/2 by clusters."""
+    distance = np.array([[0, 2, 4, 10], [2, 0, 4, 10], [4, 4, 0, 7], [10, 10, 7, 0]], float)
+    assert agglomerate(distance, "average").tree[:, 2].tolist() == [2, 4, 9]
+    assert agglomerate(distance, "weighted").tree[:, 2].tolist() == [2, 4, 8.5]
+
+
+@pytest.mark.parametrize(
+    ("heights", "level"),
+    [
+        ([1, 1, 1, 9, 9.5], 5.0),  # n = 6, the gap after z_3
+        ([1, 7, 7.5, 8, 8.5], 8.5 / 0.9),  # the widest gap is before z_3: not looked at
+        ([1, 1, 5, 7, 9], 6.0),  # the first of two equal gaps
+        ([9, 9, 9, 10], 9.5),  # a gap of a tenth is enough
+        ([9, 9, 9.1, 10], 10 / 0.9),  # less is not
+        ([4, 8], 8 / 0.9),  # three clients have no gap to judge by
+        ([4], 4 / 0.9),
+        ([], np.inf),
+        ([0, 0, 0], np.inf),
+    ],
+)
+def test_the_auto_rule(heights: list[float], level: float) -> None:
+    assert largest_gap(np.array(heights, float)) == pytest.approx(level)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.sampled_from(LINKAGES))
+def test_clustering_takes_any_distances(x: list[float], method: Any) -> None:
+    distance = np.abs(np.subtract.outer(x, x))
+    for options in ({}, {"threshold": 5.0}, {"count": 3}):
+        found = agglomerate(distance, method, **options)
+        first = [found.labels.tolist().index(j) for j in range(found.count)]
+        assert first == sorted(first)
+        assert set(found.labels) == set(range(found.count))
+    assert found.count == min(3, len(x))
+
+
+def test_ties_still_give_the_number_asked_for() -> None:
+    assert [agglomerate(1 - np.eye(5), count=k).count for k in (1, 2, 3, 4, 5, 9)] == [1, 2, 3, 4, 5, 5]
+
+
+@pytest.mark.parametrize("method", ["average", "complete", "single", "ward"])
+def test_a_new_point_is_as_far_as_its_merge_would_be_high(method: Any) -> None:
+    old, new = points(6), points(1, 1) + 20
+    tree = agglomerate(cdist(np.vstack([old, new]), np.vstack([old, new])), method).tree
+    far = between(cdist(new, old), cdist(old, old), np.zeros(6, int), 2, method)
+    assert far[0, 0] == pytest.approx(tree[-1, 2])
+    assert far[0, 1] == np.inf
+
+
+# --- proximities --------------------------------------------------------------------------------------------------
+
+
+def test_proximities_are_those_of_scipy() -> None:
+    a, b = torch.randn(9, 5), torch.randn(4, 5)
+    for ours, name in ((l2, "euclidean"), (l1, "cityblock"), (cosine_distance, "cosine")):
+        np.testing.assert_allclose(ours(a, b), cdist(a, b, name), atol=1e-12)
+        itself = ours(a)
+        np.testing.assert_allclose(itself, cdist(a, a, name), atol=1e-7)
+        assert (itself == itself.T).all()
+        assert not np.diag(itself).any()
+
+
+def test_equal_rows_are_at_distance_zero() -> None:
+    assert not l2((torch.randn(1, 850) * 100).repeat(5, 1)).any()
+
+
+def bases(n: int, features: int = 12, q: int = 4) -> Tensor:
+    rng = torch.Generator().manual_seed(1)
+    u = torch.randn(n, features, q, generator=rng)
+    u[1, :, 2:] = 0
+    u[3] = 0
+    return u
+
+
+def test_entry_min_by_brute_force() -> None:
+    u = bases(5)
+    for found, b in ((entry_min(u), u), (entry_min(u, u[2:]), u[2:])):
+        for i, j in np.ndindex(found.shape):
+            columns = [[c / c.norm() for c in one.T.double() if c.any()] for one in (u[i], b[j])]
+            angles = [np.degrees(np.arccos(min(1, float(x @ y)))) for x in columns[0] for y in columns[1]]
+            expected = 0 if b is u and i == j else min(angles, default=90)
+            assert found[i, j] == pytest.approx(expected, abs=1e-5)
+
+
+def test_principal_angles_are_those_of_scipy() -> None:
+    u = bases(5)
+    found = principal_angles(u)
+    np.testing.assert_allclose(found[:, 3:4], [[90], [90], [90], [0], [90]])
+    np.testing.assert_allclose(principal_angles(u, u[:2])[2:], found[2:, :2])
+    for i, j in ((0, 1), (0, 2), (1, 2), (2, 4)):
+        spans = [one[:, one.any(dim=0)].double().numpy() for one in (u[i], u[j])]
+        assert found[i, j] == found[j, i] == pytest.approx(np.degrees(subspace_angles(*spans).min()), abs=1e-6)
+
+
+def test_angles_do_not_depend_on_the_length_of_what_was_sent() -> None:
+    u = bases(5)
+    for angle in (entry_min, principal_angles):
+        np.testing.assert_allclose(angle(u), angle(u * torch.logspace(-6, 6, 4)), atol=1e-3)
+    doubled = torch.cat([u, u], dim=2)
+    np.testing.assert_allclose(principal_angles(u), principal_angles(doubled), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 20), (20, 6), (2, 5)])
+def test_leading_vectors_are_those_of_the_svd(shape: tuple[int, int]) -> None:
+    samples = np.random.default_rng(0).random(shape)
+    rank, found = min(*shape, 3), leading(samples, 3)
+    left = np.linalg.svd(samples.T, full_matrices=False)[0][:, :rank]
+    np.testing.assert_allclose(np.abs((found[:, :rank] * left).sum(axis=0)), 1, atol=1e-9)
+    assert (found.sum(axis=0) >= 0).all()
+    assert not found[:, rank:].any()
+    assert not leading(0 * samples, 3).any()
+
+
+def test_a_subspace_has_columns_for_the_classes_that_are_held() -> None:
+    population = halves(4)
+    u = subspaces(population, np.array([0, 1]), 2)
+    assert u.shape == (2, 6, 8)
+    assert u.any(axis=1).tolist() == [[True] * 4 + [False] * 4, [False] * 4 + [True] * 4]
+    mine = population.train[1][population.labels[population.train[1]] == 2]
+    np.testing.assert_allclose(u[1, :, 4:6], leading(population.x[mine].numpy(), 2), atol=1e-6)
+
+
+# --- rounds -------------------------------------------------------------------------------------------------------
+
+METHODS: dict[str, Callable[[], ct.Method]] = {
+    "fedclust": ct.fedclust,
+    "pacfl": lambda: ct.pacfl(vectors=1, angle="principal"),
+    "flhc": lambda: ct.flhc(warmup_rounds=0),
+}
+each = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+def halves(clients: int = 12, groups: int = 2) -> ct.Population:
+    """A federation of clients that hold two classes each, classes ``2 g`` and ``2 g + 1`` in group ``g``."""
+    rng = np.random.default_rng(0)
+    centres = 3 * np.eye(6)
+    planted, size = np.arange(clients) % groups, 24
+    y = 2 * np.repeat(planted, size) + rng.integers(2, size=clients * size)
+    y[::size], y[1::size] = 2 * planted, 2 * planted + 1
+    x = centres[y] + rng.normal(size=(len(y), 6)) * 0.3
+    parts = np.arange(len(y)).reshape(clients, size)
+    return ct.Population(
+        torch.tensor(x, dtype=torch.float32),
+        torch.tensor(y),
+        tuple(parts[:, :18]),
+        tuple(parts[:, 18:]),
+        2 * groups,
+        planted=planted,
+    )
+
+
+class Run:
+    """A method that goes on round by round with whoever is there."""
+
+    def __init__(self, method: ct.Method, population: ct.Population, faults: Faults | None = None) -> None:
+        self.net, self.key, self.round = small_net(population.classes), Key(3), 0
+        self.algorithm: Algorithm = as_algorithm(method)
+        engine: Any = SerialEngine(Bench(population, self.net, SOLVER))
+        self.engine = engine if faults is None else FaultyEngine(engine, faults)
+        self.door = Door(self.engine, classes=population.classes, layout=Layout.of(self.net), features=6)
+        self.w0 = flatten(self.net)
+        self.state = self.algorithm.init(lambda j: self.w0, population.clients)
+
+    def step(self, cohort: list[int], able: list[int] | None = None) -> Any:
+        self.door.able = None if able is None else np.array(able)
+        self.state, notes = self.algorithm.step(self.state, np.array(cohort), self.door, self.key.at(self.round))
+        self.round += 1
+        return notes
+
+    @property
+    def member(self) -> list[int]:
+        return self.state.member.tolist()
+
+
+@each
+def test_newcomers_go_where_they_would_have_been(make: Callable[[], ct.Method]) -> None:
+    population = halves()
+    there, later = Run(make(), population), Run(make(), population)
+    there.step([0, 1])
+    later.step([0, 1], able=list(range(8)))
+    assert later.member[8:] == [-1] * 4
+    assert later.step([8, 9])["newcomers"] == 2
+    notes = later.step([0, 10, 11])
+    assert later.member == there.member == population.planted.tolist()
+    assert notes["replies"] == 3
+    assert later.state.k == 2
+
+
+@each
+def test_who_is_not_heard_has_no_group_until_asked_again(make: Callable[[], ct.Method]) -> None:
+    class Deaf:
+        """Nobody hears the first signatures of clients 2 and 5."""
+
+        def __init__(self, engine: Any) -> None:
+            self.engine = engine
+
+        def run(self, work: Work, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
+            heard = ~np.isin(ids, [2, 5]) if key.what == "signatures" else np.ones(len(ids), bool)
+            return list(self.engine.run(work, ids[heard], models, which[heard], key=key))
+
+    run = Run(make(), halves())
+    run.door.engine = Deaf(run.engine)
+    notes = run.step([0, 2, 3])
+    assert (notes["unsigned"], notes["replies"]) == (2, 2)
+    assert [i for i, group in enumerate(run.member) if group < 0] == [2, 5]
+    assert run.state.memory["leaves"].tolist() == [0, 1, 3, 4, 6, 7, 8, 9, 10, 11]
+    run.step([2, 4])
+    run.step([5])
+    assert run.member == halves().planted.tolist()
+
+
+@each
+def test_without_signatures_the_round_is_skipped_and_tried_again(make: Callable[[], ct.Method]) -> None:
+    class Silent:
+        def run(self, *_: Any, **__: Any) -> list[Reply]:
+            return []
+
+    run = Run(make(), halves())
+    run.door.engine = Silent()
+    notes = run.step([0, 1])
+    assert notes["skipped"]
+    assert notes["unclustered"] == 1
+    assert set(run.member) == {-1}
+    run.door.engine = run.engine
+    run.step([0, 1])
+    assert run.member == halves().planted.tolist()
+
+
+def test_a_client_that_sends_nothing_but_zeros_stays_without_a_group() -> None:
+    run = Run(ct.fedclust(), halves(), Faults(hostile={3: "zeros", 4: "nan"}))
+    assert run.step([3, 4, 5])["unsigned"] == 2
+    assert [run.member[i] for i in (3, 4, 5)] == [-1, -1, 1]
+
+
+@each
+def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(make: Callable[[], ct.Method]) -> None:
+    population = halves(12, groups=3)
+    run = Run(replace(make(), server=adam(lr=0.01)), population)
+    run.step([0, 1, 3], able=[0, 1, 3, 4, 6, 7, 9, 10])
+    assert run.state.k == 2
+    old = run.state.models
+    notes = run.step([0, 2, 5])
+    assert notes["opened"] == 1
+    assert run.state.k == 3
+    assert (run.member[2], run.member[5]) == (2, 2)
+    run.step([8])
+    assert run.member[8] == 2
+    assert torch.equal(run.state.models[1], old[1])
+    moved = (run.state.models[2] - run.w0).norm()
+    assert 0 < moved < (run.state.models[2] - old[0]).norm() + moved
+    assert run.state.optimiser["m"].shape == run.state.models.shape
+
+
+def test_a_number_of_groups_is_kept_to() -> None:
+    run = Run(ct.fedclust(groups=2), halves(12, groups=3))
+    run.step([0, 1], able=[0, 1, 3, 4, 6, 7, 9, 10])
+    run.step([2, 5])
+    assert run.state.k == 2
+    assert min(run.member[2], run.member[5]) >= 0
+
+
+@each
+def test_drifted_clients_send_a_new_signature(make: Callable[[], ct.Method]) -> None:
+    population = halves()
+    method = make()
+    moving = {
+        "fedclust": lambda: ct.fedclust(migration="per_label"),
+        "pacfl": lambda: ct.pacfl(vectors=1, angle="principal", migration="per_label"),
+        "flhc": lambda: ct.flhc(warmup_rounds=0, migration="per_label"),
+    }[next(name for name, one in METHODS.items() if one is make)]()
+    for one, expected in ((method, [0, 1]), (moving, [1, 0])):
+        run = Run(one, population)
+        run.step([0, 1])
+        train = (population.train[1], population.train[0], *population.train[2:])
+        run.door.hold(population.with_parts(train, population.test))
+        notes = run.step([2])
+        assert run.member[:2] == expected
+        assert run.member[2:] == population.planted[2:].tolist()
+    assert (notes["drifted"], notes["migrations"], run.state.k) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ct.fedclust(migration="per_label"),
+        ct.pacfl(vectors=1, angle="principal", migration="per_label"),
+        ct.flhc(warmup_rounds=0, migration="per_label"),
+    ],
+    ids=METHODS,
+)
+def test_when_all_drift_at_once_groups_stay(method: ct.Method) -> None:
+    """More of the same data is a drift by counts, but no reason to begin anew."""
+    population = halves()
+    early = population.with_parts(tuple(part[:8] for part in population.train), population.test)
+    run = Run(method, early)
+    run.step([0, 1])
+    run.door.hold(population)
+    assert run.step([0, 1])["drifted"] == 12
+    assert (run.state.k, run.member) == (2, population.planted.tolist())
+
+
+def test_groups_start_from_the_first_model_and_train_apart() -> None:
+    run = Run(ct.fedclust(), halves())
+    run.step([0, 2])
+    assert torch.equal(run.state.models[1], run.w0)
+    assert not torch.equal(run.state.models[0], run.w0)
+
+
+def test_flhc_is_fedavg_before_it_groups_and_goes_on_from_the_joint_model() -> None:
+    population = halves()
+    ours, theirs = Run(ct.flhc(warmup_rounds=2), population), Run(ct.fedavg(), population)
+    for _ in range(2):
+        for run in (ours, theirs):
+            run.step([0, 1, 2])
+        assert torch.equal(ours.state.models, theirs.state.models)
+        assert set(ours.member) == {0}
+    ours.step([0])
+    assert ours.member == population.planted.tolist()
+    assert torch.equal(ours.state.models[1], theirs.state.models[0])
+    assert torch.equal(ours.state.memory["origin"], theirs.state.models[0])
+
+
+def test_fedclust_by_hand() -> None:
+    """Everybody trains w_0 for an epoch; the distances are those between final layers."""
+    run = Run(ct.fedclust(warmup_epochs=1, linkage="complete"), halves())
+    run.step([0])
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    work = ct.Train(ct.fedclust().local.objective, epochs=1)
+    asked = np.arange(12)
+    reply = run.door.measure(
+        work, asked, run.w0[None], 0 * asked, key=run.key.at(0).of("assign").of("signatures")
+    )  # fmt: skip
+    final = np.stack([flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]])
+    np.testing.assert_allclose(run.state.memory["proximity"], cdist(final, final), atol=1e-5)
+    np.testing.assert_allclose(
+        run.state.memory["tree"][:, 2],
+        linkage(squareform(cdist(final, final), checks=False), "complete")[:, 2],
+        atol=1e-5,
+    )
+
+
+def flatten_final(net: nn.Module, vector: Tensor) -> np.ndarray:
+    views = Layout.of(net).views(vector)
+    return torch.cat([views["2.weight"].ravel(), views["2.bias"]]).numpy()
+
+
+@pytest.mark.parametrize(("bias", "values"), [(True, 850), (False, 840)])
+def test_what_fedclust_uploads_of_lenet(bias: bool, values: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.rand(40, 3, 32, 32, generator=rng), torch.arange(40) % 10
+    parts = tuple(np.arange(40).reshape(4, 10))
+    population = ct.Population(x, y, parts, parts, 10)
+    method = ct.fedclust(bias=bias, warmup_epochs=1, threshold=1.0)
+    net = MODELS["lenet5"]().build((3, 32, 32), 10)
+    door = Door(SerialEngine(Bench(population, net, SOLVER)), classes=10, layout=Layout.of(net), features=3072)
+    w0 = flatten(net)
+    as_algorithm(method).step(as_algorithm(method).init(lambda j: w0, 4), np.array([0]), door, Key(0).at(0))
+    down, up = (b for b in door.ledger.blocks if b.what == "signatures")
+    assert down.bytes.tolist() == [4 * 62006] * 4
+    assert up.bytes.tolist() == [4 * values + 8] * 4  # and two numbers: samples and loss
+    assert (down.models.tolist(), up.models.tolist()) == ([1] * 4, [0] * 4)
+
+
+def test_pacfl_sends_no_model_for_a_signature() -> None:
+    run = Run(ct.pacfl(vectors=2), halves())
+    run.step([0])
+    down, up = (b for b in run.door.ledger.blocks if b.what == "signatures")
+    assert not down.bytes.any()
+    assert up.bytes.tolist() == [4 * 6 * 2 * 4 + 4] * 12
+
+
+def test_any_layer_can_be_named() -> None:
+    layout = Layout.of(small_net())
+    assert span(layout, "final", True) == span(layout, "2", True) == (56, 92)
+    assert span(layout, "final", False) == span(layout, "2.weight", True) == (56, 88)
+    assert span(layout, "2.bias", False) == (88, 92)
+    with pytest.raises(
+        ct.ConfigError, match=r"algorithm.layer: unknown layer, got 'fc'; expected 'final' or one of 0, 2"
+    ):
+        Run(ct.fedclust(layer="fc"), halves()).step([0])
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: ct.fedclust(threshold=0.0), "threshold: out of range, got 0.0; expected a number > 0 or 'auto'"),
+        (lambda: ct.fedclust(threshold="atuo"), "expected a number > 0 or 'auto'; did you mean 'auto'?"),
+        (lambda: ct.pacfl(threshold=181), "expected a number > 0 and <= 180 or 'auto'"),
+        (lambda: ct.flhc(metric="l3"), "expected one of 'l1', 'l2', 'cosine'"),
+        (lambda: ct.fedclust(linkage="weighted"), "expected one of 'average', 'complete', 'single', 'ward'"),
+        (lambda: ct.fedclust(groups=2, threshold=1.0), "a number of groups and a threshold, got 2 and 1.0"),
+    ],
+)
+def test_wrong_options_are_named(make: Callable[[], ct.Method], line: str) -> None:
+    with pytest.raises(ct.ConfigError) as error:
+        make()
+    assert line in str(error.value)
+
+
+def test_more_groups_than_clients_are_refused() -> None:
+    with pytest.raises(ct.ConfigError, match="got 13; expected 1 to 12"):
+        Run(ct.pacfl(groups=13), halves()).step([0])
+
+
+def test_another_objective_is_that_of_the_signatures_too() -> None:
+    for method in (ct.fedclust(), ct.flhc(migration="per_label")):
+        rule: Any = varied(method, objective=proximal(0.5)).assign  # type: ignore[union-attr]
+        assert getattr(rule, "assign", rule).objective.mu == 0.5
+
+
+@each
+def test_a_checkpoint_holds_groups_that_were_opened(make: Callable[[], ct.Method], tmp_path: Path) -> None:
+    from coterie.config import check
+
+    tables = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 12}},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 4, "clients_per_round": 4},
+        "algorithm": {"name": "fedclust", "threshold": 0.5},
+    }
+    folder = RunFolder.create(tmp_path / "run", check(tables).resolved())
+    runs = [Run(make(), halves(12, groups=3)) for _ in range(2)]
+    for run in runs:
+        run.step([0, 1], able=[0, 1, 3, 4, 6, 7, 9, 10])
+        run.step([2])
+    assert runs[0].state.k == 3
+    folder.save_checkpoint(runs[1].state, 2, {})
+    saved = folder.latest_checkpoint()
+    assert saved is not None
+    runs[1].state = saved.groups
+    for run in runs:
+        run.step([3, 5])
+        run.step([1, 8, 11])
+    a, b = (run.state for run in runs)
+    assert torch.equal(a.models, b.models)
+    assert np.array_equal(a.member, b.member)
+    assert all(torch.equal(a.memory[name], b.memory[name]) for name in a.memory)
+
+
+def test_proximities_are_kept_for_a_report_of_few_clients() -> None:
+    memory = Run(ct.fedclust(), halves())
+    memory.step([0])
+    kept = memory.state.memory
+    assert kept["tree"].shape == (11, 4)
+    assert kept["proximity"].shape == (12, 12)
+    assert kept["signature"].shape == (12, 36)
+    many = Run(ct.pacfl(vectors=1), halves(502))
+    many.step([0])
+    assert "proximity" not in many.state.memory
+
+
+# --- real data, and speed -----------------------------------------------------------------------------------------
+
+
+def cifar(**partition: Any) -> ct.Population:
+    if not (ROOT / "cifar10" / "train.parquet").is_file():
+        pytest.skip("no cifar10 under COTERIE_DATA")
+    return ct.load("cifar10", root=str(ROOT), pixels="unit", partition=partition)
+
+
+def test_planted_label_groups_of_cifar10_are_found_in_one_round() -> None:
+    data = cifar(kind="planted", clients=10, groups=2, size=250)
+    solver = ct.Solver(epochs=3, batch_size=10, lr=0.01, momentum=0.5)
+    result = ct.run(
+        ct.fedclust(), data=data, model="lenet5", local=solver, rounds=1, clients_per_round=1, engine="serial"
+    )
+    assert result.rows[0]["agreement"]["ari"] == 1.0
+    assert result.rows[0]["notes"]["groups"] == 2
+
+
+def test_pacfl_describes_and_clusters_100_clients_of_cifar10_in_time() -> None:
+    data = cifar(kind="dirichlet", clients=100, beta=0.1)
+    begun = time.process_time()
+    u = torch.from_numpy(subspaces(data, np.arange(100), 3))
+    for angle in (entry_min, principal_angles):
+        agglomerate(angle(u), "weighted")
+    assert time.process_time() - begun < 20
+
+
+@pytest.mark.parametrize("metric", [l1, l2, cosine_distance])
+def test_2000_clients_are_clustered_in_time(metric: Callable[[Tensor], np.ndarray]) -> None:
+    planted = np.arange(2000) % 4
+    rows = torch.randn(2000, 850) + 3 * torch.randn(4, 850)[torch.from_numpy(planted)]
+    begun = time.process_time()
+    found = agglomerate(metric(rows))
+    assert time.process_time() - begun < 3
+    assert agreement(found.labels, planted) == {"ari": 1.0, "nmi": 1.0}
+
+
+def test_groups_of_a_state_are_those_of_the_tree() -> None:
+    run = Run(ct.fedclust(), blobs(clients=12))
+    run.step([0])
+    memory: Any = run.state.memory
+    cut = fcluster(memory["tree"].numpy(), float(memory["threshold"]), "distance")
+    assert same_partition(cut, run.state.member)
+    assert isinstance(run.state, Groups)
