@@ -27,14 +27,32 @@ COUNTS = [
     ("cnn_femnist", {}, GREY, 10, 325_578),
     ("cnn_fashion", {}, GREY, 10, 3_274_634),
     ("cnn_fashion", {"hidden": 2048}, GREY, 62, 6_603_710),
+    ("cnn_leaf", {}, GREY, 62, 6_603_710),
+    ("cnn_rfedavg", {}, GREY, 10, 21_840),
+    ("cnn_small", {}, GREY, 62, 10_366),
+    ("cnn_small", {"first": 4, "second": 4}, GREY, 10, 622),
     ("lenet5", {}, (3, 32, 32), 10, 62_006),
     ("lenet5", {}, GREY, 10, 44_426),
     ("lenet5", {"padding": 2}, GREY, 10, 61_706),
+    ("vgg16", {}, (3, 32, 32), 10, 15_245_130),
+    ("vgg16", {"hidden": 64}, (1, 32, 32), 5, 14_750_853),
 ]
 
 
 def test_the_names_are_these() -> None:
-    images = ("mclr", "mlp", "mlp512", "cnn_mnist", "cnn_femnist", "cnn_fashion", "lenet5")
+    images = (
+        "mclr",
+        "mlp",
+        "mlp512",
+        "cnn_mnist",
+        "cnn_femnist",
+        "cnn_fashion",
+        "cnn_leaf",
+        "cnn_rfedavg",
+        "cnn_small",
+        "lenet5",
+        "vgg16",
+    )
     assert tuple(MODELS) == (*images, "bigru", "bilstm", "stacked_lstm")
 
 
@@ -116,6 +134,10 @@ def test_recurrent_and_other_layers() -> None:
         ("lenet5", {}, (1, 8, 8), "needs larger images"),
         ("cnn_femnist", {}, (1, 8, 8), "needs larger images"),
         ("cnn_mnist", {}, (1, 3, 3), "needs larger images"),
+        ("cnn_leaf", {}, (1, 3, 3), "needs larger images"),
+        ("cnn_rfedavg", {}, (1, 12, 12), "needs larger images"),
+        ("cnn_small", {}, (1, 4, 4), "needs larger images"),
+        ("vgg16", {}, GREY, "needs larger images"),
     ],
 )
 def test_complaints_are_one_line(name: str, parameters: dict[str, int], shape: tuple[int, ...], words: str) -> None:

@@ -72,7 +72,7 @@ def test_backward_direction_ends_at_the_first_word() -> None:
 def test_one_unit_gives_binary_cross_entropy() -> None:
     z, y = torch.randn(8, 1, generator=Key(0).torch()), torch.arange(8) % 2
     binary = nn.functional.binary_cross_entropy_with_logits(z[:, 0], y.float())
-    torch.testing.assert_close(plain.loss(AgainstZero()(z), y), binary)
+    torch.testing.assert_close(plain.loss(AgainstZero(), z, y, AgainstZero), binary)
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
 from coterie.similarity import Matrix
@@ -31,3 +34,40 @@ def by_size(groups: Groups, updates: Updates) -> Matrix:
 def evenly(groups: Groups, updates: Updates) -> Matrix:
     """Every participant of a group counts the same (IFCA, FeSEM, FedGSP)."""
     return _shares(groups.k, updates.row, np.ones(len(updates)))
+
+
+@dataclass(frozen=True)
+class InverseDistance:
+    """``a_k`` proportional to ``1 / (|w_bar - w_k| + eps)`` within each group, ``w_bar`` the plain mean (IDA).
+
+    Args:
+        norm: of the distance, over all parameters.
+        eps: least distance.
+        intrac: times ``1 / max(1 / C, acc_k)``, with the accuracy that ``grouping.accuracy`` remembers.
+        by_size: times ``n_k``.
+
+    Source: Yeganeh et al., Inverse Distance Aggregation for Federated Learning with Non-IID Data (2020).
+
+    Example:
+        >>> import torch
+        >>> delta = torch.tensor([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0]])
+        >>> updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.ones(3), np.zeros(3))
+        >>> InverseDistance()(Groups(torch.zeros(1, 2), np.zeros(3, np.int64)), updates).round(5).tolist()
+        [[0.27273, 0.54545, 0.18182]]
+    """
+
+    norm: Literal["l1", "l2"] = "l1"
+    eps: float = 1e-6
+    intrac: bool = False
+    by_size: bool = False
+
+    def __call__(self, groups: Groups, updates: Updates) -> Matrix:
+        delta, distance = updates.delta.numpy(), np.zeros(len(updates))
+        for j in np.unique(updates.row):
+            mine = np.flatnonzero(updates.row == j)
+            mean = delta[mine].mean(axis=0, dtype=np.float64)
+            distance[mine] = [np.linalg.norm(mean - delta[i], 1 if self.norm == "l1" else 2) for i in mine]
+        weight = 1 / (distance + self.eps)
+        if self.intrac and "floor_accuracy" in groups.memory:
+            weight /= groups.memory["floor_accuracy"].numpy()[updates.ids]
+        return _shares(groups.k, updates.row, weight * updates.size if self.by_size else weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -78,9 +79,12 @@ class Autograd:
         self.params: list[Tensor] = list(named.values())
         self.decayed = [i for i, name in enumerate(named) if name in decay]
         self.channels_last = any(isinstance(m, nn.Conv2d) for m in module.modules())
+        self.sent: Tensor | None = None
+        self.frozen: tuple[nn.Module, Tensor] | None = None
 
     def train(self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, mu: float, key: Key) -> Trained:
         self.vector.copy_(start)
+        self.sent = start
         anchor = [p.detach().clone() for p in self.params] if mu else []
         velocity = [torch.zeros_like(p) for p in self.params] if solver.momentum else []
         loss, seen = torch.zeros(()), 0
@@ -102,7 +106,7 @@ class Autograd:
     def _step(
         self, x: Tensor, y: Tensor, solver: Solver, mu: float, anchor: list[Tensor], velocity: list[Tensor]
     ) -> Tensor:
-        loss = self.objective.loss(self.module(x), y)
+        loss = self.objective.loss(self.module, x, y, self._received)
         grads = list(torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True))
         with torch.no_grad():
             if solver.l2:
@@ -117,3 +121,14 @@ class Autograd:
                 grads = velocity
             torch._foreach_add_(self.params, grads, alpha=-solver.lr)
         return loss.detach()
+
+    def _received(self) -> nn.Module:
+        """The model that the client was sent: made when first asked for, filled once in a training."""
+        if self.frozen is None:
+            vector = torch.empty_like(self.vector)
+            self.frozen = bind(copy.deepcopy(self.module), vector).eval().requires_grad_(False), vector
+        module, vector = self.frozen
+        if self.sent is not None:
+            vector.copy_(self.sent)
+            self.sent = None
+        return module

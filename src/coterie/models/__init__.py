@@ -12,13 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from coterie.keys import Key, keyed_torch
-from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_mnist
+from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
 from coterie.models.dense import mclr, mlp, mlp512
 from coterie.models.initial import initialise, starts
 from coterie.models.lenet import lenet5
 from coterie.models.own import check_outputs, own
 from coterie.models.recurrent import bigru, bilstm, stacked_lstm
 from coterie.models.spec import ModelSpec, Shape, kernels
+from coterie.models.vgg import vgg16
 from coterie.types import ConfigError
 
 __all__ = ["MODELS", "ModelSpec", "build", "decay_for", "initialise", "spec", "starts"]
@@ -31,7 +32,11 @@ MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
         "cnn_mnist": cnn_mnist,
         "cnn_femnist": cnn_femnist,
         "cnn_fashion": cnn_fashion,
+        "cnn_leaf": cnn_leaf,
+        "cnn_rfedavg": cnn_rfedavg,
+        "cnn_small": cnn_small,
         "lenet5": lenet5,
+        "vgg16": vgg16,
         "bigru": bigru,
         "bilstm": bilstm,
         "stacked_lstm": stacked_lstm,

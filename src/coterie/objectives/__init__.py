@@ -1,5 +1,28 @@
 """What a client minimises: the batch loss, and what pulls on the parameters beside it."""
 
-from coterie.objectives.cross_entropy import CrossEntropy, plain, proximal
+from collections.abc import Callable
+from types import MappingProxyType
 
-__all__ = ["CrossEntropy", "plain", "proximal"]
+from coterie.objectives.cross_entropy import CrossEntropy, cross_entropy, plain, proximal
+from coterie.objectives.fusion import Fused, Fusion, fuse, fusion
+from coterie.objectives.mmd import Mmd, mmd, squared_mmd
+from coterie.types import Objective
+
+OBJECTIVES: MappingProxyType[str, Callable[..., Objective]] = MappingProxyType(
+    {"plain": cross_entropy, "proximal": proximal, "mmd": mmd, "fusion": fusion}
+)
+
+__all__ = [
+    "OBJECTIVES",
+    "CrossEntropy",
+    "Fused",
+    "Fusion",
+    "Mmd",
+    "cross_entropy",
+    "fuse",
+    "fusion",
+    "mmd",
+    "plain",
+    "proximal",
+    "squared_mmd",
+]

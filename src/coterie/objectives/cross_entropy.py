@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.types import ConfigError
+from coterie.checked import checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +24,29 @@ class CrossEntropy:
 
     mu: float = 0.0
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(logits, y)
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]) -> Tensor:
+        return F.cross_entropy(module(x), y)
 
 
 plain = CrossEntropy()
 
 
-def proximal(mu: float) -> CrossEntropy:
-    """FedProx's local objective ``F_k(w) + mu/2 ||w - w_t||^2``.
+def cross_entropy() -> CrossEntropy:
+    """Cross-entropy alone, as in FedAvg.
+
+    Example:
+        >>> cross_entropy() == plain
+        True
+    """
+    return plain
+
+
+@checked
+def proximal(mu: Annotated[float, Field(ge=0)] = 1.0) -> CrossEntropy:
+    """Cross-entropy and FedProx's proximal term, ``F_k(w) + mu/2 ||w - w_t||^2``.
+
+    Args:
+        mu: weight of the proximal term; 0 is plain.
 
     Raises:
         ConfigError: if ``mu`` is negative.
@@ -38,6 +55,4 @@ def proximal(mu: float) -> CrossEntropy:
         >>> proximal(0.1).mu
         0.1
     """
-    if mu < 0:
-        raise ConfigError(f"mu: a negative proximal weight, got {mu}; expected 0 or more")
     return CrossEntropy(mu)

@@ -1,0 +1,29 @@
+"""FedFusion: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach (2019)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from coterie.checked import checked
+from coterie.grouping import everyone
+from coterie.objectives import fusion
+from coterie.objectives.fusion import Operator
+from coterie.rounds import Method
+from coterie.types import Train
+
+
+@checked
+def fedfusion(operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9) -> Method:
+    """FedFusion: FedAvg whose clients fuse the features of the model received into those they train.
+
+    Args:
+        operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel; ``single``: one for all.
+        smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
+
+    Example:
+        >>> fedfusion(operator="multi").local.objective.operator
+        'multi'
+    """
+    return Method(everyone, local=Train(fusion(operator, smoothing)))

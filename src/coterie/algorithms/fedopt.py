@@ -1,0 +1,74 @@
+"""FedAdagrad, FedAdam, FedYogi: Reddi et al., Adaptive Federated Optimization (2021). FedAvgM: Hsu et al. (2019)."""
+
+from __future__ import annotations
+
+from coterie import server
+from coterie.checked import checked
+from coterie.grouping import everyone
+from coterie.rounds import Method
+from coterie.server import Decay, Rate
+
+
+@checked
+def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
+    """FedAvgM: FedAvg with momentum at the server, ``m <- beta m + D``, ``w <- w + lr m``.
+
+    Args:
+        lr: server learning rate.
+        beta: decay of the momentum; 0 is FedAvg.
+
+    Example:
+        >>> fedavgm(beta=0.5).groups
+        1
+    """
+    return Method(everyone, server=server.momentum(lr, beta))
+
+
+@checked
+def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
+    """FedAdagrad: a step of its own for every coordinate, with ``v <- v + D^2`` (Alg. 2).
+
+    Args:
+        lr: server learning rate.
+        beta1: decay of the first moment.
+        tau: adaptivity; smaller is more.
+
+    Example:
+        >>> fedadagrad(lr=0.01).groups
+        1
+    """
+    return Method(everyone, server=server.adagrad(lr, beta1, tau))
+
+
+@checked
+def fedadam(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3) -> Method:
+    """FedAdam: FedAdagrad that forgets, with ``v <- beta2 v + (1 - beta2) D^2`` (Alg. 2).
+
+    Args:
+        lr: server learning rate.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        tau: adaptivity; smaller is more.
+
+    Example:
+        >>> fedadam(lr=0.01).groups
+        1
+    """
+    return Method(everyone, server=server.adam(lr, beta1, beta2, tau))
+
+
+@checked
+def fedyogi(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3) -> Method:
+    """FedYogi: FedAdam whose step sizes grow slowly, with ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` (Alg. 2).
+
+    Args:
+        lr: server learning rate.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        tau: adaptivity; smaller is more.
+
+    Example:
+        >>> fedyogi(lr=0.01).groups
+        1
+    """
+    return Method(everyone, server=server.yogi(lr, beta1, beta2, tau))

@@ -1,0 +1,193 @@
+"""FedFusion's objective: the features of the model received are fused into those of the one in training."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Literal, NoReturn
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import activation, batchnorm, instancenorm, normalization, pooling
+
+from coterie.checked import checked
+from coterie.keys import Key, keyed_torch
+from coterie.types import ConfigError
+
+Operator = Literal["conv", "multi", "single"]
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+FOLLOW = tuple(
+    kind
+    for module in (activation, batchnorm, instancenorm, normalization, pooling)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == module.__name__
+)  # what still belongs to the block of the layer before it
+NAME = "fusion"
+
+
+class Mix(nn.Module):
+    """``conv``: a 1x1 convolution from ``2C`` channels to ``C`` on the two streams side by side, local first."""
+
+    def __init__(self, layer: nn.Module, channels: int) -> None:
+        super().__init__()
+        kind = next((kind for kind in CONVOLUTIONS if isinstance(layer, kind)), None)
+        self.mix = nn.Linear(2 * channels, channels) if kind is None else kind(2 * channels, channels, 1)
+
+    def forward(self, local: Tensor, received: Tensor) -> Tensor:
+        mixed: Tensor = self.mix(torch.cat([local, received], dim=1))
+        return mixed
+
+
+class Blend(nn.Module):
+    """``gamma * received + (1 - gamma) * local``, one ``gamma`` per channel (``multi``) or one for all (``single``)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.zeros(size))
+
+    def forward(self, local: Tensor, received: Tensor) -> Tensor:
+        gamma = self.gamma.view(-1, *[1] * (local.dim() - 2))
+        return gamma * received + (1 - gamma) * local
+
+
+class Fused(nn.Sequential):
+    """A network with an operator between its feature extractor and the rest.
+
+    The layers keep their names, and the operator has its place among them. Alone, as the server and the report use
+    it, the network takes its own features for both inputs of the operator.
+
+    Args:
+        layers: named layers of the network.
+        cut: how many of them are the feature extractor.
+        operator: ``(local, received) -> fused``.
+    """
+
+    def __init__(self, layers: Sequence[tuple[str, nn.Module]], cut: int, operator: nn.Module) -> None:
+        super().__init__(OrderedDict([*layers[:cut], (NAME, operator), *layers[cut:]]))
+        self.cut = cut
+
+    def features(self, x: Tensor) -> Tensor:
+        """The feature maps ``[n, C, ...]`` of the last convolutional block, or of the last hidden layer."""
+        for layer in islice(self, self.cut):
+            x = layer(x)
+        return x
+
+    def forward(self, x: Tensor, received: Tensor | None = None) -> Tensor:
+        local = self.features(x)
+        operator, *head = islice(self, self.cut, None)
+        x = operator(local, local if received is None else received)
+        for layer in head:
+            x = layer(x)
+        return x
+
+
+def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
+    """The network with an operator behind its last convolutional block, or behind its last hidden layer.
+
+    Args:
+        module: an ``nn.Sequential``; it is copied.
+        operator: ``conv``, ``multi`` or ``single``.
+        key: the stream of the operator's first weights.
+
+    Raises:
+        ConfigError: if there is neither a convolution nor a hidden layer.
+
+    Example:
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> [name for name, _ in fuse(net, "conv", Key(0)).named_children()]
+        ['0', '1', '2', 'fusion', '3']
+    """
+    if not isinstance(module, nn.Sequential):
+        _refuse(f"is a {type(module).__name__}")
+    layers = [*copy.deepcopy(module).named_children()]
+    cut, layer = _cut([layer for _, layer in layers])
+    channels = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+    assert isinstance(channels, int)
+    assert NAME not in dict(layers)
+    with keyed_torch(key):
+        made = Mix(layer, channels) if operator == "conv" else Blend(channels if operator == "multi" else 1)
+    for name, parameter in made.named_parameters():
+        if parameter.ndim > 1:
+            nn.init.xavier_uniform_(parameter, generator=key.of(f"{NAME}.{name}").torch())
+        else:
+            nn.init.zeros_(parameter)
+    return Fused(layers, cut, made)
+
+
+def _cut(layers: Sequence[nn.Module]) -> tuple[int, nn.Module]:
+    """Behind which layer the features are whole, and which one makes them."""
+    dense = [at for at, layer in enumerate(layers) if _parts(layer, (nn.Linear,))]
+    convolved = [at for at, layer in enumerate(layers) if _parts(layer, CONVOLUTIONS)]
+    if convolved and convolved[-1] in dense:
+        _refuse("has its last convolution and dense layers in one block")
+    if not convolved and len(dense) < 2:
+        _refuse("has neither a convolution nor a hidden layer")
+    at = convolved[-1] if convolved else dense[-2]
+    end = at + 1
+    while end < len(layers) - 1 and isinstance(layers[end], FOLLOW):
+        end += 1
+    return end, _parts(layers[at], CONVOLUTIONS if convolved else (nn.Linear,))[-1]
+
+
+def _parts(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> list[nn.Module]:
+    return [part for part in layer.modules() if isinstance(part, kinds)]
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ConfigError(
+        f"model.name: fusion puts an operator between features and classifier, got a network that {what}; expected an "
+        "nn.Sequential with a convolution or a hidden layer, such as cnn_mnist, lenet5 or mlp"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Cross-entropy of the network whose features are ``F(E_l(x), E_g(x))``.
+
+    ``E_l`` is the extractor in training, ``E_g`` that of the model received, frozen. The operator ``F`` is trained and
+    averaged like everything else, but the server follows the coefficients ``gamma`` slowly:
+    ``gamma <- (1 - smoothing) mean of the clients' + smoothing gamma``.
+
+    Source: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach (2019).
+    """
+
+    operator: Operator = "conv"
+    smoothing: float = 0.9
+
+    @property
+    def mu(self) -> float:
+        return 0.0
+
+    def network(self, module: nn.Module, key: Key) -> nn.Module:
+        return fuse(module, self.operator, key)
+
+    def pace(self) -> Mapping[str, float]:
+        return {} if self.operator == "conv" else {f"{NAME}.gamma": 1 - self.smoothing}
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]) -> Tensor:
+        theirs = received()
+        assert isinstance(module, Fused), "the network has no operator"
+        assert isinstance(theirs, Fused)
+        with torch.no_grad():
+            features = theirs.features(x)
+        return F.cross_entropy(module(x, features), y)
+
+
+@checked
+def fusion(operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9) -> Fusion:
+    """Cross-entropy of FedFusion's network, which fuses in the features of the model received.
+
+    Args:
+        operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel; ``single``: one for all.
+        smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
+
+    Example:
+        >>> fusion("single").pace()["fusion.gamma"] == 1 - 0.9
+        True
+    """
+    return Fusion(operator, smoothing)
