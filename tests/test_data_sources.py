@@ -59,7 +59,8 @@ def root(tmp_path: Path) -> Path:
 
 def test_the_names_are_these() -> None:
     assert set(SOURCES) == {
-        *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "sent140", "file")
+        *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "svhn"),
+        *("sent140", "file"),
     }
 
 
@@ -85,6 +86,36 @@ def test_cifar_is_standardised_per_channel(root: Path) -> None:
     train = pool[:12]
     expected = (pool - train.mean((0, 2, 3), keepdims=True)) / (train.std((0, 2, 3), keepdims=True) + 0.001)
     np.testing.assert_allclose(load_samples({"kind": "cifar10"}, root=root).x.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_svhn_is_read_as_cifar_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = {split: np.random.default_rng(n).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8) for split, n in SVHN}
+    for split, pixels in pool.items():
+        write(root / "svhn" / f"{split}.parquet", pixels)
+    s = load_samples({"kind": "svhn"}, root=root)
+    assert (tuple(s.x.shape), s.train_rows, s.classes, s.label_names) == ((15, 3, 32, 32), 10, 10, tuple("0123456789"))
+    assert s.y.tolist() == [*range(10), *range(5)]
+    train = pool["train"].transpose(0, 3, 1, 2).astype(np.float64)
+    expected = (train - train.mean((0, 2, 3), keepdims=True)) / (train.std((0, 2, 3), keepdims=True) + 0.001)
+    np.testing.assert_allclose(s.x[:10].numpy(), expected, rtol=1e-4, atol=1e-4)
+    p = load_population({"kind": "svhn"}, {"kind": "iid", "clients": 5}, root=root, key=Key(0))
+    assert (p.sizes("train").tolist(), p.sizes("test").tolist()) == ([2] * 5, [1] * 5)
+
+    def load_dataset(name: str, config: str, split: str) -> FakeRows:
+        assert (name, config) == ("ufldl-stanford/svhn", "cropped_digits")
+        return FakeRows(len(pool[split]), "image", pool[split])
+
+    fake = SimpleNamespace(load_dataset=load_dataset, Image=lambda decode: {"decode": decode})
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    hub = load_samples({"kind": "svhn", "hub": True})
+    assert torch.equal(hub.x, s.x)
+    assert torch.equal(hub.y, s.y)
+    write(root / "svhn" / "test.parquet", pool["test"], label=[10] * 5)
+    with pytest.raises(DataError, match="svhn: labels, got 0 to 10; expected 0 to 9"):
+        load_samples({"kind": "svhn"}, root=root)
+
+
+SVHN = (("train", 10), ("test", 5))
 
 
 def test_femnist_has_writers_and_may_add_unseen_ones(tmp_path: Path) -> None:
@@ -186,13 +217,13 @@ def test_the_hub_is_lazy_and_its_absence_is_said(monkeypatch: pytest.MonkeyPatch
 
 
 class FakeRows:
-    column_names = ("img", "label")
-
-    def __init__(self, rows: int) -> None:
-        self.values = {"img": [{"bytes": encoded(p)} for p in pictures(rows, rows, 3)], "label": list(range(rows))}
+    def __init__(self, rows: int, image: str = "img", pixels: np.ndarray | None = None) -> None:
+        self.image, self.column_names = image, (image, "label")
+        shown = pictures(rows, rows, 3) if pixels is None else pixels
+        self.values = {image: [{"bytes": encoded(p)} for p in shown], "label": list(range(rows))}
 
     def cast_column(self, name: str, kind: Any) -> FakeRows:
-        assert (name, kind) == ("img", {"decode": False})
+        assert (name, kind) == (self.image, {"decode": False})
         return self
 
     def __getitem__(self, name: str) -> list[Any]:

@@ -11,8 +11,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from coterie.report import RunView, headline, write_page
+from coterie.report import RunView, headline, write_figures, write_page
 from coterie.report.charts import accuracy_chart, map_chart, mix_chart, plane
+from coterie.report.courses import agreement_chart, divergence_chart, shift_chart
+from coterie.report.trees import Tree, dendrogram, heat_map
 from coterie.report.view import agreement, homes, placements
 from coterie.types import ConfigError
 
@@ -38,7 +40,7 @@ def grouped(name: str = "FedGroup", final: float = 0.931, **changes: object) -> 
         "joined": np.array([0, 0, 0, 0, 1, 1]),
         "newcomers": np.array([0, 0, 1, 0, 0, 1], bool),
     }
-    return RunView(name, rows(0.3, final), **{**fields, **changes})
+    return RunView(name, **{"rounds": rows(0.3, final), **fields, **changes})
 
 
 class Scripts(HTMLParser):
@@ -233,3 +235,171 @@ def test_demo_finds_the_planted_groups_and_says_so(tmp_path):
     assert "grouping gained" in parse(path).text
     assert "adjusted Rand index 1.00; 10 of 10 newcomers" in said.getvalue()
     assert said.getvalue().rstrip().endswith(f"page: {path.resolve()}")
+
+
+# --- a run's course, its tree, its folder -------------------------------------------------------------------------
+
+
+def shifted(round: int, events: list[dict], **counts: int) -> dict:
+    zero = dict.fromkeys(("changed", "missed", "drifted", "migrations", "same_group"), 0)
+    return {"round": round, "accuracy": None if round == 1 else 0.5, "shift": events, **zero, **counts}
+
+
+COURSE = [
+    shifted(0, [{"shift": "awaited", "clients": [5]}]),
+    shifted(1, [{"shift": "swap_all", "pairs": [[0, 1], [2, 3]]}], changed=4, drifted=3, migrations=2, same_group=1),
+    shifted(2, [{"shift": "arrivals", "clients": [5]}]),
+    shifted(3, [{"shift": "swap_all", "pairs": [[0, 1]]}], changed=2, missed=2),
+]
+
+
+def tree(n: int = 6, seed: int = 0) -> dict:
+    import torch
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist, squareform
+
+    points = np.random.default_rng(seed).normal(size=(n, 2)) + 9 * (np.arange(n) % 2)[:, None]
+    near = pdist(points)
+    return {
+        "tree": torch.from_numpy(linkage(near, "average")),
+        "proximity": torch.from_numpy(squareform(near)).float(),
+        "leaves": torch.arange(n).flip(0),
+        "threshold": torch.tensor([4.0]),
+    }
+
+
+def data_of(spec: dict, *fields: str) -> list[tuple]:
+    rows = [row for rows in spec["datasets"].values() for row in rows]
+    return [tuple(row[f] for f in fields) for row in rows if set(fields) <= set(row)]
+
+
+def test_shift_chart_stacks_what_was_noticed_and_marks_the_schedule():
+    spec = shift_chart(grouped(rounds=COURSE))
+    bars = data_of(spec, "round", "what", "low", "high")
+    assert bars == [
+        (0, "data changed", 0, 0),
+        (1, "data changed", 0, 4),
+        (1, "noticed: moved to another group", 0, 2),
+        (1, "noticed: stayed", 2, 3),
+        (2, "data changed", 0, 0),
+        (3, "data changed", 0, 2),
+        (3, "missed", 0, 2),
+    ]
+    assert sorted(data_of(spec, "round", "shift", "clients")) == [
+        (1, "swap_all", 4),
+        (2, "arrivals", 1),
+        (3, "swap_all", 2),
+    ]
+    assert shift_chart(grouped()) is None
+
+
+def test_agreement_chart_shows_rounds_in_which_it_is_known():
+    course = [{"round": 0, "agreement": None}, {"round": 1, "agreement": {"ari": -0.2, "nmi": 0.5}}]
+    spec = agreement_chart([plain(), grouped(rounds=course)])
+    assert sorted(data_of(spec, "round", "agreement")) == [(1, -0.2), (1, 0.5)]
+    assert agreement_chart([plain(), grouped()]) is None
+
+
+def test_divergence_chart_compares_with_one_group():
+    theory = {"divergence": 0.3, "divergence_one": 0.7, "bound": 2.0, "bound_one": 3.0}
+    run = grouped(rounds=[{"round": 0, "accuracy": 0.5, "theory": theory}])
+    assert sorted(data_of(divergence_chart(run), "round", "divergence")) == [(0, 0.3), (0, 0.7)]
+    assert divergence_chart(grouped()) is None
+
+
+def test_a_tree_that_cannot_be_drawn_is_not_drawn():
+    import torch
+
+    whole = tree()
+    assert Tree.of(whole).threshold == 4
+    for name, value in (
+        ("tree", torch.zeros(2, 4)),
+        ("tree", torch.full((5, 4), float("nan"))),
+        ("leaves", torch.zeros(0, dtype=torch.int64)),
+    ):
+        assert Tree.of({**whole, name: value}) is None
+    assert Tree.of({**whole, "threshold": torch.tensor([float("inf")])}).threshold is None
+    assert Tree.of({**whole, "proximity": torch.zeros(5, 5)}).proximity is None
+    assert Tree.of({}) is None
+
+
+def test_dendrogram_colours_a_merge_by_its_group_and_names_the_leaves():
+    groups, names = np.array([1, 0, 1, 0, 1, 0]), [HOSTILE, *"bcdef"]
+    found = Tree.of(tree())
+    spec = dendrogram(found, groups, names)
+    assert set(data_of(spec, "group", "merge")) >= {("several", 4)}
+    assert [merge for group, merge in set(data_of(spec, "group", "merge")) if group == "several"] == [4]
+    ends = sorted(data_of(spec, "x", "client", "group"))
+    assert [client for _, client, _ in ends] == [names[i] for i in found.order]
+    assert sorted(found.order) == list(range(6))
+    assert {(client, group) for _, client, group in ends} == {
+        (n, f"group {g}") for n, g in zip(names, groups, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("n", "cells"), [(6, 6), (150, 100)])
+def test_heat_map_shows_the_matrix_in_the_order_of_the_tree(n, cells):
+    found = Tree.of(tree(n))
+    rows, groups = found.rows, np.arange(n) % 2
+    names = [str(i) for i in range(n)]
+    spec = heat_map(found.proximity, rows, groups, names)
+    shown = {(a, b): d for a, b, d in data_of(spec, "a", "b", "distance")}
+    assert len(shown) == cells * cells
+    if n == cells:
+        assert shown[0, 1] == pytest.approx(found.proximity[rows[0], rows[1]], rel=1e-5)
+        assert [who for _, who in sorted(set(data_of(spec, "at", "who")))] == [names[i] for i in rows]
+    else:
+        assert all(np.isfinite(list(shown.values())))
+
+
+def test_page_of_a_full_run_has_every_chart(tmp_path):
+    theory = {"divergence": 0.3, "divergence_one": 0.7, "bound": None, "bound_one": None}
+    course = [{**row, "agreement": {"ari": 1.0, "nmi": 1.0}, "theory": theory} for row in COURSE]
+    run = grouped(rounds=course, memory=tree())
+    page = parse(write_page(tmp_path / "page.html", [run]))
+    expected = ["accuracy", "agreement", "shift-0", "theory-0", "tree-0", "near-0", "map-0", "mix-0"]
+    assert set(json.loads(page.scripts[0][1])) == set(expected)
+    paths = write_figures(tmp_path / "png", [run])
+    assert [path.name for path in paths] == [f"{name}.png" for name in expected]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_more_rows_than_altair_takes_by_itself_are_drawn():
+    assert len(data_of(accuracy_chart([RunView("x", rows(*[0.5] * 6000), np.zeros(1, int), "a")]), "round")) == 6000
+
+
+def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
+    from pathlib import Path
+
+    from coterie.cli import invoke
+    from coterie.report.load import view_of
+
+    monkeypatch.chdir(tmp_path)
+    planted = '[data]\nsource = "digits"\n[data.partition]\nkind = "planted"\nclients = 8\ngroups = 2\nhow = "swap"\n'
+    method = '[model]\nname = "mclr"\n[local]\nepochs = 1\n[algorithm]\nname = "fedgroup"\ngroups = 2\nalpha = 2\n'
+    rest = '[train]\nrounds = 4\nclients_per_round = 8\n[engine]\nname = "serial"\n[checkpoint]\nseconds = 0\n'
+    late = '[[shift]]\nkind = "arrivals"\nround = 2\ncount = 1\n[[shift]]\nkind = "swap_all"\np = 1.0\nstart = 3\n'
+    Path("c.toml").write_text(planted + method + rest + late)
+    assert invoke(["run", "c.toml", "--out", "r"]) == 0
+    assert "groups    2 found, of 8 clients: " in (said := capsys.readouterr().out)
+    assert "agreement adjusted Rand index" in said
+    view = view_of("r")
+    assert view.late.tolist() == [int(i) for i in arrived(view)]
+    assert view.joined[view.late].tolist() == [2]
+    assert sorted(view.planted.tolist()) == [0] * 4 + [1] * 4
+    assert invoke(["report", "r", "--figures", "png"]) == 0
+    assert "page: " in capsys.readouterr().out
+    page = parse(Path("r/report.html"))
+    assert set(json.loads(page.scripts[0][1])) == {"accuracy", "agreement", "shift-0", "mix-0"}
+    assert "fedgroup on digits (planted), mclr, seed 0." in page.text
+    assert sorted(p.stem for p in Path("png").iterdir()) == ["accuracy", "agreement", "mix-0", "shift-0"]
+    assert invoke(["report", "r", "r", "--out", "both.html"]) == 0
+    assert invoke(["report", "nowhere"]) == 2
+    Path("r/rounds.jsonl").write_text('{"round": 0, "accuracy": 1}\n{"round": 1, "shift": 3}\n')
+    assert invoke(["report", "r"]) == 4
+
+
+def arrived(view) -> list[int]:
+    return [
+        c for row in view.rounds for event in row["shift"] if event["shift"] == "arrivals" for c in event["clients"]
+    ]

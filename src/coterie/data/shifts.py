@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from coterie.checked import checked
 from coterie.data.population import Population
 from coterie.keys import Key
 from coterie.types import ConfigError, DataError, IntArray
@@ -176,6 +177,7 @@ def _one_of(count: int | None, fraction: float | None) -> None:
 # --- swaps --------------------------------------------------------------------------------------------------------
 
 
+@checked
 def swap_all(
     p: Share = 0.05, pool: Pool = "warm", start: Round = 0, stop: Count | None = None, every: Count = 1
 ) -> Shift:
@@ -216,6 +218,7 @@ def swap_all(
     return shift
 
 
+@checked
 def swap_part(
     p: Share = 0.05, pool: Pool = "warm", start: Round = 0, stop: Count | None = None, every: Count = 1
 ) -> Shift:
@@ -284,6 +287,7 @@ def _trade(
 # --- release ------------------------------------------------------------------------------------------------------
 
 
+@checked
 def incremental(
     share: Positive = 0.25, every: Count = 50, release: Literal["cumulative", "flexcfl_code"] = "cumulative"
 ) -> Shift:
@@ -361,6 +365,7 @@ def _kept(now: IntArray, initial: IntArray, share: float, stage: int, key: Key) 
 # --- coming and going ---------------------------------------------------------------------------------------------
 
 
+@checked
 def arrivals(
     round: Count = 50,
     count: Count | None = None,
@@ -414,6 +419,7 @@ def arrivals(
     return shift
 
 
+@checked
 def departures(
     round: Round = 50,
     count: Count | None = None,
@@ -463,6 +469,7 @@ def _people(shift: str, clients: IntArray) -> Event:
 # --- what labels mean ---------------------------------------------------------------------------------------------
 
 
+@checked
 def rotate_labels(
     round: Round = 50,
     count: Count | None = None,

@@ -44,6 +44,7 @@ class Dataset:
     pooled: bool = False  # standardise by train and test together, else by train alone
     per_channel: bool = False
     hub_id: str = ""
+    hub_config: tuple[str, ...] = ()
     hub_splits: tuple[str, ...] = ("train", "test")
     hub_image: str = "image"
     hub_label: str = "label"
@@ -161,6 +162,21 @@ def cifar10(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool
     )
 
 
+def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
+    """SVHN, cropped digits: 73,257 + 26,032 colour pictures of house numbers of 32x32 pixels, 10 classes.
+
+    Args:
+        root: folder that holds ``svhn/{train,test}.parquet``, labels 0 to 9 (the 10 of the original files is a 0).
+        pixels: ``unit``: in [0, 1]; ``standardised``: per colour channel by the training images.
+        hub: from the Hugging Face hub instead of ``root``.
+
+    Raises:
+        DataError: if the files are missing or damaged.
+    """
+    dataset = Dataset("svhn", DIGITS, per_channel=True, hub_id="ufldl-stanford/svhn", hub_config=("cropped_digits",))
+    return _load(dataset, root, pixels, hub)
+
+
 SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
     {
         "digits": digits,
@@ -170,6 +186,7 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "femnist": femnist,
         "emnist_letters_aj": emnist_letters_aj,
         "cifar10": cifar10,
+        "svhn": svhn,
         "sent140": sent140,
         "file": file,
     }
@@ -256,7 +273,7 @@ def _from_hub(dataset: Dataset) -> list[Table]:
 
 
 def _from_split(datasets: Any, dataset: Dataset, split: str) -> Table:
-    rows = datasets.load_dataset(dataset.hub_id, split=split)
+    rows = datasets.load_dataset(dataset.hub_id, *dataset.hub_config, split=split)
     rows = rows.cast_column(dataset.hub_image, datasets.Image(decode=False))
     blobs = [image["bytes"] for image in rows[dataset.hub_image]]
     extra = {name: np.asarray(rows[name]) for name in dataset.columns if name in rows.column_names}

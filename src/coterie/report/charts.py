@@ -8,24 +8,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from coterie.report.colours import GROUPS, LABELS, RUNS, Spec, by_round, colour, finished, group_colour, group_name
 from coterie.report.view import RunView
 from coterie.types import FloatArray
 
-Spec = dict[str, Any]
-GROUPS = ("#2f74c0", "#e07b00", "#1f9e7a", "#c2509b", "#8a63d2", "#b59a00", "#3aa6c9", "#a8562f")
-RUNS = ("#8b95a1", "#8a63d2", "#d0527a", "#3aa6c9", "#b59a00", "#1f9e7a", "#e07b00", "#2f74c0")
-LABELS = (
-    "#4e79a7",
-    "#f28e2b",
-    "#e15759",
-    "#76b7b2",
-    "#59a14f",
-    "#edc948",
-    "#b07aa1",
-    "#ff9da7",
-    "#9c755f",
-    "#bab0ac",
-)
 POINTS = 100.0
 
 
@@ -35,20 +21,21 @@ def accuracy_chart(runs: list[RunView]) -> Spec:
         {"round": int(row["round"]), "accuracy": POINTS * float(row["accuracy"]), "run": run.name}
         for run in runs
         for row in run.rounds
+        if row.get("accuracy") is not None
     ]
     lines = (
         alt.Chart(pd.DataFrame(rows))
         .mark_line(strokeWidth=2.5, interpolate="linear", point={"size": 60, "opacity": 0, "tooltip": True})
         .encode(
-            x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False)),
+            x=by_round("round:Q"),
             y=alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domain=[0, 100])),
-            color=_color("run", [run.name for run in runs], RUNS, "run"),
+            color=colour("run", [run.name for run in runs], RUNS, "run") if len(runs) > 1 else alt.value(GROUPS[0]),
             tooltip=["run:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f", title="accuracy, %")],
         )
     )
     arrivals = sorted({r for run in runs for r in _arrivals(run)})
     layers = [_rule(arrivals[0]), lines] if arrivals else [lines]
-    return _spec(alt.layer(*layers), 300)
+    return finished(alt.layer(*layers), 300)
 
 
 def _arrivals(run: RunView) -> list[int]:
@@ -74,14 +61,14 @@ def map_chart(run: RunView) -> Spec:
     base = alt.Chart(pd.DataFrame(rows)).encode(
         x=alt.X("x:Q", title="EDC, first axis of spread", scale=alt.Scale(zero=False, padding=16)),
         y=alt.Y("y:Q", title="second axis", scale=alt.Scale(zero=False, padding=16)),
-        color=_color("group", _names(run), GROUPS, "group"),
+        color=group_colour(run.groups),
         tooltip=["client:N", "group:N", "population:N", "came:N"],
     )
     if run.planted is not None:
         base = base.encode(shape=alt.Shape("population:N", title="planted population"))
     early = base.transform_filter("!datum.late").mark_point(filled=True, size=85, opacity=0.88)
     late = base.transform_filter("datum.late").mark_point(filled=False, size=130, strokeWidth=2.6, opacity=1)
-    return _spec(alt.layer(early, late), 380)
+    return finished(alt.layer(early, late), 380)
 
 
 def _dot(run: RunView, i: int, at: FloatArray) -> dict[str, Any]:
@@ -90,7 +77,7 @@ def _dot(run: RunView, i: int, at: FloatArray) -> dict[str, Any]:
         "x": round(float(at[0]), 5),
         "y": round(float(at[1]), 5),
         "client": str(run.names[i]),
-        "group": _group(int(run.groups[i])),
+        "group": group_name(int(run.groups[i])),
         "population": "" if run.planted is None else chr(ord("A") + int(run.planted[i]) % 26),
         "late": late,
         "came": "newcomer" if late else "from the start",
@@ -132,36 +119,18 @@ def mix_chart(run: RunView) -> Spec:
         .encode(
             y=alt.Y("group:N", title=None, sort=_names(run)),
             x=alt.X("samples:Q", stack="normalize", title="share of the training samples", axis=alt.Axis(format="%")),
-            color=_color("label", labels, LABELS, "label"),
+            color=colour("label", labels, LABELS, "label"),
             order=alt.Order("order:Q"),
             tooltip=["group:N", "label:N", "samples:Q"],
         )
     )
-    return _spec(chart, 44 * max(2, run.count) + 20)
+    return finished(chart, 44 * max(2, run.count) + 20)
 
 
 def _totals(run: RunView) -> list[tuple[str, np.ndarray]]:
     assert run.histograms is not None
-    return [(_group(int(g)), run.histograms[run.groups == g].sum(axis=0)) for g in np.unique(run.groups)]
-
-
-def _group(number: int) -> str:
-    return f"group {number}" if number >= 0 else "no group"
+    return [(group_name(int(g)), run.histograms[run.groups == g].sum(axis=0)) for g in np.unique(run.groups)]
 
 
 def _names(run: RunView) -> list[str]:
-    return [_group(int(g)) for g in np.unique(run.groups)]
-
-
-def _color(field: str, domain: list[str], palette: tuple[str, ...], title: str) -> alt.Color:
-    colours = [palette[i % len(palette)] for i in range(len(domain))]
-    scale = alt.Scale(domain=domain, range=colours)
-    return alt.Color(f"{field}:N", title=title, sort=domain, scale=scale)
-
-
-def _spec(chart: Any, height: int) -> Spec:
-    spec: Spec = chart.properties(width="container", height=height).to_dict()
-    spec["background"] = "transparent"
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    spec.pop("config", None)
-    return spec
+    return [group_name(int(g)) for g in np.unique(run.groups)]

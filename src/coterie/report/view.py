@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coterie.terminal import percent
 from coterie.types import ConfigError, FloatArray, IntArray
@@ -28,6 +29,7 @@ class RunView:
         joined: int64 ``[N]``, the round in which the client got its group, ``-1`` for never.
         newcomers: bool ``[N]``, the clients that came late.
         labels: ``c`` names of the classes; default their numbers.
+        memory: what the method remembers at the end; a tree of clients is drawn (see `trees.Tree`).
 
     Raises:
         ConfigError: if an array has not one entry per client.
@@ -48,12 +50,13 @@ class RunView:
     joined: IntArray | None = None
     newcomers: NDArray[np.bool_] | None = None
     labels: Sequence[str] = ()
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for field in ("names", "embedding", "histograms", "planted", "joined", "newcomers"):
-            value = getattr(self, field)
+        for name in ("names", "embedding", "histograms", "planted", "joined", "newcomers"):
+            value = getattr(self, name)
             if value is not None and len(value) != self.clients:
-                raise ConfigError(f"{field}: one entry per client, got {len(value)}; expected {self.clients}")
+                raise ConfigError(f"{name}: one entry per client, got {len(value)}; expected {self.clients}")
 
     @property
     def clients(self) -> int:
@@ -67,13 +70,13 @@ class RunView:
 
     @property
     def accuracies(self) -> list[float]:
-        """Accuracy after each round, as fractions."""
-        return [float(row["accuracy"]) for row in self.rounds]
+        """Accuracy after each round that was evaluated, as fractions."""
+        return [float(row["accuracy"]) for row in self.rounds if row.get("accuracy") is not None]
 
     @property
     def final(self) -> float:
-        """Accuracy after the last round; NaN before the first."""
-        return self.accuracies[-1] if self.rounds else float("nan")
+        """Accuracy after the last evaluated round; NaN before the first."""
+        return self.accuracies[-1] if self.accuracies else float("nan")
 
     @property
     def late(self) -> IntArray:
@@ -153,7 +156,7 @@ def headline(runs: Sequence[RunView]) -> str:
         >>> headline([run("FedAvg", [0, 0], 0.81)])
         'FedAvg reached 81.0 %'
     """
-    finished = [run for run in runs if run.rounds]
+    finished = [run for run in runs if run.accuracies]
     if not finished:
         return "No round has been run yet"
     plain = max((run for run in finished if run.count <= 1), key=lambda run: run.final, default=None)

@@ -1,0 +1,67 @@
+"""What all charts share: colours, and the form in which a specification is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import altair as alt
+
+Spec = dict[str, Any]
+GROUPS = ("#2f74c0", "#e07b00", "#1f9e7a", "#c2509b", "#8a63d2", "#b59a00", "#3aa6c9", "#a8562f")
+RUNS = ("#8b95a1", "#8a63d2", "#d0527a", "#3aa6c9", "#b59a00", "#1f9e7a", "#e07b00", "#2f74c0")
+LABELS = (
+    "#4e79a7",
+    "#f28e2b",
+    "#e15759",
+    "#76b7b2",
+    "#59a14f",
+    "#edc948",
+    "#b07aa1",
+    "#ff9da7",
+    "#9c755f",
+    "#bab0ac",
+)
+NO_GROUP_COLOUR, SEVERAL_COLOUR = "#5b6675", "#aab2bd"
+NONE, SEVERAL = -1, -2  # in place of a group's number
+
+
+def colour(field: str, domain: list[str], palette: tuple[str, ...], title: str | None) -> alt.Color:
+    """Colour by a field with known values, which keep their order and colours."""
+    colours = [palette[i % len(palette)] for i in range(len(domain))]
+    scale = alt.Scale(domain=domain, range=colours)
+    return alt.Color(f"{field}:N", title=title, sort=domain, scale=scale)
+
+
+def group_name(number: int) -> str:
+    """What a group is called.
+
+    Example:
+        >>> [group_name(g) for g in (0, -1, -2)]
+        ['group 0', 'no group', 'several']
+    """
+    return {NONE: "no group", SEVERAL: "several"}.get(number, f"group {number}")
+
+
+def group_colour(numbers: Iterable[int]) -> alt.Color:
+    """Colour by group: that of a number is the same in every chart."""
+    known = sorted({int(g) for g in numbers}, key=lambda g: (g < 0, g))
+    other = {NONE: NO_GROUP_COLOUR, SEVERAL: SEVERAL_COLOUR}
+    palette = tuple(other.get(g) or GROUPS[g % len(GROUPS)] for g in known)
+    return colour("group", [group_name(g) for g in known], palette, "group")
+
+
+def by_round(field: str) -> alt.X:
+    """The axis of rounds, which are whole numbers."""
+    whole = "datum.value % 1 ? '' : format(datum.value, 'd')"
+    return alt.X(field, title="round", axis=alt.Axis(tickMinStep=1, grid=False, ticks=False, labelExpr=whole))
+
+
+def finished(chart: Any, height: int) -> Spec:
+    """A chart as a specification without a theme, as wide as what it is put into."""
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec: Spec = chart.properties(width="container", height=height).to_dict()
+    spec["background"] = "transparent"
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    spec.pop("config", None)
+    return spec
