@@ -1,11 +1,23 @@
-"""Faults of the reference code, kept apart from the methods, to test what they explain."""
+"""What reference code does otherwise than its paper, kept apart from the methods, to test what it explains."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Literal
 
+import numpy as np
+from pydantic import Field
+
+from coterie import algorithms
+from coterie.checked import checked
+from coterie.grouping.centre import Order
+from coterie.rounds import Method
 from coterie.similarity import Matrix
 from coterie.types import Groups, Updates
+from coterie.weighing import by_size
+
+Weigh = Literal["first_client", "by_size"]
 
 
 def first_client(groups: Groups, updates: Updates) -> Matrix:
@@ -24,3 +36,32 @@ def first_client(groups: Groups, updates: Updates) -> Matrix:
     rows, first = np.unique(updates.row, return_index=True)
     weights[rows, first] = 1.0
     return weights
+
+
+WEIGHS: dict[Weigh, Callable[[Groups, Updates], Matrix]] = {"first_client": first_client, "by_size": by_size}
+
+
+@checked
+def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weigh = "first_client") -> Method:
+    """IFCA as reference code weighs it: ``first_client`` in FlexCFL's (C1), ``by_size`` in FedGroup's (C8).
+
+    In a configuration ``algorithm.name = "coterie.reproduce.faults:ifca"``.
+
+    Example:
+        >>> ifca(groups=2).weigh is first_client
+        True
+    """
+    return replace(algorithms.ifca(groups=groups), weigh=WEIGHS[weigh])
+
+
+@checked
+def fesem(
+    groups: Annotated[int, Field(ge=1)] = 3, order: Order = "train_then_assign", weigh: Weigh = "first_client"
+) -> Method:
+    """FeSEM as reference code weighs it, and with ``order = "flexcfl"`` as FlexCFL's code assigns newcomers (C5).
+
+    Example:
+        >>> fesem(groups=4, weigh="by_size").groups
+        4
+    """
+    return replace(algorithms.fesem(groups=groups, order=order), weigh=WEIGHS[weigh])

@@ -1,0 +1,343 @@
+"""The papers' tables: every line has a valid configuration, every printed value a line, and the runs come to a page."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from coterie.cli import invoke
+from coterie.reproduce import command, page
+from coterie.reproduce.computed import FORMULAS, fedavg_transfers, flexcfl_transfers
+from coterie.reproduce.metrics import METRICS
+from coterie.reproduce.running import LOADING, Outcome, Reproduction, computed, missing, seeds_of
+from coterie.reproduce.tables import PAPERS, Line, choose, every_line, paper, printed, profiled
+from coterie.types import ConfigError, SweepError
+
+LINES = list(every_line())
+
+
+def tiny(line: Line, rounds: int = 3) -> Line:
+    """The same line on the digits, with a few clients and rounds."""
+    changed = {
+        "data": {"source": "digits", "partition": {"kind": "planted", "clients": 6, "groups": 2}},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1, "lr": 0.1},
+        "train": {"rounds": rounds, "clients_per_round": 3, "evaluate_every": 1},
+        "engine": {"name": "serial"},
+        "checkpoint": {"seconds": 0},
+    }
+
+    def small(tables: dict[str, Any] | None) -> dict[str, Any] | None:
+        if tables is None:
+            return None
+        options = {k: v for k, v in tables["algorithm"].items() if k not in ("groups", "alpha")}
+        own = {k: 2 for k in ("groups", "alpha") if k in tables["algorithm"]}
+        return {**changed, "algorithm": {**options, **own}}
+
+    return replace(line, tables=small(line.tables), against=small(line.against))
+
+
+# --- the lines ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("profile", ["quick", "full"])
+def test_every_line_is_valid(name: str, profile: Any) -> None:
+    for line in (profiled(line, profile) for line in LINES if line.paper == name):
+        configs = line.configs(seed=1)
+        assert len(configs) == (0 if line.compute else 2 if line.against else 1)
+        assert (line.how == "value") == (line.against is None)
+        for config in configs:
+            assert config.seed == 1
+            assert config.train.rounds == line.rounds <= line.full_rounds
+            assert line.seconds > 0
+        assert line.compute in FORMULAS if line.compute else line.metric in METRICS
+        if line.metric == "rounds_to":
+            assert 0 < line.target < 1
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_notes_are_explained_and_names_are_unique(name: str) -> None:
+    of = paper(name)
+    used = {key for t in of.tables for key in (*t.notes, *(k for line in t.lines for k in line.notes))}
+    used |= {key for t in of.tables for line in t.lines for key in line.shortcut.get("notes", ())}
+    assert used <= set(of.notes)
+    assert set(of.notes) <= used
+    for table in of.tables:
+        assert table.lines
+        names = [line.name for line in table.lines]
+        assert len(set(names)) == len(names)
+        assert all(name.count("/") == 1 for name in names)
+
+
+def values(record: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every number of the printed tables, by its place."""
+    if isinstance(record, Mapping):
+        for key, inner in record.items():
+            if key not in ("setting", "groups_m", "columns", "title", "remark"):
+                yield from values(inner, (*place, key))
+    elif isinstance(record, list):
+        for at, inner in enumerate(record):
+            yield from values(inner, (*place, at))
+    elif not isinstance(record, str):
+        yield place
+
+
+def test_every_printed_value_has_a_line_or_a_reason() -> None:
+    covered = {line.place for line in LINES}
+    for name in PAPERS:
+        for place in values(printed()[name], (name,)):
+            key = next(part for part in reversed(place) if isinstance(part, str))
+            spot = f"{place[1]}.{'.'.join(p for p in place[2:] if isinstance(p, str) and p != 'rows')}"
+            excused = any(fnmatchcase(spot, f"{reason}*") for reason in paper(name).left_out)
+            matched = key in ("classes", "classes_per_device")
+            assert place in covered or key.endswith("_std") or matched or excused, place
+
+
+def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
+    found = {(line.paper, line.table, line.name): line for line in LINES}
+    assert found["flexcfl", "3", "femnist-mlp/rac"].printed == 69.4
+    assert found["flexcfl", "4b", "mnist-cnn/fesem"].printed == 89.6
+    assert found["fedclust", "1", "pacfl/cifar10"].printed_std == 0.24
+    assert found["rfedavg", "fig2", "5-classes/vs-optimal"].printed == -0.5
+    assert ("flexcfl", "3", "synthetic-mclr/rac") not in found
+    assert ("rfedavg", "fig2", "2-classes/vs-optimal") not in found
+    assert "P11" in found["flexcfl", "4b", "femnist-mclr/flexcfl-eta"].notes
+
+
+def test_settings_are_those_of_the_papers() -> None:
+    line = next(x for x in LINES if (x.paper, x.table, x.name) == ("flexcfl", "4a", "femnist-mclr/flexcfl-eta"))
+    (config,) = line.configs(0)
+    assert (config.local.epochs, config.local.lr, config.local.l2, config.train.rounds) == (10, 0.003, 0.001, 300)
+    assert (config.algorithm.name, config.algorithm.groups, config.algorithm.eta_g) == ("flexcfl", 5, 5.0)
+    assert config.shifts()[0]["kind"] == "swap_all"
+    line = next(x for x in LINES if (x.paper, x.table, x.name) == ("rfedavg", "fig2", "1-class/vs-kmeans"))
+    assert [c.algorithm.name for c in line.configs(0)] == ["rfedavg", "rfedavg_kmeans"]
+    line = next(x for x in LINES if (x.paper, x.table, x.name) == ("flexcfl", "3", "mnist-mclr/ifca-c1"))
+    assert line.configs(0)[0].algorithm.weigh == "first_client"
+
+
+def test_the_quick_profile_fits_twenty_minutes_with_all_data(tmp_path: Path) -> None:
+    made = Reproduction(choose([], "quick"), [0], tmp_path)
+    loading = LOADING * sum(line.compute in ("clients", "samples") for line in made.lines)
+    assert sum(job.seconds for job in made.jobs) + loading < 20 * 60
+    assert {line.paper for line in made.lines if not line.compute} == set(PAPERS)
+
+
+def test_lines_are_chosen_by_table_and_row() -> None:
+    assert {line.table for line in choose(["flexcfl"], "full", "4")} == {"4a", "4b", "4c", "4d"}
+    (line,) = choose(["flexcfl"], "quick", "4b", ["mnist-mclr/flexcfl"])
+    assert (line.rounds, line.full_rounds) == (100, 300)
+    for wrong in ({"papers": ["fedgrup"]}, {"table": "9"}, {"rows": ["mnist"]}):
+        with pytest.raises(ConfigError, match="unknown, got"):
+            choose(**{"papers": ["flexcfl"], "profile": "full", **wrong})  # type: ignore[arg-type]
+    for text in ("", "a", "0-", "-1", "2-1", "0-99999"):
+        with pytest.raises(ConfigError, match="--seeds"):
+            seeds_of(text)
+
+
+# --- formulas -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", [x for x in LINES if x.compute and x.compute not in ("clients", "samples")],
+                         ids=lambda x: f"{x.paper} {x.table} {x.name}")  # fmt: skip
+def test_computed_lines_give_what_is_printed(line: Line) -> None:
+    found = computed(line)
+    assert not found.problem
+    within = {"ifca_mig": 0.06, "parameters": 0, "time_saved": 0.5, "traffic_saved": 0.5}.get(line.compute, 0.05)
+    assert found.difference == pytest.approx(0, abs=within + (line.printed or 0) * 1e-4 * (within > 0))
+
+
+def test_transfers_are_those_of_the_ledger(tmp_path: Path) -> None:
+    """The formula of Fig. 6 against what a run's ledger counts, once all clients were met."""
+    line = tiny(next(x for x in LINES if (x.table, x.name) == ("fig6", "mnist-mclr/flexcfl-ledger")), rounds=4)
+    made = Reproduction([line], [0], tmp_path / "runs")
+    carry(made)
+    N, K, T, m, alpha = 6, 3, 4, 2, 2
+    (found,) = made.outcomes()
+    assert found.mean == flexcfl_transfers(N, K, T, m, alpha) / fedavg_transfers(N, K, T)
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def carry(made: Reproduction) -> list[str]:
+    """Carry out what is left; returns the algorithms that ran."""
+    ran: list[str] = []
+
+    def before(number: int, job: Any) -> Any:
+        ran.append(job.config.algorithm.name)
+        return lambda: None
+
+    made.run(made.left()[0], before=before)
+    return ran
+
+
+@pytest.fixture
+def two_lines() -> list[Line]:
+    lines = choose(["flexcfl"], "quick", "3", ["mnist-mclr/fedavg", "mnist-mclr/ifca-c1"])
+    return [tiny(line) for line in lines]
+
+
+def test_runs_are_done_once_and_come_to_a_page(two_lines: list[Line], tmp_path: Path) -> None:
+    made = Reproduction(two_lines, [0, 1], tmp_path / "runs")
+    assert carry(made) == ["fedavg", "coterie.reproduce.faults:ifca"] * 2
+    assert carry(Reproduction(two_lines, [0, 1], tmp_path / "runs")) == []
+    outcomes = made.outcomes()
+    for found in outcomes:
+        assert len(found.values) == 2
+        assert found.spread is not None
+        summaries = [json.loads((f / "summary.json").read_text()) for f in found.folders]
+        assert found.values == tuple(100 * s["accuracy"]["max"] for s in summaries)
+    text, html = page.write(tmp_path, outcomes, "quick", [0, 1])
+    shown = text.read_text(encoding="utf-8")
+    row = next(line for line in shown.splitlines() if line.startswith("| mnist-mclr/fedavg"))
+    gap = outcomes[0].difference
+    assert "89.4" in row
+    assert f"{gap:+.1f}" in row
+    assert "3 of 300" in row
+    assert "**C1**" in shown
+    assert "mnist-mclr/ifca-c1" in html.read_text(encoding="utf-8")
+    assert "<script src" not in html.read_text(encoding="utf-8")
+
+
+def test_a_difference_is_taken_seed_by_seed(tmp_path: Path) -> None:
+    lines = [tiny(line) for line in choose(["rfedavg"], "quick", "fig2", ["1-class/vs-fedavg", "1-class/vs-kmeans"])]
+    made = Reproduction(lines, [0], tmp_path / "runs")
+    assert sorted(carry(made)) == ["fedavg", "rfedavg", "rfedavg_kmeans"]
+    by_name = {json.loads((f / "summary.json").read_text())["algorithm"]: f for f in (tmp_path / "runs").iterdir()
+               if f.is_dir()}  # fmt: skip
+    last = {k: json.loads((f / "summary.json").read_text())["accuracy"]["last10_mean"] for k, f in by_name.items()}
+    found = {o.line.name: o.mean for o in made.outcomes()}
+    assert found["1-class/vs-fedavg"] == pytest.approx(100 * (last["rfedavg"] - last["fedavg"]))
+    assert found["1-class/vs-kmeans"] == pytest.approx(100 * (last["rfedavg"] - last["rfedavg_kmeans"]))
+
+
+@pytest.mark.parametrize("line", [x for x in LINES if x.metric and x.table in ("1", "fig3")],
+                         ids=lambda x: f"{x.paper} {x.table} {x.name}")  # fmt: skip
+def test_every_metric_reads_a_row(line: Line) -> None:
+    row = {"round": 0, "accuracy": 0.9, "accuracy_mean": 0.8, "clients_assigned": 4, "discrepancy": 1.0}
+    rows = [{**row, "cpd": {"label": 0.1}, "transfers": {"flexcfl": 8}}, {**row, "round": 1, "cpd": {"label": None}}]
+    summary = {"accuracy": {"max": 0.9, "last10_mean": 0.9}}
+    assert METRICS[line.metric](rows, summary, line.target) is not None
+
+
+def test_a_failed_run_stops_no_other(two_lines: list[Line], tmp_path: Path) -> None:
+    broken = {**(two_lines[0].tables or {}), "quorum": {"min_replies": 2}}
+    broken["data"] = {"source": "file", "path": str(tmp_path / "none.npz"), "partition": {"kind": "iid", "clients": 4}}
+    made = Reproduction([replace(two_lines[0], tables=broken), two_lines[1]], [0], tmp_path / "runs")
+    carry(made)
+    with pytest.raises(SweepError, match=r"none\.npz.*\nreproduce: runs failed, got 1 of 2; expected none"):
+        command._close(made, tmp_path / "a", tmp_path / "b", 0.0)
+    first, second = made.outcomes()
+    assert "none.npz" in first.problem
+    assert not first.values
+    assert second.values
+
+
+def test_missing_data_are_named_and_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COTERIE_DATA", raising=False)
+    out = tmp_path / "out"
+    command.go(["fedclust", "fedgsp"], None, ["fedclust/svhn", "saving/*"], "quick", None, out, None)
+    said = capsys.readouterr().out
+    assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in said
+    text = (out / "reproduce.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| fedclust/svhn"))
+    assert "ufldl-stanford/svhn" in row
+    assert "docs/reproduce.md" in row
+    assert next(line for line in text.splitlines() if line.startswith("| saving/time")).count("93.0") == 1
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def made_up(root: Path) -> Path:
+    """A folder with made-up images in MNIST's place."""
+    rng = np.random.default_rng(0)
+    for stem, count in (("train", 11_000), ("test", 1_000)):
+        labels = np.arange(count) % 10
+        blobs = {}
+        for label in range(10):
+            pixels = np.zeros((28, 28), np.uint8)
+            pixels[2 * label : 2 * label + 6, 4:24] = 200 + rng.integers(0, 50)
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, "PNG")
+            blobs[label] = file.getvalue()
+        (root / "mnist").mkdir(parents=True, exist_ok=True)
+        table = pa.table({"image": [blobs[int(label)] for label in labels], "label": labels})
+        pq.write_table(table, root / "mnist" / f"{stem}.parquet")
+    return root
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_the_command_runs_a_line_and_goes_on_after_a_kill(end: signal.Signals, tmp_path: Path) -> None:
+    root, out = made_up(tmp_path / "data"), tmp_path / "out"
+    arguments = ["reproduce", "flexcfl", "--table", "4b", "--row", "mnist-mclr/fedavg", "--out", str(out)]
+    arguments += ["--data-root", str(root)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-m", "coterie.cli", *arguments], env=environment, stdout=-3, stderr=-3)
+    while process.poll() is None and not [r for r in out.glob("runs/*/rounds.jsonl") if r.stat().st_size > 5_000]:
+        time.sleep(0.05)
+    process.send_signal(end)
+    assert process.wait() == (143 if end == signal.SIGTERM else -9)
+    (rows,) = out.glob("runs/*/rounds.jsonl")
+    done = rows.read_bytes().count(b"\n")
+    assert 0 < done < 100
+    if end == signal.SIGTERM:
+        assert "not run yet" in (out / "reproduce.md").read_text(encoding="utf-8")
+    assert invoke(arguments) == 0
+    assert [json.loads(line)["round"] for line in rows.read_text().splitlines()] == list(range(100))
+    row = next(x for x in (out / "reproduce.md").read_text(encoding="utf-8").splitlines() if "| 89.2 |" in x)
+    assert re.search(r"\| 89\.2 \| [\d.]+ \| [+-][\d.]+ \| [\d.]+ \| 100 of 300 \|", row)
+
+
+def test_a_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert invoke(["reproduce", "flexcfl", "--list", "--out", str(out), "--profile", "full", "--table", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "flexcfl 4a mnist-mclr/fedavg" in said
+    assert "about" in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["fedgrup"], "paper: unknown, got 'fedgrup'"),
+        (["--profile", "slow"], "--profile: unknown, got 'slow'"),
+        (["--table", "9"], "--table: unknown, got '9'"),
+        (["rfedavg", "--row", "x"], "--row: unknown, got 'x'"),
+        (["--seeds", "x"], "--seeds: not numbers, got 'x'"),
+        (["flexcfl", "--table", "4b"], "--profile: nothing of this is in the quick one"),
+    ],
+)
+def test_what_is_unknown_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["reproduce", *arguments]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {line}")
+    assert "; expected" in said
+
+
+def test_cells_of_a_line_without_a_value() -> None:
+    line = replace(LINES[0], printed=None)
+    assert page.cells(Outcome(line, problem="a|b"))[1:6] == ["-"] * 5
+    assert missing(choose(["fedgroup"], "full", "3", ["synthetic-mclr/ifca"])[0].configs(0)[0]) == ""
