@@ -16,6 +16,10 @@ PUBLIC = [
     *("Algorithm", "CheckpointError", "ConfigError", "CoterieError", "DataError", "Door", "Groups", "Key", "Method"),
     *("Plan", "Population", "QuorumError", "Result", "Solver", "Train", "Updates"),
     *("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca", "load", "run"),
+    *("fedadagrad", "fedadam", "fedavgm", "fedfusion", "fedmmd", "fedyogi", "ida"),
+    *("rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
+    *("astraea", "fedgsp", "naive_gsp"),
+    *("cfl", "fedclust", "flhc", "pacfl"),
 ]
 
 

@@ -13,6 +13,7 @@ from torch import nn
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.data.population import Population
+from coterie.data.shifts import SHIFTS
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,12 @@ from coterie.data.population import Population
         (lambda: ct.ifca(groups=2.5), "groups: wrong type, got 2.5; expected an integer >= 1"),
         (lambda: ct.fesem(groups=True), "groups: wrong type, got true"),
         (lambda: ct.fedprox(mu=float("nan")), "mu: not finite"),
+        (lambda: SHIFTS["swap_all"](p=1.5), "p: out of range, got 1.5; expected a number >= 0 and <= 1"),
+        (lambda: SHIFTS["swap_part"](pool="cold"), "pool: unknown choice, got 'cold'; expected one of 'warm', 'all'"),
+        (lambda: SHIFTS["incremental"](share=0), "share: out of range, got 0; expected a number"),
+        (lambda: SHIFTS["arrivals"](count=2.5), "count: wrong type, got 2.5"),
+        (lambda: SHIFTS["departures"](round=-1), "round: out of range, got -1; expected an integer >= 0"),
+        (lambda: SHIFTS["rotate_labels"](fraction="x"), "fraction: wrong type, got 'x'"),
         (lambda: ct.Solver(batch_size=0), "batch_size: out of range, got 0; expected an integer >= 1"),
         (lambda: ct.Solver(lr="fast"), "lr: wrong type, got 'fast'; expected a number > 0"),
     ],

@@ -78,23 +78,46 @@ def options(command: click.Command) -> set[str]:
 def test_commands_and_options_are_frozen() -> None:
     root = typer.main.get_command(app)
     assert isinstance(root, click.Group)
-    data = root.commands.pop("data")
+    data, study = root.commands.pop("data"), root.commands.pop("study")
     assert isinstance(data, click.Group)
+    assert isinstance(study, click.Group)
     assert options(root) == {"--version"}
-    assert {name: options(command) for name, command in (root.commands | data.commands).items()} == {
+    assert {name: options(command) for name, command in (root.commands | data.commands | study.commands).items()} == {
         "run": {"config", "--set", "--out", "--seed", "--engine", "--workers", "--data-root", "--debug"},
         "resume": {"run", "--engine", "--workers", "--data-root", "--debug"},
         "show": {"run", "--debug"},
+        "report": {"runs", "--out", "--figures", "--data-root", "--open", "--no-open", "--debug"},
+        "plot": {"runs", "--chart", "--out", "--data-root", "--debug"},
+        "compare": {
+            *("config", "--algorithms", "--seeds", "--grid", "--set", "--baseline", "--target", "--figure", "--jobs"),
+            *("--out", "--engine", "--workers", "--data-root", "--debug"),
+        },
+        "reproduce": {
+            *("papers", "--table", "--row", "--profile", "--seeds", "--out", "--data-root", "--list", "--debug"),
+        },
         "list": {"what"},
         "demo": {"--out", "--open", "--no-open", "--debug"},
         "inspect": {"config", "--set", "--data-root", "--debug"},
+        "layers": {
+            *("config", "--set", "--out", "--epochs", "--engine", "--workers", "--data-root"),
+            *("--open", "--no-open", "--debug"),
+        },
     }
 
 
 def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    for code in ("0 ok", "2 usage", "3 data", "4 checkpoint", "5 quorum", "70 a bug", "130 and 143"):
+    for code in (
+        "0 ok",
+        "2 usage",
+        "3 data",
+        "4 checkpoint",
+        "5 quorum",
+        "8 runs of a sweep failed",
+        "70 a bug",
+        "130 and 143",
+    ):
         assert code in text
 
 

@@ -58,16 +58,23 @@ def test_every_algorithm_is_in_the_table_and_no_other():
 
 
 PAGES_OF = {
+    "rfedavg": ["rfedavg", "rfedavg_kmeans", "rfedavg_optimal"],
     "fedgroup": ["fedgrouprox", "fedgroup"],
-    **{name: [name] for name in ("fedprox", "flexcfl", "ifca", "fesem")},
+    "fedgsp": ["fedgsp", "naive_gsp"],
+    "astraea": ["astraea"],
+    "fedopt": ["fedavgm", "fedadagrad", "fedadam", "fedyogi"],
+    **{name: [name] for name in ("ida", "fedmmd", "fedfusion")},
+    **{name: [name] for name in ("fedprox", "flexcfl", "ifca", "fesem", "fedclust", "pacfl", "flhc", "cfl")},
 }
 
 
 @pytest.mark.parametrize(("page", "factories"), PAGES_OF.items())
 def test_parameter_tables_are_those_of_the_factories(page, factories):
     text = (ROOT / "docs" / "algorithms" / f"{page}.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+)`? \|", text.split("## Parameters")[1], re.MULTILINE))
+    tables = text.split("## Parameters")[1]
     for factory in factories:
+        table = tables.split(f"### `{factory}`")[-1].split("\n#")[0]  # its own, or that of all
+        rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+)`? \|", table, re.MULTILINE))
         for name, parameter in inspect.signature(ALGORITHMS[factory]).parameters.items():
             shown = parameter.default if isinstance(parameter.default, str) else repr(parameter.default)
             assert rows[name].strip('"') == shown

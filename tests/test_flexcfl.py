@@ -13,15 +13,16 @@ import coterie as ct
 from coterie.api import starts
 from coterie.client import Bench
 from coterie.data.shifts import SHIFTS, Scene
-from coterie.engines import Door, PoolEngine, SerialEngine
+from coterie.engines import Door, PoolEngine, SerialEngine, make_door
 from coterie.grouping.drift import distance
 from coterie.keys import Key
 from coterie.ledger import SERVER
+from coterie.objectives import plain
 from coterie.observing import MEASURES
 from coterie.reproduce.faults import first_client
 from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
 from coterie.theory import Constants, bound, gradient_divergence
-from coterie.types import Groups
+from coterie.types import Groups, Train
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
@@ -219,3 +220,15 @@ def test_measuring_changes_nothing() -> None:
     plain, measured = (run(ct.flexcfl(groups=2, alpha=2), blobs(), 3, measures=m) for m in ((), measures))
     assert torch.equal(plain[-1].groups.models, measured[-1].groups.models)
     assert plain[-1].row["transfers"] == measured[-1].row["transfers"]
+
+
+def test_a_client_that_grows_is_not_refused() -> None:
+    population = blobs()
+    door = make_door("serial", population, small_net(population.classes), SOLVER)
+    one = np.concatenate(population.train)
+    grown = population.with_parts((one, *population.train[1:]), population.test)
+    door.hold(grown)
+    w = starts(small_net(population.classes), Key(0))(0)[None]
+    reply = door.run(Train(plain), np.array([0]), w, np.array([0]), key=Key(0))
+    assert reply.fields["size"].tolist() == [len(one)]
+    assert not door.ledger.refused

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import coterie as ct
 from coterie.data import PARTITIONS, Parts, Samples, load_parts, make_parts, populate, save_parts
 from coterie.keys import Key
 from coterie.types import ConfigError, DataError
@@ -69,7 +70,8 @@ def some_samples(draw: st.DrawFn) -> tuple[Samples, int]:
 
 
 def test_the_kinds_are_these() -> None:
-    assert tuple(PARTITIONS) == KINDS == tuple(SMALL)
+    """``rfedavg`` reuses samples by design and has its own tests."""
+    assert tuple(kind for kind in PARTITIONS if kind != "rfedavg") == KINDS == tuple(SMALL)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,6 +212,29 @@ def test_planted_swap_gives_each_group_its_own_labels() -> None:
         rows = parts.train[i]
         assert population.labels[rows].tolist() == parts.relabel[g][data.y.numpy()[rows]].tolist()
     assert data.y.tolist() == np.tile(np.arange(10), 60).tolist(), "the source is not changed"
+
+
+@pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
+def test_planted_clients_may_be_small(how: str) -> None:
+    data = samples(np.tile(np.arange(10), 60), 10, 600, torch.zeros(600, 1, 2, 2))
+    table = {"kind": "planted", "clients": 4, "groups": 2, "how": how, "test_fraction": 0.25}
+    parts, whole = (make_parts(data, table | more, Key(0)) for more in ({"size": 20}, {}))
+    assert [len(rows) for rows in parts.train] == [15] * 4
+    assert [len(rows) for rows in parts.test] == [5] * 4
+    assert len(set(union(parts).tolist())) == 80
+    assert same(whole, make_parts(data, table | {"size": 10_000}, Key(0)))
+    with pytest.raises(ConfigError, match="size"):
+        make_parts(data, table | {"size": 1}, Key(0))
+
+
+@pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
+def test_every_round_tells_how_well_planted_groups_are_found(how: str) -> None:
+    data = ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 3, "how": how})
+    local = ct.Solver(epochs=2, lr=0.1)
+    method = ct.fedgroup(groups=3, alpha=4)
+    rows = ct.run(method, data=data, model="mclr", local=local, rounds=3, clients_per_round=12, engine="serial").rows
+    assert [set(row["agreement"]) for row in rows] == [{"ari", "nmi"}] * 3
+    assert rows[-1]["agreement"]["ari"] == 1
 
 
 def test_planted_rotate_turns_the_images() -> None:

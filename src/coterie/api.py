@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,9 +17,12 @@ from coterie.data.shifts import Shift
 from coterie.engines import make_door
 from coterie.keys import Key
 from coterie.models import build, decay_for, starts
+from coterie.objectives import OBJECTIVES
 from coterie.rounds import Algorithm, Measure, Method, RoundResult, Sampler, as_algorithm, model_for, simulate
 from coterie.schema import Problem, describe
-from coterie.types import Groups, IntArray, Solver
+from coterie.server import SERVERS, Server
+from coterie.types import Groups, IntArray, Objective, Solver
+from coterie.variants import fitted, varied
 from coterie.vectors import Layout, state_dict
 
 if TYPE_CHECKING:
@@ -88,6 +91,8 @@ def run(
     workers: Count | None = None,
     evaluate_every: Count = 1,
     measures: Sequence[Measure] = (),
+    server: Server | str | None = None,
+    objective: Objective | str | None = None,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -106,6 +111,10 @@ def run(
         workers: processes of the pool.
         evaluate_every: rounds between evaluations.
         measures: what else to measure in every round, see ``coterie.observing``.
+        server: how models move, in place of the method's own: a name of ``coterie list servers``, or a rule such as
+            ``coterie.server.yogi(lr=0.01)``.
+        objective: what clients minimise, in place of the method's own: a name of ``coterie list objectives``, or a
+            record such as ``coterie.objectives.proximal(mu=0.01)``.
         on_round: called after each round.
 
     Raises:
@@ -124,6 +133,11 @@ def run(
     key = Key(seed)
     module = build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
     decay = decay_for(model if isinstance(model, str) else None, module, local.l2)
+    method = varied(
+        method, type(method).__name__,
+        server=_named("server", server, SERVERS), objective=_named("objective", objective, OBJECTIVES),
+    )  # fmt: skip
+    method, module = fitted(method, module, key.of("model"))
     if isinstance(sampler, str):
         if sampler not in SAMPLERS:
             expected = f"{describe(Literal[SAMPLERS])}, or a function of the round"
@@ -143,6 +157,15 @@ def run(
                 on_round(last)
     assert last is not None
     return Result(tuple(rows), last.groups, module)
+
+
+def _named(argument: str, value: Any, known: Mapping[str, Callable[..., Any]]) -> Any:
+    """A rule by its name, with the defaults of its options; a rule as it is."""
+    if not isinstance(value, str):
+        return value
+    if value not in known:
+        refuse(Problem(argument, "unknown choice", value, f"{describe(Literal[tuple(known)])}, or a rule of coterie's"))
+    return known[value]()
 
 
 def load(

@@ -17,6 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from coterie.experiment import Prepared
+    from coterie.plans import Plan, Run
     from coterie.store import Checkpoint, RunFolder
 
 USAGE, BUG, INTERRUPT = 2, 70, 130
@@ -24,14 +25,16 @@ NO_ARGUMENTS: Any = getattr(
     click.exceptions, "NoArgsIsHelpError", ()
 )  # its message is the help; click before 8.2 prints
 EPILOG = (
-    "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 70 a bug of ours (the traceback is "
-    "saved to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
+    "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 8 runs of a sweep failed, 70 a bug of "
+    "ours (the traceback is saved to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
 )
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, epilog=EPILOG
 )
 data_app = typer.Typer(no_args_is_help=True, help="Look at data before a run.")
 app.add_typer(data_app, name="data")
+study_app = typer.Typer(no_args_is_help=True, help="Look at what clients' updates tell, without a run.")
+app.add_typer(study_app, name="study")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
@@ -43,6 +46,9 @@ Root = Annotated[
 ]
 EngineName = Annotated[str | None, typer.Option("--engine", help="pool or serial.")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Processes of the pool; default: one per core.")]
+Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
+PAPERS = "fedgroup, flexcfl, fedclust, fedgsp or rfedavg"
+KINDS = "What to list: algorithms, models, datasets, partitions, shifts, servers or objectives."
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -131,14 +137,103 @@ def show(run: RunPath, debug: Debug = False) -> None:
     console().print(table, soft_wrap=True)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, to be compared on one page.")],
+    out: Annotated[Path | None, typer.Option(help="The page; default report.html in the first run's folder.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the page's charts as PNG files.")] = None,
+    data_root: Root = None,
+    open_: Open = False,
+    debug: Debug = False,
+) -> None:
+    """Write the HTML page of a run, finished or not, or of several."""
+    from coterie.report import write_figures, write_page
+    from coterie.report.load import intro_of, view_of
+    from coterie.terminal import say
+
+    root = _values(None, None, data_root)["data.root"]
+    views = [view_of(run, root) for run in runs]
+    title = "Coterie: " + ", ".join(view.name for view in views)
+    page = write_page(out or runs[0] / "report.html", views, title, intro_of(runs))
+    if figures is not None:
+        say(f"figures: {len(write_figures(figures, views))} in {figures}")
+    _show_page(page, open_)
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as for `coterie report`.")],
+    chart: Annotated[str, typer.Option(help="A chart of their page: accuracy, agreement, mix, map, tree, ...")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file, .png, .svg or .pdf; default <chart>.png in the first run's folder.")
+    ] = None,
+    data_root: Root = None,
+    debug: Debug = False,
+) -> None:
+    """Write one chart of a run's page, or of several, as PNG, SVG or PDF."""
+    from coterie.report.export import write_chart
+    from coterie.report.load import view_of
+    from coterie.terminal import say
+
+    root = _values(None, None, data_root)["data.root"]
+    views = [view_of(run, root) for run in runs]
+    say(f"chart: {write_chart(out or runs[0] / f'{chart}.png', views, chart).resolve()}")
+
+
+@app.command()
+def compare(
+    config: ConfigFile,
+    algorithms: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Names between commas; default that of the configuration.")
+    ] = "",
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="As 0-4, or 0,2,5-7; default that of the configuration.")
+    ] = "",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V1,V2", help="Values of a key, as local.lr=0.01,0.1; several are crossed."),
+    ] = None,
+    assignments: Assignments = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What others are compared with; default the first.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(min=0, max=1, help="An accuracy as a fraction: tell rounds and bytes to it.")
+    ] = None,
+    figure: Annotated[str, typer.Option(help="The accuracy compared: last10_mean, max or final.")] = "last10_mean",
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs side by side, which share the cores.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the sweep, new or not; default runs/compare-<config>.")
+    ] = None,
+    engine: EngineName = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes of a run's pool; default: the cores among the jobs.")
+    ] = None,
+    data_root: Root = None,
+    debug: Debug = False,
+) -> None:
+    """Run algorithms over seeds and values, each run once, and compare them; the same command goes on."""
+    with _signals() as signals:
+        from coterie.compare import check_choices
+        from coterie.plans import make_plan, read_seeds
+        from coterie.sweep import share
+
+        names = [name.strip() for name in algorithms.split(",")] if algorithms else []
+        values = _values(engine, share(jobs) if workers is None and jobs > 1 else workers, data_root)
+        plan = make_plan(config, names, read_seeds(seeds) if seeds else (), grid or (), assignments or (), values)
+        first = check_choices(plan, baseline, figure)
+        _sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, signals, first, target, figure)
+
+
 @app.command(name="list")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="algorithms|models|datasets|partitions|shifts", help="What to list.")],
+    what: Annotated[str, typer.Argument(metavar="KIND", help=KINDS)],
 ) -> None:
     """List what there is to choose from, with options, their defaults and what they may be."""
     from coterie.terminal import choices_list, console
 
-    kinds = {"datasets": "source", **{f"{kind}s": kind for kind in ("algorithm", "model", "partition", "shift")}}
+    named = ("algorithm", "model", "partition", "shift", "server", "objective")
+    kinds = {"datasets": "source", **{f"{kind}s": kind for kind in named}}
     if what not in kinds:
         raise click.UsageError(f"list: unknown, got {what!r}; expected one of {', '.join(kinds)}")
     console().print(choices_list(_choices(kinds[what])), soft_wrap=True)
@@ -169,23 +264,91 @@ def inspect(config: ConfigFile, assignments: Assignments = None, data_root: Root
         print(f"{printable(population.names[i])[:16]:>{wide}} |{heat(row)}| {sum(row)}", file=file)
 
 
+@study_app.command()
+def layers(
+    config: ConfigFile,
+    assignments: Assignments = None,
+    out: Annotated[Path, typer.Option(help="Folder of what is written.")] = Path("runs/layers"),
+    epochs: Annotated[int | None, typer.Option(min=1, help="Local epochs; default those of [local].")] = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    data_root: Root = None,
+    open_: Open = False,
+    debug: Debug = False,
+) -> None:
+    """Train every client once from the same start; show which layers tell their data apart (FedClust, Fig. 1)."""
+    from coterie.config import load
+
+    checked = load(config, assignments or (), _values(engine, workers, data_root))
+    with _signals():
+        from coterie.experiment import prepare
+        from coterie.report.study import COLUMNS, headline, shown, study_layers, write_study
+        from coterie.terminal import columns_table, console, counted
+
+        prepared = prepare(checked)
+        study = study_layers(prepared, epochs)
+    trained = counted(epochs or checked.local.epochs, "local epoch")
+    clients = counted(len(study.clients), "client")
+    intro = f"{checked.model.name} on {checked.data.source}, {checked.data.partition.kind}: {clients}, {trained} each."
+    page, *others = write_study(study, out, f"Layers of {checked.model.name} on {checked.data.source}", intro)
+    console().print(
+        intro, columns_table(list(COLUMNS.values()), shown(study)), headline(study), sep="\n", soft_wrap=True
+    )
+    print("numbers:", *others)
+    _show_page(page, open_)
+
+
+@app.command()
+def reproduce(
+    papers: Annotated[
+        list[str] | None, typer.Argument(metavar="[PAPER]...", help=f"{PAPERS}; default: all five.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="One table or figure, as 3, 4a or fig6.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="A row, as mnist-mclr, or row/column; repeatable.")] = None,
+    profile: Annotated[str, typer.Option(help="quick: a choice of lines, fewer rounds, one seed; full.")] = "quick",
+    seeds: Annotated[str | None, typer.Option(help="As 0-2 or 0,3; default: those of the profile.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the page and, in runs/, of the runs.")] = Path("runs/reproduce"),
+    data_root: Root = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the lines and what they cost; run nothing.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Run the papers' tables and write them beside what is printed; the same command goes on after a kill."""
+    with _signals() as signals:
+        from coterie.reproduce.command import go
+
+        signals.running = True
+        go(papers or (), table, row or (), profile, seeds, out, _values(None, None, data_root)["data.root"], list_,
+           stop=lambda: signals.caught)  # fmt: skip
+        signals.running = False
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("runs/demo"),
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    open_: Open = False,
     debug: Debug = False,
 ) -> None:
     """FedAvg beside FedGroup on real digits, in under a minute, ending in an HTML page."""
     from coterie.report.demo import run_demo
 
-    page = run_demo(out)
-    if open_:
-        import webbrowser
-
-        webbrowser.open(Path(page).resolve().as_uri())
+    _open(run_demo(out), open_)
 
 
 # --- what commands share ------------------------------------------------------------------------------------------
+
+
+def _show_page(page: Path, wanted: bool) -> None:
+    from coterie.terminal import console
+
+    console().print(f"page: {page.resolve()}", soft_wrap=True)
+    _open(page, wanted)
+
+
+def _open(page: Path, wanted: bool) -> None:
+    if wanted:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
 
 
 def _values(engine: str | None, workers: int | None, data_root: Path | None) -> dict[str, Any]:
@@ -219,6 +382,58 @@ def _execute(
         )
         signals.running = False
     console().print(summary_table(summary, str(folder.path)), soft_wrap=True)
+
+
+def _sweep(
+    plan: Plan, out: Path, jobs: int, signals: Signals, baseline: str, target: float | None, figure: Any
+) -> None:
+    from coterie.compare import cells, columns, notes, tabulate, write_tables
+    from coterie.sweep import sweep
+    from coterie.terminal import columns_table, console, say
+    from coterie.types import SweepError
+
+    teller = Teller(plan, out, jobs)
+    signals.running = True
+    failures = sweep(plan, out, jobs, teller, lambda: signals.caught)
+    signals.running = False
+    table = tabulate(plan, out, baseline, target, figure)
+    say("")
+    console().print(columns_table(columns(table), cells(table)))
+    say("\n".join(["", *notes(table), "", f"tables: {' '.join(map(str, write_tables(table, plan, out)))}"]))
+    if failures:
+        lines = [f"{f.run.name} ({out / f.run.id}): {f.line}" for f in failures]
+        lines.append(f"compare: runs failed, got {len(failures)} of {len(plan.runs)}; expected none")
+        raise SweepError("\n".join(lines))
+
+
+class Teller:
+    """Tells of the runs of a sweep, a line for each that ends."""
+
+    def __init__(self, plan: Plan, out: Path, jobs: int) -> None:
+        from coterie.sweep import is_done
+        from coterie.terminal import counted, say
+
+        self.out, self.count, self.ended = out, len(plan.runs), 0
+        done = [is_done(run, out) for run in plan.runs]
+        begun = sum((out / run.id / "config.toml").exists() for run in plan.runs) - sum(done)
+        side = f", {jobs} at a time" if jobs > 1 else ""
+        say(f"{counted(self.count, 'run')} in {out}: {sum(done)} done, {begun} begun{side}")
+
+    def __call__(self, run: Run, state: str) -> None:
+        from coterie.store import RunFolder
+        from coterie.terminal import duration, percent, say
+
+        self.ended += 1
+        if state == "skipped":
+            return
+        said = f"[{self.ended:>{len(str(self.count))}}/{self.count}] {run.name}: "
+        summary = None if state == "failed" else RunFolder(self.out / run.id).summary()
+        if summary is None:
+            say(f"{said}failed")
+            return
+        accuracy, seconds = summary["accuracy"]["last10_mean"], summary["seconds"]["total"]
+        shared = ", by another sweep" if state == "shared" else ""
+        say(f"{said}accuracy {percent(accuracy)} (last ten rounds), {duration(seconds)}{shared}")
 
 
 def _clients(folder: RunFolder) -> int:
@@ -325,10 +540,10 @@ def _expected(error: Exception) -> int:
 
 
 def _message(error: Exception) -> str:
-    """One line; only a configuration has several, one for each of its mistakes."""
-    from coterie.types import ConfigError
+    """One line; only a configuration and a sweep have several, one for each mistake or failure."""
+    from coterie.types import ConfigError, SweepError
 
-    return str(error) if isinstance(error, ConfigError) else " ".join(str(error).split())
+    return str(error) if isinstance(error, ConfigError | SweepError) else " ".join(str(error).split())
 
 
 def _say(message: str) -> None:

@@ -1,7 +1,8 @@
 """A run's configuration: TOML in, checked records, TOML out.
 
 Every table is a pydantic model. Those that name a choice (``[data]``, ``[data.partition]``, ``[model]``,
-``[algorithm]``) are read from the signature of the registered factory, the single source of truth for its options.
+``[algorithm]``, and where there are any ``[server]``, ``[objective]``, ``[shift]``) are read from the signature of the
+registered factory, the single source of truth for its options.
 All errors are reported at once, one line each.
 """
 
@@ -32,14 +33,23 @@ GIVEN = {
     "model": ("shape", "classes", "key"),
     "algorithm": (),
     "shift": (),
+    "server": (),
+    "objective": (),
 }  # what the library fills in itself
-SELECTOR = {"source": "source", "partition": "kind", "model": "name", "algorithm": "name", "shift": "kind"}
+SELECTOR = {
+    **{"source": "source", "partition": "kind", "model": "name", "algorithm": "name", "shift": "kind"},
+    **{"server": "name", "objective": "name"},
+}
 PLACE: Mapping[str, tuple[str, ...]] = {
     "source": ("data",),
     "partition": ("data", "partition"),
     "model": ("model",),
     "algorithm": ("algorithm",),
+    "server": ("server",),
+    "objective": ("objective",),
 }
+OPTIONAL = ("server", "objective")
+OWN = ("model", "algorithm", *OPTIONAL)  # what may be the user's own, ``module:factory``
 FREE = (
     ("engine", "name"), ("engine", "workers"), ("checkpoint",), ("data", "root"), ("folder",)
 )  # cannot change results, so not in the hash  # fmt: skip
@@ -67,7 +77,7 @@ def _train(
     clients_per_round: Count,
     sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform",
     evaluate_every: Count = 1,
-    measures: tuple[Literal["theory"], ...] = (),
+    measures: tuple[Literal["balance", "cpd", "theory"], ...] = (),
 ) -> None:
     """Rounds, and who takes part in them."""
 
@@ -121,6 +131,8 @@ class RunConfig(Table):
         quorum: when a round counts.
         checkpoint: how often the state is saved.
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
+        server: a server optimiser in place of the algorithm's own, or nothing.
+        objective: what clients minimise in place of the algorithm's own, or nothing.
         folder: where ``module:factory`` is found; filled in with the folder that the run was started in.
     """
 
@@ -134,6 +146,8 @@ class RunConfig(Table):
     quorum: Any
     checkpoint: Any
     shift: Any
+    server: Any
+    objective: Any
     folder: str | None = None
     _file: str = PrivateAttr(default="configuration")
 
@@ -142,7 +156,9 @@ class RunConfig(Table):
         """Where it was read from, for error lines."""
         return self._file
 
-    def options(self, table: Literal["source", "partition", "model", "algorithm"]) -> dict[str, Any]:
+    def options(
+        self, table: Literal["source", "partition", "model", "algorithm", "server", "objective"]
+    ) -> dict[str, Any]:
         """The options of a choice, by the names of its factory's parameters, without the choice itself.
 
         ``options("source")`` leaves out ``root``, which is a place on this machine.
@@ -184,13 +200,15 @@ def _without_none(value: Any) -> Any:
 
 
 def registry(kind: str) -> Mapping[str, Any]:
-    """The registered choices of a kind (source, partition, model, algorithm, shift); imports them."""
+    """The registered choices of a kind, one of `SELECTOR`; imports them."""
     modules = {
         "source": ("coterie.data.sources", "SOURCES"),
         "partition": ("coterie.data.partitions", "PARTITIONS"),
         "model": ("coterie.models", "MODELS"),
         "algorithm": ("coterie.algorithms", "ALGORITHMS"),
         "shift": ("coterie.data.shifts", "SHIFTS"),
+        "server": ("coterie.server", "SERVERS"),
+        "objective": ("coterie.objectives", "OBJECTIVES"),
     }
     module, name = modules[kind]
     return getattr(importlib.import_module(module), name)
@@ -205,7 +223,10 @@ class Choice:
     problem: Problem | None = field(default=None, compare=False)
 
 
-def _choose(kind: str, tables: Mapping[str, Any]) -> Choice:
+def _choose(kind: str, tables: Mapping[str, Any]) -> Choice | None:
+    """What a table chose; ``None`` where there is none and none is needed."""
+    if kind in OPTIONAL and tables.get(kind) is None:
+        return None
     record: Any = tables
     for part in PLACE[kind]:
         record = record.get(part) if isinstance(record, Mapping) else None
@@ -226,13 +247,13 @@ def _chosen(kind: str, record: Any, place: Sequence[Any]) -> Choice:
         return Choice()
     if name in registry(kind):
         return Choice(registry(kind)[name])
-    if kind in ("model", "algorithm") and ":" in name:
+    if kind in OWN and ":" in name:
         return _own(kind, name, place)
     return Choice()
 
 
 def _own(kind: str, name: str, place: Sequence[Any]) -> Choice:
-    """The user's own factory; a model's takes only what the data say, an algorithm's has options."""
+    """The user's own factory; a model's takes only what the data say, the others have options."""
     try:
         own = find(name)
         schema.options(own)
@@ -240,7 +261,7 @@ def _own(kind: str, name: str, place: Sequence[Any]) -> Choice:
         what = f"cannot be used ({type(error).__name__}: {schema.shown(str(error))})"
         path = schema.spelled([*place, SELECTOR[kind]])
         return Choice(problem=Problem(path, what, name, "'module:factory', importable from here or from 'folder'"))
-    return Choice(own if kind == "algorithm" else _no_options, own=True)
+    return Choice(_no_options if kind == "model" else own, own=True)
 
 
 def _no_options() -> None:
@@ -275,6 +296,8 @@ def _model(
     partition: Choice,
     model: Choice,
     algorithm: Choice,
+    server: Choice | None,
+    objective: Choice | None,
     shift: Choice | tuple[Choice, ...] | None,
 ) -> type[RunConfig]:
     """The pydantic model of a configuration with these choices."""
@@ -285,6 +308,8 @@ def _model(
         "train": (_fixed("train"), ...),
         **{name: (_fixed(name), _fixed(name)()) for name in ("local", "engine", "quorum", "checkpoint")},
         "shift": (_shift(shift), None),
+        "server": (None if server is None else _table("server", server), None),
+        "objective": (None if objective is None else _table("objective", objective), None),
     }
     return create_model("RunConfig", __base__=RunConfig, **fields)
 
@@ -394,7 +419,7 @@ def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
         here = {key: os.path.expanduser(data[key]) for key in ("path", "root") if isinstance(data.get(key), str)}
         known = {key: os.path.abspath(p) for key, p in here.items() if key == "root" or os.path.exists(p)}
         out["data"] = {**data, **known}
-    if any(isinstance(name, str) and ":" in name for name in (_at(tables, kind) for kind in ("model", "algorithm"))):
+    if any(isinstance(name, str) and ":" in name for name in (_at(tables, kind) for kind in OWN)):
         out.setdefault("folder", os.getcwd())
     if isinstance(out.get("folder"), str):
         look_in(out["folder"])
@@ -422,7 +447,7 @@ def _check_shifts(config: RunConfig) -> None:
 
 def _check(tables: Mapping[str, Any]) -> tuple[list[Problem], RunConfig | None]:
     chosen = [_choose(kind, tables) for kind in PLACE]
-    found = [choice.problem for choice in chosen if choice.problem]
+    found = [choice.problem for choice in chosen if choice is not None and choice.problem]
     model, config = _model(*chosen, _choose_shifts(tables)), None
     try:
         config = model.model_validate(tables)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import nn
@@ -20,9 +20,10 @@ from coterie.factory import find
 from coterie.keys import Key
 from coterie.models import build, decay_for, starts
 from coterie.observing import make_measures
-from coterie.rounds import Algorithm, RoundResult, Sampler, as_algorithm, simulate
+from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
-from coterie.types import ConfigError, CoterieError, Groups, IntArray, QuorumError, Solver
+from coterie.types import ConfigError, CoterieError, Groups, IntArray, Objective, QuorumError, Solver
+from coterie.variants import fitted, varied
 from coterie.vectors import Layout
 
 OnRound = Callable[[RoundResult], None]
@@ -72,16 +73,31 @@ def load_data(config: RunConfig, saved: Path | None = None) -> tuple[Samples, Pa
         DataError: if the data cannot be read.
         ConfigError: if the configuration asks for more than the data hold.
     """
-    root = getattr(config.data, "root", None)
-    samples = load_samples({"kind": config.data.source, **config.options("source")}, root=Path(root) if root else None)
-    if saved is not None and saved.exists():
-        parts = load_parts(saved)
-    else:
-        partition = {"kind": config.data.partition.kind, **config.options("partition")}
-        parts = make_parts(samples, partition, Key(config.seed).of("data"))
+    samples = read_samples(config)
+    parts = load_parts(saved) if saved is not None and saved.exists() else deal(config, samples)
     population = populate(samples, parts)
     check_against(config, population.clients)
     return samples, parts, population
+
+
+def read_samples(config: RunConfig) -> Samples:
+    """The samples of a configuration.
+
+    Raises:
+        DataError: if they cannot be read.
+    """
+    root = getattr(config.data, "root", None)
+    return load_samples({"kind": config.data.source, **config.options("source")}, root=Path(root) if root else None)
+
+
+def deal(config: RunConfig, samples: Samples) -> Parts:
+    """Who holds which of the samples, as the partition and the seed of a configuration say.
+
+    Raises:
+        DataError: if the samples do not suffice.
+    """
+    partition = {"kind": config.data.partition.kind, **config.options("partition")}
+    return make_parts(samples, partition, Key(config.seed).of("data"))
 
 
 def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
@@ -99,25 +115,45 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
     name, options = config.model.name, config.options("model")
     module = build(name, population.shape, population.classes, Key(config.seed).of("model"), **options)
     decay = decay_for(name, module, config.local.l2, **options)
-    return Prepared(config, population, parts, module, decay, make_algorithm(config), tuple(samples.label_names))
+    method, module = fitted(make_method(config), module, Key(config.seed).of("model"))
+    return Prepared(config, population, parts, module, decay, as_algorithm(method), tuple(samples.label_names))
 
 
-def make_algorithm(config: RunConfig) -> Algorithm:
-    """The algorithm that a configuration names, with its options."""
-    name = config.algorithm.name
-    options = config.options("algorithm")
-    if name in registry("algorithm"):
-        return as_algorithm(registry("algorithm")[name](**options))
+def make_method(config: RunConfig) -> Method | Algorithm:
+    """The method that a configuration names, with its options, and with the server and the objective of their tables.
+
+    Raises:
+        ConfigError: for a factory of the user's own that fails, and if there is nothing that a table could replace.
+    """
+    rules: dict[str, Any] = {}
+    if config.server is not None:
+        rules["server"] = _make(config, "server")
+        if not callable(rules["server"]):
+            what = f"makes no server, got {config.server.name!r}"
+            raise ConfigError(f"server.name: {what}; expected a factory like those of coterie.server")
+    if config.objective is not None:
+        rules["objective"] = _make(config, "objective")
+        if not isinstance(rules["objective"], Objective):
+            what = f"makes no objective, got {config.objective.name!r}"
+            raise ConfigError(f"objective.name: {what}; expected a factory like those of coterie.objectives")
+    return varied(_make(config, "algorithm"), config.algorithm.name, **rules)
+
+
+def _make(config: RunConfig, kind: Literal["algorithm", "server", "objective"]) -> Any:
+    """What the factory of a table makes: a registered one, or the user's own."""
+    name, options = getattr(config, kind).name, config.options(kind)
+    if name in registry(kind):
+        return registry(kind)[name](**options)
     try:
-        return as_algorithm(find(name)(**options))
+        return find(name)(**options)
     except CoterieError:
         raise
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         what = f"failed ({type(error).__name__}: {line})"
-        raise ConfigError(
-            f"algorithm.name: {what}, got {name!r}; expected a factory that makes an algorithm"
-        ) from error
+        article = "a" if kind == "server" else "an"
+        expected = f"a factory that makes {article} {kind}"
+        raise ConfigError(f"{kind}.name: {what}, got {name!r}; expected {expected}") from error
 
 
 def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None) -> dict[str, Any]:

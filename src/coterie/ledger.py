@@ -37,6 +37,7 @@ class Block:
         clients: int64 ``[n]``.
         models: int64 ``[n]``, model-sized vectors per client.
         bytes: int64 ``[n]``.
+        fields: what came up, by the names of the reply; ``delta`` is a whole update, ``slice`` a part of one.
     """
 
     round: int
@@ -45,6 +46,7 @@ class Block:
     clients: IntArray
     models: IntArray
     bytes: IntArray
+    fields: tuple[str, ...] = ()
 
     def transfers(self) -> Iterator[Transfer]:
         """One by one."""

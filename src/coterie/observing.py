@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from coterie.grouping.imbalance import guarded
+from coterie.measures_groups import cpd_label, cpd_vector, divergence, median, totals
 from coterie.rounds import Look, Measure
 from coterie.theory import Constants, bound, gradient_divergence
-from coterie.types import Solver
+from coterie.types import FloatArray, Solver
 
 MeasureFactory = Callable[[Solver, Mapping[str, Any]], Measure]
 
@@ -35,7 +39,73 @@ def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
     return measure
 
 
-MEASURES: Mapping[str, MeasureFactory] = {"theory": theory}
+def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
+    """How equal the classes are that a round's model learned from, by the clients' true label histograms.
+
+    Adds ``balance``: ``weighted`` by how much each reply counted (RFedAvg eq. 14), ``plain`` by its samples (eq. 2 over
+    the replies) and ``all`` clients' data (eq. 2), each with the class shares ``b``, ``beta = max b / min b`` (eq. 3,
+    ``None`` where a class is missing) and ``distance = |b - 1/M|^2`` (eq. 15); and where the method makes clusters of
+    updates, how many (``clusters``) and for how many the guard against ``I_C <= 0`` stood in (``guarded``). ``None``
+    for a round that was skipped. Several models count by the samples they were trained on.
+    """
+
+    def measure(look: Look) -> Mapping[str, Any]:
+        if "weights" not in look.notes:
+            return {"balance": None}
+        ids, weights = look.notes["ids"], look.notes["weights"]
+        histograms = look.population.histograms().astype(np.float64)
+        size = histograms.sum(axis=1)
+        samples = (weights != 0) @ size[ids]
+        reply = samples / max(1.0, samples.sum()) @ weights
+        shares = histograms / np.maximum(size, 1)[:, None]
+        found: dict[str, Any] = {
+            "weighted": evenness(reply @ shares[ids]),
+            "plain": evenness(histograms[ids].sum(axis=0)),
+            "all": evenness(histograms.sum(axis=0)),
+        }
+        memory = look.groups.memory
+        if "clusters" in memory:
+            found["clusters"] = int(memory["clusters"].max()) + 1
+        if "clusters" in memory and "imbalance" in memory:
+            found["guarded"] = guarded(look.groups, ids)
+        return {"balance": found}
+
+    return measure
+
+
+def evenness(counts: FloatArray) -> dict[str, Any]:
+    """Class shares ``b``, ``beta`` and the squared distance to equal shares.
+
+    Example:
+        >>> evenness(np.array([3.0, 1.0]))
+        {'b': [0.75, 0.25], 'beta': 3.0, 'distance': 0.125}
+    """
+    b = counts / counts.sum()
+    beta = float(b.max() / b.min()) if b.min() > 0 else None
+    return {"b": b.tolist(), "beta": beta, "distance": float(((b - 1 / len(b)) ** 2).sum())}
+
+
+def cpd(solver: Solver, options: Mapping[str, Any]) -> Measure:
+    """How alike the groups are that a round trained in parallel, by the clients' true label histograms.
+
+    A group is a chain of the plan, or a client where everybody trains alone. Adds ``cpd``: the number of ``groups``,
+    the median class probability distance over their pairs in both readings of FedGSP's eq. 14 (``label``, ``vector``;
+    ``None`` for fewer than two groups) and the ``divergence`` of their label counts (eq. 4).
+    """
+
+    def measure(look: Look) -> Mapping[str, Any]:
+        plan = look.notes.get("plan")
+        if plan is None:
+            return {"cpd": None}
+        group = np.arange(len(plan.ids)) if plan.chain is None else plan.chain
+        total = totals(look.population.histograms()[plan.ids], group)
+        found = {"label": median(cpd_label(total)), "vector": median(cpd_vector(total))}
+        return {"cpd": {"groups": len(total), **found, "divergence": divergence(total)}}
+
+    return measure
+
+
+MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theory": theory}
 
 
 def make_measures(names: tuple[str, ...], solver: Solver, options: Mapping[str, Any]) -> tuple[Measure, ...]:

@@ -106,7 +106,7 @@ class clustered:
         seconds = {"grouping": time.perf_counter() - begun - door.ledger.training}
         updates = train(method.local, groups, plan, door, key.of("train"))
         exchange = groups.k if method.inter_group is not between.none else 0
-        notes = {**plan.notes, "seconds": seconds, "replies": len(updates), "exchange": exchange}
+        notes = {**plan.notes, "seconds": seconds, "replies": len(updates), "exchange": exchange, "plan": plan}
         begun = time.perf_counter()
         too_few = len(updates) < max(1, door.quorum.min_replies)
         groups, updates = method.recluster(groups, updates.first(0) if too_few else updates)
@@ -249,7 +249,8 @@ class Look:
         door: the clients, to be asked with ``door.measure``.
         population: who holds what in this round.
         groups: the state after the round.
-        notes: what the round did; ``ids [n]`` and ``weights [k, n]`` are the replies that counted, and how much.
+        notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]`` are the replies that
+            counted, and how much.
         key: random stream.
     """
 
@@ -328,8 +329,8 @@ def simulate(
             models, which = serving(groups)
             testable = np.flatnonzero((scene.population.sizes("test") > 0) & scene.present)
             row |= score(door, testable, models, which, groups, at.of("evaluate"))
-        if population.planted is not None:
-            row["agreement"] = agreement(groups.member, population.planted)
+        if scene.population.planted is not None:
+            row["agreement"] = agreement(groups.member, scene.population.planted)
         for measure in measures:
             row |= measure(Look(door, scene.population, groups, notes, at.of("measure")))
         row["seconds"] = {
@@ -348,7 +349,7 @@ def simulate(
 
 
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
-_OWN = (*_COUNTS, "loss", "discrepancy", "skipped", "seconds", "drifted_ids", "ids", "weights")
+_OWN = (*_COUNTS, "loss", "discrepancy", "skipped", "seconds", "drifted_ids", "ids", "weights", "plan")
 
 
 def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:

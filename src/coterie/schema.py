@@ -168,7 +168,9 @@ def describe(kind: Any, metadata: Sequence[Any] = ()) -> str:
     if origin is Annotated:
         return describe(args[0], [*_flat(args[1:]), *metadata])
     if origin is Literal:
-        return "one of " + ", ".join(f"'{a}'" if isinstance(a, str) else str(a) for a in args)
+        return ("one of " if len(args) > 1 else "") + ", ".join(
+            f"'{a}'" if isinstance(a, str) else str(a) for a in args
+        )
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(describe(a) for a in args if a is not type(None)))
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -263,7 +265,7 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
         known = list(fields_at(model, path[:-1]))
         expected = f"one of {', '.join(known)}" if known else "no further keys"
         return Problem(
-            where, "unknown key", one["input"], expected, _nearest(str(path[-1]), known) or _at_home(path, model)
+            where, "unknown key", one["input"], expected, nearest(str(path[-1]), known) or _at_home(path, model)
         )
     expected = expected_at(model, path)
     if one["type"] == "missing":
@@ -273,7 +275,7 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
     if one["type"] == "too_large":
         expected += f" and <= {LARGEST}" if got > 0 else f" and >= {-LARGEST}"
     choices = _choices(_annotation(model, path))
-    return Problem(where, what, got, expected, _nearest(got, choices))
+    return Problem(where, what, got, expected, nearest(got, choices))
 
 
 def _what(kind: str) -> str:
@@ -348,7 +350,13 @@ def _choices(kind: Any) -> list[str]:
     return [c for a in get_args(kind) for c in _choices(a)]
 
 
-def _nearest(got: Any, known: Sequence[str]) -> str | None:
+def nearest(got: Any, known: Sequence[str]) -> str | None:
+    """The known name that a misspelt one may have meant.
+
+    Example:
+        >>> nearest("fedavgg", ["fedavg", "fedprox"]), nearest(3, ["fedavg"])
+        ('fedavg', None)
+    """
     if not isinstance(got, str):
         return None
     near = difflib.get_close_matches(got.lower(), known, n=1, cutoff=0.6)

@@ -453,8 +453,9 @@ def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], cl
         "skipped": sum(bool(row.get("skipped")) for row in rows),
         "groups": len(sizes),
         "sizes": sizes,
+        "agreement": rows[-1].get("agreement") if rows else None,
         "accuracy": {
-            "max": max(_covered(rows) or accuracies, default=None),
+            "max": max([row["accuracy"] for row in covered(rows)] or accuracies, default=None),
             "final": accuracies[-1] if accuracies else None,
             "last10_mean": statistics.fmean(accuracies[-10:]) if accuracies else None,
         },
@@ -465,12 +466,16 @@ def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], cl
     }
 
 
-def _covered(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Accuracies of the rounds in which all clients that ever have a group have one."""
-    assigned = [row.get("clients_assigned", 0) for row in rows]
-    most = max(assigned, default=0)
-    scored = zip(assigned, rows, strict=True)
-    return [row["accuracy"] for n, row in scored if n == most and row.get("accuracy") is not None]
+def covered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The evaluated rounds in which all clients that ever have a group have one.
+
+    Example:
+        >>> rows = [{"accuracy": 0.9, "clients_assigned": 3}, {"accuracy": 0.8, "clients_assigned": 6}]
+        >>> covered(rows)
+        [{'accuracy': 0.8, 'clients_assigned': 6}]
+    """
+    most = max((row.get("clients_assigned", 0) for row in rows), default=0)
+    return [row for row in rows if row.get("clients_assigned", 0) == most and row.get("accuracy") is not None]
 
 
 def _total(tables: Iterable[Mapping[str, Any]], names: Sequence[str] = ()) -> dict[str, Any]:

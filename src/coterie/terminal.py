@@ -120,7 +120,12 @@ class Reporter:
         if row.get("accuracy") is not None:
             self.accuracy = row["accuracy"]
         done = row["round"] + 1
+        note = (row.get("notes") or {}).get("grouping")
+        if note:
+            self.console.print(f"round {done}/{self.rounds}: {note}")
         said = f"accuracy {percent(self.accuracy)}, groups {sizes(row.get('sizes', []))}"
+        if row.get("agreement") and len(row.get("sizes", [])) > 1:
+            said += f", agreement {row['agreement']['ari']:.2f}"
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=done, said=said)
         elif done == self.start + 1 or done * LINES // self.rounds > (done - 1) * LINES // self.rounds:
@@ -149,6 +154,36 @@ def sizes(counts: Sequence[int]) -> str:
     return f"{shown} + ... ({len(counts)})" if len(counts) > 8 else shown or "-"
 
 
+def found_groups(counts: Sequence[int], clients: int) -> str:
+    """How many groups there are, and how many clients in each.
+
+    Example:
+        >>> found_groups([20, 0, 38], 60)
+        '2 found, of 58 clients: 20 + 38; 1 without clients; 2 of 60 clients in none'
+        >>> found_groups([60], 60)
+        'one model for 60 clients'
+    """
+    filled, inside = [c for c in counts if c], sum(counts)
+    if len(counts) == 1:
+        said = f"one model for {counted(inside, 'client')}"
+    else:
+        said = f"{len(filled)} found, of {counted(inside, 'client')}: {sizes(filled)}"
+        said += f"; {len(counts) - len(filled)} without clients" if len(filled) < len(counts) else ""
+    return said + (f"; {clients - inside:,} of {counted(clients, 'client')} in none" if inside < clients else "")
+
+
+def agreed(agreement: Mapping[str, float] | None) -> dict[str, str]:
+    """A line on how well the groups are those that were planted, where that is known.
+
+    Example:
+        >>> agreed({"ari": 0.96, "nmi": 0.941}), agreed(None)
+        ({'agreement': 'adjusted Rand index 0.96, mutual information 0.94'}, {})
+    """
+    if not agreement:
+        return {}
+    return {"agreement": f"adjusted Rand index {agreement['ari']:.2f}, mutual information {agreement['nmi']:.2f}"}
+
+
 def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
     """The closing table of a run, a line for each figure; print it with ``soft_wrap=True``."""
     accuracy, seconds, transfers = summary["accuracy"], summary["seconds"], summary["transfers"]
@@ -161,7 +196,8 @@ def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
         "rounds": f"{summary['rounds']}{'' if summary['complete'] else ' so far'}{skipped}",
         "accuracy": f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}, "
         f"mean of the last ten {percent(accuracy['last10_mean'])}",
-        "groups": f"{summary['groups']} of {counted(summary['clients'], 'client')}: {sizes(summary['sizes'])}",
+        "groups": found_groups(summary["sizes"], summary["clients"]),
+        **(agreed(summary.get("agreement")) if len(summary["sizes"]) > 1 else {}),
         "time": f"{duration(seconds['total'])}, {each} a round (median)",
         "spent on": ", ".join(split),
         "transfers": f"{transfers['models']:,} models, {moved}",
@@ -195,6 +231,16 @@ def sizes_table(rows: Iterable[tuple[str, Sequence[int]]]) -> Table:
         some = sum(c > 0 for c in counts)
         figures = (some, sum(counts), min(counts), median, mean, max(counts))
         table.add_row(split, *(f"{f:,.1f}" if isinstance(f, float) else f"{f:,}" for f in figures))
+    return table
+
+
+def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose first column is text and the others are numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i else "left", vertical="bottom", no_wrap=not i)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -6,17 +6,17 @@ Shapes, once for all: ``k`` groups (models), ``n`` clients asked or replies had,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.checked import check
 from coterie.keys import Key
@@ -132,17 +132,31 @@ class Updates:
         return Updates(self.ids[:n], self.row[:n], self.delta[:n], self.size[:n], self.loss[:n])
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What a client minimises. A record whose fields are its hyper-parameters.
 
-    ``mu`` is the weight of the proximal term that the solver adds to every gradient, ``mu (w - w_start)``; the
-    batch loss itself is ``loss(logits, y)``.
+    ``mu`` is the weight of the proximal term that the solver adds to every gradient, ``mu (w - w_start)``; the batch
+    loss itself is ``loss``. ``received()`` is the model that the client was sent: frozen, in evaluation mode, and made
+    only when asked for.
     """
 
     @property
     def mu(self) -> float: ...
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor: ...
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]) -> Tensor: ...
+
+
+@runtime_checkable
+class Reshaping(Objective, Protocol):
+    """An objective for another network, which it makes of the one it is given.
+
+    ``pace`` names the tensors of which the server takes less than the whole weighted update, and what share.
+    """
+
+    def network(self, module: nn.Module, key: Key) -> nn.Module: ...
+
+    def pace(self) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +354,12 @@ class QuorumError(CoterieError):
     """Too few clients answered for too long."""
 
     code = 5
+
+
+class SweepError(CoterieError):
+    """Some runs of a sweep failed; the others are done."""
+
+    code = 8
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:

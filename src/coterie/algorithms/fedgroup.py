@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coterie.checked import checked
+from coterie.counting import Most, Number
 from coterie.grouping.direction import (
     Ablation,
     AssignTime,
@@ -30,7 +31,7 @@ from coterie.types import Train
 
 @checked
 def fedgroup(
-    groups: Annotated[int, Field(ge=1)] = 3,
+    groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     eta_g: Annotated[float, Field(ge=0)] = 0.0,
@@ -43,11 +44,12 @@ def fedgroup(
     ablation: Ablation = "none",
     fallback: Fallback = "largest",
     on_shortage: Shortage = "stop",
+    max_groups: Most = 8,
 ) -> Method:
     """FedGroup: groups by the direction of the first update, FedAvg inside each (Alg. 2 and 3).
 
     Args:
-        groups: number of groups ``m``.
+        groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
         alpha: ``alpha * m`` clients take part in the group cold start.
         measure: ``edc`` (k-means++ on the embedding, eq. 8) or ``madc`` (complete linkage, eq. 7).
         eta_g: inter-group learning rate, 0 in the paper's tables.
@@ -61,6 +63,7 @@ def fedgroup(
         ablation: ``rcc`` random cluster centres, ``rac`` newcomers get a random group once, ``rac_redraw`` each time.
         fallback: where a newcomer without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions come home.
+        max_groups: the most that ``auto`` finds.
 
     Example:
         >>> fedgroup(groups=5).groups
@@ -71,7 +74,7 @@ def fedgroup(
 
 @checked
 def fedgrouprox(
-    groups: Annotated[int, Field(ge=1)] = 3,
+    groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     mu: Annotated[float, Field(ge=0)] = 1.0,
@@ -85,6 +88,7 @@ def fedgrouprox(
     ablation: Ablation = "none",
     fallback: Fallback = "largest",
     on_shortage: Shortage = "stop",
+    max_groups: Most = 8,
 ) -> Method:
     """FedGrouProx: FedGroup with FedProx inside each group (Alg. 2 l. 15); ``mu = 0`` is FedGroup.
 
@@ -101,5 +105,8 @@ def _fedgroup(*, mu: float, eta_g: float, inter_group_rule: Rule, **rule: object
     objective = proximal(mu)
     assign = ByDirection(objective=objective, **rule)  # type: ignore[arg-type]
     return Method(
-        assign=assign, local=Train(objective), inter_group=inter_group(eta_g, inter_group_rule), groups=assign.groups
+        assign=assign,
+        local=Train(objective),
+        inter_group=inter_group(eta_g, inter_group_rule),
+        groups=1 if assign.groups == "auto" else assign.groups,
     )

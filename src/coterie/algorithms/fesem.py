@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from coterie.checked import checked
+from coterie.counting import Most, Number
 from coterie.grouping.centre import ByCentre, Order
+from coterie.grouping.counted import counted
 from coterie.grouping.drift import Migration, drifting
 from coterie.rounds import Method
 from coterie.weighing import evenly
@@ -15,10 +17,11 @@ from coterie.weighing import evenly
 
 @checked
 def fesem(
-    groups: Annotated[int, Field(ge=1)] = 3,
+    groups: Number = 3,
     order: Order = "train_then_assign",
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
+    max_groups: Most = 8,
 ) -> Method:
     """FeSEM: each client joins the centre nearest to its local solution; centres are plain means of their members.
 
@@ -26,16 +29,16 @@ def fesem(
     start from different initialisations.
 
     Args:
-        groups: number of centres ``m``.
+        groups: number of centres ``m``, or ``auto``: as many as the clients of a cold start show.
         order: ``train_then_assign``, or ``flexcfl`` for the E-step before training that the reference code has.
         migration: with a detector this is FeSEM-MIG (the distance test needs no data, so nothing changes).
         tau: threshold of the detector.
+        max_groups: the most that ``auto`` finds.
 
     Example:
         >>> fesem(groups=4).groups
         4
     """
     rule = ByCentre(order)
-    return Method(
-        drifting(rule.assign, migration, tau), recluster=rule.recluster, weigh=evenly, groups=groups, apart=True
-    )
+    assign, start = counted(rule.assign, groups, max_groups)
+    return Method(drifting(assign, migration, tau), recluster=rule.recluster, weigh=evenly, groups=start, apart=True)

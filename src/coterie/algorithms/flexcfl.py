@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coterie.checked import checked
+from coterie.counting import Most, Number
 from coterie.grouping.direction import Ablation, ByDirection, Fallback, Measure, Pretrain, Shortage
 from coterie.grouping.drift import Migration, drifting
 from coterie.inter_group import Rule, inter_group
@@ -16,7 +17,7 @@ from coterie.rounds import Method
 
 @checked
 def flexcfl(
-    groups: Annotated[int, Field(ge=1)] = 3,
+    groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     migration: Migration = "per_label",
@@ -28,11 +29,12 @@ def flexcfl(
     ablation: Ablation = "none",
     fallback: Fallback = "largest",
     on_shortage: Shortage = "stop",
+    max_groups: Most = 8,
 ) -> Method:
     """FlexCFL: FedGroup with frozen directions, whose clients migrate when their data drift (Alg. 2 and 3).
 
     Args:
-        groups: number of groups ``m``.
+        groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
         alpha: ``alpha * m`` clients take part in the group cold start.
         measure: ``edc`` or ``madc``.
         migration: the drift detector, ``none`` is FedGroup as the FlexCFL paper compares with.
@@ -44,6 +46,7 @@ def flexcfl(
         ablation: as in ``fedgroup``; a random group goes to newcomers only, never to migrating clients.
         fallback: where a client without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions come home.
+        max_groups: the most that ``auto`` finds.
 
     Example:
         >>> flexcfl(groups=5).groups
@@ -51,7 +54,8 @@ def flexcfl(
     """
     rule = ByDirection(
         groups, plain, alpha, measure, pretrain, pretrain_steps,
-        ablation=ablation, fallback=fallback, on_shortage=on_shortage,
+        ablation=ablation, fallback=fallback, on_shortage=on_shortage, max_groups=max_groups,
     )  # fmt: skip
     assign = drifting(rule, migration, tau)
-    return Method(assign, inter_group=inter_group(eta_g, inter_group_rule), groups=groups)
+    start = 1 if groups == "auto" else groups
+    return Method(assign, inter_group=inter_group(eta_g, inter_group_rule), groups=start)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.client.dense import Dense, DenseStack
-from coterie.client.describe import describe
+from coterie.client.describe import describe, told_sizes
 from coterie.client.sgd import Autograd, Trained, Trainer
 from coterie.data.population import Population, Split
 from coterie.keys import Key
@@ -118,7 +118,7 @@ class Bench:
         """Evaluate or describe many clients in one vectorised pass over the pooled arrays."""
         if isinstance(work, Describe):
             told = describe(work, self.population, ids, key)
-            size = self.sizes[ids].astype(np.float64)
+            size = told_sizes(work, self.sizes[ids])
             return Reply(key.round, ids, {work.statistic: told, "size": size}, key.purpose)
         which = which.reshape(len(ids), -1)
         correct, loss = np.zeros(which.shape), np.zeros(which.shape)

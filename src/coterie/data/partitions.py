@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from coterie.data import dealing
+from coterie.data.majority import rfedavg
 from coterie.data.parts import Parts, Transform, load_parts, save_parts
 from coterie.keys import Key
 from coterie.types import DataError, FloatArray, IntArray
@@ -369,11 +370,12 @@ def planted(
     groups: Count = 3,
     how: Literal["labels", "swap", "rotate"] = "labels",
     test_fraction: Fraction = 0.2,
+    size: Annotated[int, Field(ge=2)] | None = None,
 ) -> Parts:
     """A federation with known groups: client `i` is of group `i mod groups`; the truth is kept as `planted`.
 
     Args:
-        labels: int64 ``[S]``; all samples are pooled and each is dealt once.
+        labels: int64 ``[S]``; all samples are pooled and none is dealt twice.
         key: the stream that shuffles.
         classes: number of classes ``c``.
         clients: number of clients ``N``.
@@ -381,6 +383,7 @@ def planted(
         how: ``labels``: each group has its own classes; ``swap``: each group has its own permutation of the labels, and
             no two groups agree on any; ``rotate``: the images of group ``g`` are turned by ``90 g`` degrees.
         test_fraction: share of each client's samples to test on.
+        size: most samples of a client, training and test together; ``None``: all samples are dealt.
 
     Raises:
         DataError: if there are too few samples, classes or clients.
@@ -404,7 +407,7 @@ def planted(
         rows = _own_classes(labels, key, classes, group, groups)
     else:
         rows = dealing.shuffled_split(np.arange(len(labels)), key.of("order"), clients)
-    parts = dealing.cut(rows, key, test_fraction)
+    parts = dealing.cut([own[:size] for own in rows], key, test_fraction)
     transform: Transform = {"labels": "", "swap": "relabel", "rotate": "rotate"}[how]  # type: ignore[assignment]
     table = _permutations(key, classes, groups) if how == "swap" else None
     return Parts(parts.train, parts.test, (), group, transform, table)
@@ -420,6 +423,7 @@ PARTITIONS: MappingProxyType[str, Callable[..., Parts]] = MappingProxyType(
         "natural": natural,
         "iid": iid,
         "planted": planted,
+        "rfedavg": rfedavg,
     }
 )
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 import numpy as np
@@ -59,7 +59,8 @@ class Ledger:
         each = sum(4 * math.prod(values.shape[1:]) for values in reply.fields.values())
         whole = "delta" in reply.fields and reply.fields["delta"].shape[1:] == (d,)
         count = np.full(len(reply), int(whole))
-        self.blocks.append(Block(key.round, key.what, True, reply.ids, count, np.full(len(reply), each)))
+        names = tuple("slice" if name == "delta" and not whole else name for name in reply.fields)
+        self.blocks.append(Block(key.round, key.what, True, reply.ids, count, np.full(len(reply), each), names))
 
     def read(self) -> Ledger:
         """The entries so far; the ledger starts anew."""
@@ -128,7 +129,9 @@ class Door:
     def hold(self, population: Population, present: NDArray[np.bool_] | None = None) -> None:
         """From now on the clients of a simulation hold these data, and these of them are there."""
         self.engine.hold(population)
-        able = population.sizes("train") > 0
+        sizes = population.sizes("train")
+        self.gate = replace(self.gate, cap=max(self.gate.cap, float(sizes.max())))
+        able = sizes > 0
         self.able = np.flatnonzero(able if present is None else able & present)
 
     def close(self) -> None:

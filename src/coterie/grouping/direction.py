@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from coterie.clustering import complete_linkage, kmeans
+from coterie.counting import Auto, count, told
 from coterie.engines.door import Door
 from coterie.keys import Key
 from coterie.similarity import cosine, edc_embedding, madc
-from coterie.types import NO_GROUP, Evaluate, Groups, IntArray, Objective, Plan, QuorumError, Reply, Train
+from coterie.types import NO_GROUP, ConfigError, Evaluate, Groups, IntArray, Objective, Plan, QuorumError, Reply, Train
 
 Measure = Literal["edc", "madc"]
 Newcomer = Literal["aux_latest", "w0_frozen"]
@@ -36,9 +37,9 @@ class ByDirection:
     """Assign rule: a group cold start before the first round, a client cold start for whoever has no group.
 
     Args:
-        groups: number of groups ``m``.
+        groups: number of groups ``m``; ``auto``: counted from the directions of the group cold start.
         objective: what clients minimise while pre-training.
-        alpha: the group cold start asks ``alpha * m`` clients.
+        alpha: the group cold start asks ``alpha * m`` clients, with ``auto`` ``alpha * max_groups``.
         measure: ``edc`` with k-means++, or ``madc`` with complete linkage.
         pretrain: ``steps``: ``pretrain_steps`` mini-batch steps; ``epochs``: all local epochs; ``continue``: one
             epoch, taken off this round's local epochs.
@@ -51,9 +52,13 @@ class ByDirection:
             time they are selected.
         fallback: where a newcomer without a usable direction goes.
         on_shortage: stop, or form fewer groups, when too few directions came home.
+        max_groups: the most that ``auto`` finds.
+
+    Raises:
+        ConfigError: for ``auto`` with random cluster centres.
     """
 
-    groups: int
+    groups: int | Auto
     objective: Objective
     alpha: int = 20
     measure: Measure = "edc"
@@ -65,6 +70,14 @@ class ByDirection:
     ablation: Ablation = "none"
     fallback: Fallback = "largest"
     on_shortage: Shortage = "stop"
+    max_groups: int = 8
+
+    def __post_init__(self) -> None:
+        if self.groups == "auto" and self.ablation == "rcc":
+            raise ConfigError(
+                "algorithm.groups: random cluster centres show no groups to count, got 'auto'; "
+                "expected a number with ablation = 'rcc'"
+            )
 
     def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
         notes: Counter[str] = Counter()
@@ -77,19 +90,31 @@ class ByDirection:
             groups = _follow(groups)
         asked = _able(groups, door) if first and self.assign_time == "upfront" else cohort
         new = asked[self._homeless(groups)[asked]]
+        if self._alone(groups):
+            groups, new = _together(groups, new, notes), new[:0]
         pretrained = (groups.member >= 0) & (before < 0)
         if self.ablation in ("rac", "rac_redraw"):
             groups, new = self._draw(groups, new, key.of("draw"), notes)
         pretrained[new] = True
         if len(new):
             groups = self._client_cold_start(groups, new, door, key, notes)
-        if self.newcomer == "w0_frozen":
+        if self.newcomer == "w0_frozen" and not self._alone(groups):
             groups = self._equip(groups, notes)
         if self.newcomer == "aux_latest":
             groups = groups.remember(seen=groups.models)
         ids = cohort[groups.member[cohort] >= 0]
         spent = pretrained[ids].astype(np.int64) if self.pretrain == "continue" else None
-        return groups, Plan(ids, groups.member[ids], spent=spent, notes=notes)
+        found = told(groups.k) if first and self.groups == "auto" else {}
+        return groups, Plan(ids, groups.member[ids], spent=spent, notes={**notes, **found})
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        """Least and largest number of groups."""
+        return (1, self.max_groups) if self.groups == "auto" else (self.groups, self.groups)
+
+    def _alone(self, groups: Groups) -> bool:
+        """One group was found: nobody has to be placed."""
+        return self.groups == "auto" and groups.k == 1
 
     @property
     def _work(self) -> Train:
@@ -118,13 +143,17 @@ class ByDirection:
     def _equip(self, groups: Groups, notes: Counter[str]) -> Groups:
         """Clients with a group hold ``w_0`` and the ``m`` directions from then on: later migrations are free."""
         equipped = groups.memory["equipped"] | torch.from_numpy(groups.member >= 0)
-        notes["directions"] = self.groups * int((equipped & ~groups.memory["equipped"]).sum())
+        m = groups.k if self.groups == "auto" else self.groups
+        notes["directions"] = m * int((equipped & ~groups.memory["equipped"]).sum())
         return groups.remember(equipped=equipped)
 
     def _group_cold_start(self, groups: Groups, door: Door, key: Key) -> Groups:
         """Alg. 3: cluster the directions of ``alpha m`` clients; ``w_0^(j) = w_0 + mean(delta)`` (erratum P1)."""
         w0 = groups.memory["start"]
         ids, delta, m = self._directions(groups, door, key)
+        if self.groups == "auto":
+            m = min(m, count(delta, self.max_groups, key.of("count")))
+            groups = groups.taking([0] * m)
         labels = self._cluster(delta, m, key.of("cluster"))
         direction = torch.zeros_like(groups.models)
         for j in range(m):
@@ -144,29 +173,30 @@ class ByDirection:
     def _directions(self, groups: Groups, door: Door, key: Key) -> tuple[IntArray, Tensor, int]:
         """The updates of enough clients, asking replacements for those that did not answer; and how many groups."""
         order = key.of("sample").generator().permutation(_able(groups, door))
-        want = self.groups if self.ablation == "rcc" else min(self.alpha * self.groups, len(order))
+        least, most = self._bounds
+        want = most if self.ablation == "rcc" else min(self.alpha * most, len(order))
         ids, delta = np.empty(0, np.int64), groups.models[:0]
         at, ask = 0, want
         found = np.empty(0, np.int64)
-        while len(found) < self.groups and at < len(order):
+        while len(found) < least and at < len(order):
             asked = np.sort(order[at : at + ask])
             reply = door.run(self._work, asked, groups.models[:1], np.zeros_like(asked), key=key)
             usable = _usable(reply)
             ids = np.concatenate([ids, reply.ids[usable]])
             delta = torch.cat([delta, torch.from_numpy(reply.fields["delta"][usable])])
             found = _distinct(delta)
-            at, ask = at + ask, self.groups
-        if len(found) == 0 or (len(found) < self.groups and self.on_shortage == "stop"):
+            at, ask = at + ask, most
+        if len(found) == 0 or (len(found) < least and self.on_shortage == "stop"):
             refused = ", ".join(f"{reason} {n}" for reason, n in sorted(door.ledger.refused.items())) or "none"
             raise ColdStartError(
-                f"algorithm.groups: the cold start needs {self.groups} distinct update directions, got {len(found)} "
+                f"algorithm.groups: the cold start needs {least} distinct update directions, got {len(found)} "
                 f"after asking {min(at, len(order))} clients (refused: {refused}); expected as many as groups, "
                 "or on_shortage = 'fewer'"
             )
         if self.ablation == "rcc":
-            ids, delta = ids[found[: self.groups]], delta[torch.from_numpy(found[: self.groups])]
+            ids, delta = ids[found[:most]], delta[torch.from_numpy(found[:most])]
         sort = np.argsort(ids)
-        return ids[sort], delta[torch.from_numpy(sort)], min(self.groups, len(found))
+        return ids[sort], delta[torch.from_numpy(sort)], min(most, len(found))
 
     def _cluster(self, delta: Tensor, m: int, key: Key) -> IntArray:
         if len(delta) == m or m == 1:
@@ -235,6 +265,14 @@ def _distinct(delta: Tensor) -> IntArray:
 def _able(groups: Groups, door: Door) -> IntArray:
     """The clients that can train."""
     return np.arange(len(groups.member)) if door.able is None else door.able
+
+
+def _together(groups: Groups, new: IntArray, notes: Counter[str]) -> Groups:
+    """Newcomers join the one group there is."""
+    member = groups.member.copy()
+    member[new] = 0
+    notes["newcomers"] += len(new)
+    return replace(groups, member=member)
 
 
 def _follow(groups: Groups) -> Groups:

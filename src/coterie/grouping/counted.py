@@ -1,0 +1,61 @@
+"""The number of groups from the clients themselves, in front of a rule that starts with several models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from coterie.counting import Number, count, told
+from coterie.engines.door import Door
+from coterie.grouping.drift import Assign
+from coterie.keys import Key
+from coterie.objectives import plain
+from coterie.types import Groups, IntArray, Objective, Plan, Train
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An assign rule that starts with ``most`` models and keeps as many as there are groups of clients.
+
+    Before the first round ``alpha * most`` clients train a few steps from the first model, the groups among their
+    updates are counted, and the models beyond that number go. While too few of them answer, rounds are skipped.
+
+    Args:
+        assign: the rule inside.
+        most: models at the start.
+        objective: what clients minimise in the steps.
+        alpha: clients asked for each model.
+        steps: mini-batch steps.
+    """
+
+    assign: Assign
+    most: int
+    objective: Objective = plain
+    alpha: int = 20
+    steps: int = 50
+
+    def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
+        if "counted" in groups.memory:
+            return self.assign(groups, cohort, door, key)
+        m = self._count(groups, door, key.of("cold_start"))
+        if not m:
+            return groups, Plan(cohort[:0], np.empty(0, np.int64), notes={"uncounted": 1})
+        groups = groups.taking(range(m)).remember(counted=torch.tensor(m))
+        groups, plan = self.assign(groups, cohort, door, key)
+        return groups, replace(plan, notes={**plan.notes, **told(m)})
+
+    def _count(self, groups: Groups, door: Door, key: Key) -> int:
+        able = np.arange(len(groups.member)) if door.able is None else door.able
+        asked = np.sort(key.of("sample").generator().permutation(able)[: self.alpha * self.most])
+        work = Train(self.objective, steps=self.steps)
+        reply = door.run(work, asked, groups.memory["start"][None], np.zeros_like(asked), key=key)
+        if len(reply) < max(1, door.quorum.min_replies):
+            return 0
+        return count(torch.from_numpy(reply.fields["delta"]), self.most, key.of("count"))
+
+
+def counted(assign: Assign, groups: Number, most: int) -> tuple[Assign, int]:
+    """The rule and the number of its models: as they are, or counted for ``groups = "auto"``."""
+    return (Counted(assign, most), most) if groups == "auto" else (assign, groups)

@@ -1,0 +1,186 @@
+"""How many groups there are: the estimators, and ``groups = "auto"`` of the methods."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import coterie as ct
+from coterie.api import starts
+from coterie.config import check
+from coterie.counting import ESTIMATORS, count
+from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
+from coterie.keys import Key
+from coterie.rounds import as_algorithm
+from coterie.terminal import Reporter
+from tests.conftest import blobs, small_net
+from tests.contract.test_algorithms import SOLVER, engine_of
+
+ONE = "one group found: grouping will not help"
+MAKERS = [ct.fedgroup, ct.fedgrouprox, ct.flexcfl, ct.ifca, ct.fesem]
+
+
+def clumps(groups: int, each: int = 20, apart: float = 1.0, noise: float = 1.0, d: int = 300) -> torch.Tensor:
+    """Updates around a common direction and one of their group's own, all of length one, in noise."""
+    draw = torch.Generator().manual_seed(groups)
+    own = torch.nn.functional.normalize(torch.randn(groups, d, generator=draw))
+    common = torch.nn.functional.normalize(torch.randn(1, d, generator=draw))
+    rows = (common + apart * own).repeat_interleave(each, dim=0)
+    return rows + noise * torch.randn(len(rows), d, generator=draw) / d**0.5
+
+
+@pytest.mark.parametrize("groups", range(1, 9))
+def test_separation_counts_clumps(groups: int) -> None:
+    assert count(clumps(groups), 8, Key(0)) == groups
+
+
+@pytest.mark.parametrize("how", ESTIMATORS)
+def test_every_estimator_can_answer_one(how: str) -> None:
+    assert count(clumps(1, each=60), 8, Key(0), how) == 1
+
+
+@pytest.mark.parametrize("how", ["eigengap", "silhouette", "separation"])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_estimators_tell_groups_that_lie_far_apart(how: str, groups: int) -> None:
+    assert count(clumps(groups, apart=5.0, noise=0.3), 8, Key(0), how) == groups
+
+
+def test_a_few_strangers_are_no_group() -> None:
+    rows = torch.cat([clumps(3, apart=2.0), torch.randn(2, 300, generator=torch.Generator().manual_seed(9))])
+    assert count(rows, 8, Key(0)) == 3
+
+
+def test_clients_too_few_or_silent_or_all_alike_are_one_group() -> None:
+    assert count(torch.zeros(10, 5), 8, Key(0)) == 1
+    assert count(clumps(2)[:3], 8, Key(0)) == 1
+    assert count(torch.ones(20, 5), 8, Key(0)) == 1
+
+
+def test_the_length_of_updates_and_the_order_of_clients_do_not_matter() -> None:
+    rows = clumps(4)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
+    longer = rows * torch.logspace(-3, 3, len(rows))[:, None]
+    assert count(rows[order], 8, Key(1)) == count(longer, 8, Key(1)) == 4
+
+
+def planted(groups: int, how: str = "swap", seed: int = 0) -> ct.Population:
+    return ct.load("digits", partition={"kind": "planted", "clients": 40, "groups": groups, "how": how}, seed=seed)
+
+
+def rows_of(method: ct.Method, data: ct.Population, rounds: int = 1) -> ct.Result:
+    local = ct.Solver(epochs=1, lr=0.1)
+    return ct.run(method, data=data, model="mclr", local=local, rounds=rounds, clients_per_round=40, engine="serial")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_auto_finds_the_planted_number(make: Callable[..., ct.Method], groups: int) -> None:
+    result = rows_of(make(groups="auto"), planted(groups))
+    row = result.rows[0]
+    assert result.state.k == row["notes"]["groups_found"] == groups
+    assert row["notes"].get("grouping") == (ONE if groups == 1 else None)
+    if groups > 1 and make not in (ct.ifca, ct.fesem):
+        assert row["agreement"]["ari"] == 1.0
+
+
+def test_one_group_found_goes_on_as_fedavg() -> None:
+    data = planted(1)
+    alone = rows_of(ct.fedgroup(groups="auto", group_init="w0"), data, rounds=3)
+    plain = rows_of(ct.fedavg(), data, rounds=3)
+    assert torch.equal(alone.state.models, plain.state.models)
+    assert [row["newcomers"] for row in alone.rows] == [0, 0, 0]
+    assert [row["transfers"]["models"] for row in alone.rows[1:]] == [80, 80]
+
+
+def test_newcomers_join_the_one_group_without_training_first() -> None:
+    data = planted(1)
+    result = ct.run(
+        ct.flexcfl(groups="auto", alpha=3), data=data, model="mclr", local=ct.Solver(epochs=1, lr=0.1), rounds=4,
+        clients_per_round=10, engine="serial",
+    )  # fmt: skip
+    assert result.state.k == 1
+    assert (result.groups == 0).all()
+    assert sum(row["newcomers"] for row in result.rows[1:]) > 0
+    assert all(row["transfers"]["models"] == row["transfers"]["flexcfl"] == 20 for row in result.rows[1:])
+
+
+def test_as_many_groups_as_max_groups_allows() -> None:
+    assert rows_of(ct.fedgroup(groups="auto", max_groups=3), planted(4)).state.k <= 3
+    assert rows_of(ct.ifca(groups="auto", max_groups=1), planted(2)).state.k == 1
+
+
+def test_the_cold_start_asks_alpha_times_max_groups() -> None:
+    row = rows_of(ct.fedgroup(groups="auto", alpha=4, max_groups=5), planted(2)).rows[0]
+    assert row["cold_start"] == 20
+
+
+def test_while_nobody_answers_the_count_waits() -> None:
+    population = blobs()
+    engine = FaultyEngine(engine_of("serial", population, small_net()), Faults(lose=1.0))
+    algorithm = as_algorithm(ct.ifca(groups="auto", max_groups=4))
+    with Door(engine, classes=population.classes) as door:
+        state = algorithm.init(starts(small_net(), Key(3)), population.clients)
+        after, notes = algorithm.step(state, np.arange(4), door, Key(0).at(0))
+    assert after.k == 4
+    assert notes["uncounted"] == 1
+    assert notes["skipped"]
+
+
+def test_random_centres_cannot_be_counted() -> None:
+    with pytest.raises(ct.ConfigError, match=r"algorithm\.groups: .* got 'auto'; expected a number with ablation"):
+        ct.fedgroup(groups="auto", ablation="rcc")
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(0, "out of range, got 0"), ("many", "got 'many'"), (2.5, "got 2.5")])
+def test_a_wrong_number_is_named(wrong: object, said: str) -> None:
+    with pytest.raises(ct.ConfigError, match=rf"^groups: .*{said}; expected an integer >= 1 or 'auto'"):
+        ct.ifca(groups=wrong)
+
+
+def test_a_configuration_takes_auto() -> None:
+    tables = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 8}},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 1, "clients_per_round": 4},
+        "algorithm": {"name": "flexcfl", "groups": "auto", "max_groups": 4},
+    }
+    config = check(tables)
+    assert config.options("algorithm")["groups"] == "auto"
+    assert check(config.resolved()).algorithm.max_groups == 4
+
+
+def test_the_terminal_says_that_grouping_will_not_help() -> None:
+    out = io.StringIO()
+    with Reporter(5, file=out) as reporter:
+        reporter({"round": 0, "sizes": [4], "notes": {"groups_found": 1, "grouping": ONE}})
+    assert out.getvalue().splitlines()[0] == f"round 1/5: {ONE}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
+def test_twenty_seeds_of_planted_digits(how: str) -> None:
+    """The table of docs/groups-auto.md for one source: >= 90 % right, one group in >= 95 %."""
+    from coterie.client import Bench
+    from coterie.models import build
+    from coterie.objectives import plain
+
+    right = {}
+    for groups in range(1, 5 if how == "rotate" else 9):
+        hits = 0
+        for seed in range(20):
+            key = Key(seed)
+            partition = {"kind": "planted", "clients": 60, "groups": groups, "how": how}
+            data = ct.load("digits", partition=partition, seed=seed)
+            net = build("mclr", data.shape, data.classes, key.of("model"))
+            ids = np.arange(60)
+            with Door(SerialEngine(Bench(data, net, SOLVER))) as door:
+                start = starts(net, key)(0)[None]
+                reply = door.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
+            hits += count(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
+        right[groups] = hits / 20
+    assert right.pop(1) >= 0.95
+    assert min(right.values()) >= 0.9
