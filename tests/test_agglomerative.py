@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +30,11 @@ from coterie.keys import Key
 from coterie.measures import agreement
 from coterie.models import MODELS
 from coterie.objectives import proximal
-from coterie.rounds import Algorithm, as_algorithm
+from coterie.rounds import as_algorithm
 from coterie.server import adam
 from coterie.similarity import cosine_distance, entry_min, l1, l2, principal_angles
 from coterie.store import RunFolder
-from coterie.types import Groups, Reply, Work
+from coterie.types import Describe, Groups, Reply, Work
 from coterie.variants import varied
 from coterie.vectors import Layout, flatten
 from tests.conftest import blobs, small_net
@@ -170,6 +171,32 @@ def test_angles_do_not_depend_on_the_length_of_what_was_sent() -> None:
     np.testing.assert_allclose(principal_angles(u), principal_angles(doubled), atol=1e-4)
 
 
+def test_equal_directions_are_at_angle_zero() -> None:
+    rng = torch.Generator().manual_seed(0)
+    spans, row = (
+        torch.randn(1, 64, 9, generator=rng).repeat(50, 1, 1),
+        torch.randn(1, 3000, generator=rng).repeat(50, 1),
+    )
+    for distance in (entry_min(spans), entry_min(spans, spans), principal_angles(spans), cosine_distance(row, row)):
+        assert not distance.any()
+    assert agglomerate(cosine_distance(row), "complete").count == 1
+
+
+def test_entry_min_holds_no_more_than_one_client_against_all() -> None:
+    u = torch.randn(100, 20, 30)
+    tracemalloc.start()
+    entry_min(u)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 100 * 30 * 100 * 30 / 10
+
+
+def test_a_client_without_directions_is_at_right_angles_to_all() -> None:
+    u = bases(5)
+    assert (entry_min(u, torch.zeros(2, 12, 4)) == 90).all()
+    assert (entry_min(torch.zeros(2, 12, 4), u) == 90).all()
+
+
 @pytest.mark.parametrize("shape", [(3, 20), (20, 6), (2, 5)])
 def test_leading_vectors_are_those_of_the_svd(shape: tuple[int, int]) -> None:
     samples = np.random.default_rng(0).random(shape)
@@ -200,9 +227,9 @@ METHODS: dict[str, Callable[[], ct.Method]] = {
 each = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 
 
-def halves(clients: int = 12, groups: int = 2) -> ct.Population:
+def halves(clients: int = 12, groups: int = 2, seed: int = 0) -> ct.Population:
     """A federation of clients that hold two classes each, classes ``2 g`` and ``2 g + 1`` in group ``g``."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     centres = 3 * np.eye(6)
     planted, size = np.arange(clients) % groups, 24
     y = 2 * np.repeat(planted, size) + rng.integers(2, size=clients * size)
@@ -224,7 +251,7 @@ class Run:
 
     def __init__(self, method: ct.Method, population: ct.Population, faults: Faults | None = None) -> None:
         self.net, self.key, self.round = small_net(population.classes), Key(3), 0
-        self.algorithm: Algorithm = as_algorithm(method)
+        self.algorithm: Any = as_algorithm(method)
         engine: Any = SerialEngine(Bench(population, self.net, SOLVER))
         self.engine = engine if faults is None else FaultyEngine(engine, faults)
         self.door = Door(self.engine, classes=population.classes, layout=Layout.of(self.net), features=6)
@@ -242,6 +269,21 @@ class Run:
         return self.state.member.tolist()
 
 
+class Deaf:
+    """Nobody hears what some clients answer to one kind of request."""
+
+    def __init__(self, engine: Any, what: str, unheard: list[int]) -> None:
+        self.engine, self.what, self.unheard = engine, what, unheard
+
+    def run(self, work: Work, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
+        what = "histogram" if isinstance(work, Describe) and work.statistic == "histogram" else key.what
+        heard = ~np.isin(ids, self.unheard) | (what != self.what)
+        return list(self.engine.run(work, ids[heard], models, which[heard], key=key))
+
+    def hold(self, population: ct.Population) -> None:
+        self.engine.hold(population)
+
+
 @each
 def test_newcomers_go_where_they_would_have_been(make: Callable[[], ct.Method]) -> None:
     population = halves()
@@ -256,20 +298,36 @@ def test_newcomers_go_where_they_would_have_been(make: Callable[[], ct.Method]) 
     assert later.state.k == 2
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "method",
+    [
+        ct.fedclust(threshold=1.0),
+        ct.pacfl(vectors=1, angle="principal", threshold=30.0),
+        ct.fedgroup(groups=3, alpha=8, pretrain_steps=20),
+    ],
+    ids=["fedclust", "pacfl", "fedgroup"],
+)
+def test_of_sixty_clients_half_come_later_and_are_placed_as_if_they_had_been_there(
+    method: ct.Method, seed: int
+) -> None:
+    population, everyone = halves(60, 3, seed), np.arange(60)
+    order = np.random.default_rng(seed).permutation(60)
+    first, late = np.sort(order[:30]), np.sort(order[30:])
+    there, later = Run(method, population), Run(method, population)
+    there.step(everyone.tolist())
+    later.step(first.tolist(), able=first.tolist())
+    assert (later.state.member[late] == -1).all()
+    later.step(late.tolist())
+    assert there.state.k == later.state.k == 3
+    of = {int(later.state.member[i]): int(there.state.member[i]) for i in first}
+    assert np.mean([of[int(later.state.member[i])] == there.state.member[i] for i in late]) >= 0.95
+
+
 @each
 def test_who_is_not_heard_has_no_group_until_asked_again(make: Callable[[], ct.Method]) -> None:
-    class Deaf:
-        """Nobody hears the first signatures of clients 2 and 5."""
-
-        def __init__(self, engine: Any) -> None:
-            self.engine = engine
-
-        def run(self, work: Work, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
-            heard = ~np.isin(ids, [2, 5]) if key.what == "signatures" else np.ones(len(ids), bool)
-            return list(self.engine.run(work, ids[heard], models, which[heard], key=key))
-
     run = Run(make(), halves())
-    run.door.engine = Deaf(run.engine)
+    run.door.engine = Deaf(run.engine, "signatures", [2, 5])
     notes = run.step([0, 2, 3])
     assert (notes["unsigned"], notes["replies"]) == (2, 2)
     assert [i for i, group in enumerate(run.member) if group < 0] == [2, 5]
@@ -309,6 +367,8 @@ def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(make
     run.step([0, 1, 3], able=[0, 1, 3, 4, 6, 7, 9, 10])
     assert run.state.k == 2
     old = run.state.models
+    rule = run.algorithm.method.assign
+    assert torch.equal(rule(run.state, np.array([0, 2, 5]), run.door, Key(0).at(1))[0].models[2], run.w0)
     notes = run.step([0, 2, 5])
     assert notes["opened"] == 1
     assert run.state.k == 3
@@ -316,9 +376,62 @@ def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(make
     run.step([8])
     assert run.member[8] == 2
     assert torch.equal(run.state.models[1], old[1])
-    moved = (run.state.models[2] - run.w0).norm()
-    assert 0 < moved < (run.state.models[2] - old[0]).norm() + moved
     assert run.state.optimiser["m"].shape == run.state.models.shape
+
+
+@each
+def test_auto_does_not_cluster_three_replies_of_many(make: Callable[[], ct.Method]) -> None:
+    run = Run(make(), halves())
+    run.door.engine = Deaf(run.engine, "signatures", list(range(3, 12)))
+    assert run.step([0, 1])["unclustered"] == 1
+    run.door.engine = run.engine
+    assert run.step([0, 1])["groups"] == 2
+    few = Run(make(), halves())
+    assert few.step([0, 1], able=[0, 1])["groups"] == 1
+    numbered = Run(ct.fedclust(groups=2), halves())
+    numbered.door.engine = Deaf(numbered.engine, "signatures", list(range(3, 12)))
+    assert numbered.step([0, 1])["groups"] == 2
+
+
+@pytest.mark.parametrize("make", [ct.fedclust, ct.pacfl, ct.flhc])
+def test_groups_auto_leaves_it_to_the_threshold(make: Callable[..., ct.Method]) -> None:
+    assert make(groups="auto").assign == make().assign
+
+
+@each
+@pytest.mark.parametrize("kind", [">f4", "longdouble", "<f2", "<f8"])
+def test_any_floats_that_clients_send_raise_nothing(make: Callable[[], ct.Method], kind: str) -> None:
+    class Odd:
+        def run(self, *asked: Any, key: Key) -> list[Reply]:
+            return [
+                replace(
+                    reply,
+                    fields={n: v.astype(kind) if n in ("delta", "subspace") else v for n, v in reply.fields.items()},
+                )
+                for reply in run.engine.run(*asked, key=key)
+            ]
+
+    run = Run(make(), halves())
+    run.door.engine = Odd()
+    run.step([0, 1])
+    assert run.state.models.dtype == torch.float32
+    assert (set(run.member) == {-1}) == (kind in (">f4", "longdouble"))
+
+
+@each
+def test_a_signature_too_small_for_float32_is_none(make: Callable[[], ct.Method]) -> None:
+    class Tiny:
+        def run(self, *asked: Any, key: Key) -> list[Reply]:
+            for reply in (replies := run.engine.run(*asked, key=key)):
+                for name in {"delta", "subspace"} & set(reply.fields):
+                    reply.fields[name] = reply.fields[name].astype(np.float64)
+                    reply.fields[name][reply.ids == 3] = 1e-60
+            return list(replies)
+
+    run = Run(make(), halves())
+    run.door.engine = Tiny()
+    assert run.step([0, 3])["unsigned"] == 1
+    assert run.member[3] == -1
 
 
 def test_a_number_of_groups_is_kept_to() -> None:
@@ -329,35 +442,80 @@ def test_a_number_of_groups_is_kept_to() -> None:
     assert min(run.member[2], run.member[5]) >= 0
 
 
-@each
-def test_drifted_clients_send_a_new_signature(make: Callable[[], ct.Method]) -> None:
+def exchanged(population: ct.Population) -> ct.Population:
+    """Clients 0 and 1 hold each other's training data."""
+    return population.with_parts((population.train[1], population.train[0], *population.train[2:]), population.test)
+
+
+MOVING = {
+    "fedclust": ct.fedclust(migration="per_label"),
+    "pacfl": ct.pacfl(vectors=1, angle="principal", migration="per_label"),
+    "flhc": ct.flhc(warmup_rounds=0, migration="per_label"),
+}
+each_moving = pytest.mark.parametrize("method", MOVING.values(), ids=MOVING)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_drifted_clients_send_a_new_signature(name: str) -> None:
     population = halves()
-    method = make()
-    moving = {
-        "fedclust": lambda: ct.fedclust(migration="per_label"),
-        "pacfl": lambda: ct.pacfl(vectors=1, angle="principal", migration="per_label"),
-        "flhc": lambda: ct.flhc(warmup_rounds=0, migration="per_label"),
-    }[next(name for name, one in METHODS.items() if one is make)]()
-    for one, expected in ((method, [0, 1]), (moving, [1, 0])):
+    for one, expected in ((METHODS[name](), [0, 1]), (MOVING[name], [1, 0])):
         run = Run(one, population)
         run.step([0, 1])
-        train = (population.train[1], population.train[0], *population.train[2:])
-        run.door.hold(population.with_parts(train, population.test))
+        run.door.hold(exchanged(population))
         notes = run.step([2])
         assert run.member[:2] == expected
         assert run.member[2:] == population.planted[2:].tolist()
     assert (notes["drifted"], notes["migrations"], run.state.k) == (2, 2, 2)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        ct.fedclust(migration="per_label"),
-        ct.pacfl(vectors=1, angle="principal", migration="per_label"),
-        ct.flhc(warmup_rounds=0, migration="per_label"),
-    ],
-    ids=METHODS,
-)
+@each_moving
+def test_a_drifted_client_that_is_not_heard_is_asked_until_it_is(method: ct.Method) -> None:
+    population = halves()
+    run = Run(method, population)
+    run.step([0, 1], able=list(range(10)))
+    run.door.engine = deaf = Deaf(run.engine, "newcomers", [0])
+    run.door.hold(exchanged(population))
+    notes = run.step([10, 11])
+    assert (notes["drifted"], notes["migrations"], notes["newcomers"], run.member[:2]) == (2, 1, 2, [0, 0])
+    deaf.unheard = []
+    assert [run.step([2])["drifted"] for _ in range(2)] == [1, 0]
+    assert run.member[:2] == [1, 0]
+
+
+@each_moving
+def test_a_client_that_has_left_is_not_asked_whether_its_data_drifted_or_not(method: ct.Method) -> None:
+    population = halves()
+    run = Run(method, population)
+    run.step([0, 1])
+    run.door.hold(exchanged(population))
+    assert run.step([2], able=list(range(1, 12)))["drifted_ids"].tolist() == [1]
+    assert run.step([2])["drifted_ids"].tolist() == [0]
+
+
+@pytest.mark.parametrize("lost_in", [0, 1])
+def test_a_histogram_that_is_lost_is_no_drift(lost_in: int) -> None:
+    run = Run(MOVING["fedclust"], halves())
+    run.door.engine = deaf = Deaf(run.engine, "", [3])
+    drifted = []
+    for round in range(4):
+        deaf.what = "histogram" if round == lost_in else ""
+        drifted.append(run.step([0, 1])["drifted"])
+    assert drifted == [0, 0, 0, 0]
+
+
+def test_the_number_of_a_group_from_before_the_clustering_is_not_given_back() -> None:
+    population = halves()
+    run = Run(ct.flhc(warmup_rounds=1, migration="per_label"), population)
+    run.step([0, 1])
+    run.door.engine = Deaf(run.engine, "signatures", [0])
+    run.door.hold(exchanged(population))
+    run.step([2, 3])
+    assert run.member[:2] == [-1, 0]
+    run.step([0])
+    assert run.member[:2] == [1, 0]
+
+
+@each_moving
 def test_when_all_drift_at_once_groups_stay(method: ct.Method) -> None:
     """More of the same data is a drift by counts, but no reason to begin anew."""
     population = halves()

@@ -185,6 +185,12 @@ def test_a_member_whose_update_is_too_old_holds_the_split_up_while_it_is_there()
     assert after(36, max_age=5, here=[0, 1, 2, 3]) == 2
 
 
+@pytest.mark.parametrize(("options", "k"), [({}, 2), ({"max_age": 5}, 1), ({"max_age": 5, "here": range(4)}, 2)])
+def test_with_max_age_a_member_that_was_never_heard_holds_the_split_up(options: dict[str, Any], k: int) -> None:
+    rule, groups, updates = state([*TORN, [2.0, 0.2]], **options)
+    assert rule.recluster(groups, updates.first(4))[0].k == k
+
+
 def test_a_member_that_never_sent_an_update_leaves_at_the_split() -> None:
     rule, groups, updates = state([*TORN, [0.0, 0.0], [2.0, 0.2]])
     groups, updates = rule.recluster(groups, updates.first(5))

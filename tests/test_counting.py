@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +15,17 @@ import coterie as ct
 from coterie.api import starts
 from coterie.config import check
 from coterie.counting import ESTIMATORS, count
-from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
+from coterie.engines import Door, SerialEngine
 from coterie.keys import Key
 from coterie.rounds import as_algorithm
 from coterie.terminal import Reporter
+from coterie.types import Groups, Reply, Work
 from tests.conftest import blobs, small_net
 from tests.contract.test_algorithms import SOLVER, engine_of
 
 ONE = "one group found: grouping will not help"
 MAKERS = [ct.fedgroup, ct.fedgrouprox, ct.flexcfl, ct.ifca, ct.fesem]
+CENTRES = partial(ct.fesem, order="flexcfl")
 
 
 def clumps(groups: int, each: int = 20, apart: float = 1.0, noise: float = 1.0, d: int = 300) -> torch.Tensor:
@@ -118,16 +122,62 @@ def test_the_cold_start_asks_alpha_times_max_groups() -> None:
     assert row["cold_start"] == 20
 
 
-def test_while_nobody_answers_the_count_waits() -> None:
-    population = blobs()
-    engine = FaultyEngine(engine_of("serial", population, small_net()), Faults(lose=1.0))
-    algorithm = as_algorithm(ct.ifca(groups="auto", max_groups=4))
-    with Door(engine, classes=population.classes) as door:
-        state = algorithm.init(starts(small_net(), Key(3)), population.clients)
-        after, notes = algorithm.step(state, np.arange(4), door, Key(0).at(0))
-    assert after.k == 4
-    assert notes["uncounted"] == 1
-    assert notes["skipped"]
+class Few:
+    """So many of the clients that are asked are heard."""
+
+    def __init__(self, engine: Any, heard: int) -> None:
+        self.engine, self.heard = engine, heard
+
+    def run(self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
+        ids, which = ids[: self.heard], which[: self.heard]
+        return list(self.engine.run(work, ids, models, which, key=key)) if len(ids) else []
+
+
+def few(make: Callable[..., ct.Method], heard: list[int], clients: int = 24, able: Any = None) -> tuple[Groups, Any]:
+    """A round for each number of clients that are heard of those asked at once; the last state and notes."""
+    population = blobs(clients=clients)
+    engine = Few(engine_of("serial", population, small_net()), 0)
+    algorithm = as_algorithm(make(groups="auto", max_groups=4))
+    door = Door(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
+    state = algorithm.init(starts(small_net(), Key(3)), population.clients)
+    for round, engine.heard in enumerate(heard):
+        state, notes = algorithm.step(state, np.arange(clients) if able is None else able, door, Key(0).at(round))
+    return state, notes
+
+
+@pytest.mark.parametrize("make", [*MAKERS, CENTRES, partial(ct.fesem, migration="per_label")])
+def test_while_nobody_answers_the_count_waits(make: Callable[..., ct.Method]) -> None:
+    state, notes = few(make, [0])
+    k = state.k
+    assert (notes["uncounted"], notes["skipped"]) == (1, True)
+    assert (state.member == -1).all()
+    state, notes = few(make, [0, 0, 0])
+    assert (notes["uncounted"], state.k) == (1, k)
+    state, notes = few(make, [0, 0, 0, 24])
+    assert notes["groups_found"] == state.k
+    assert "uncounted" not in notes
+    assert notes["replies"] == 24
+
+
+@pytest.mark.parametrize("make", [ct.ifca, CENTRES])
+def test_three_replies_are_too_few_to_count(make: Callable[..., ct.Method]) -> None:
+    assert few(make, [3])[1]["uncounted"] == 1
+    assert few(make, [4])[1]["groups_found"] >= 1
+    assert few(make, [2], able=np.array([0, 5]))[1]["groups_found"] == 1
+
+
+def test_the_cold_start_asks_on_until_it_has_four_directions() -> None:
+    four = partial(ct.flexcfl, alpha=1)
+    assert few(four, [1])[0].memory["direction"].shape[0] >= 1
+    assert few(four, [1], clients=8)[1]["uncounted"] == 1
+    assert few(four, [2], able=np.array([0, 5]))[1]["groups_found"] == 1
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_auto_runs_with_fewer_clients_than_groups_at_most(make: Callable[..., ct.Method]) -> None:
+    population = blobs(clients=5)
+    result = ct.run(make(groups="auto"), data=population, model=small_net(), local=SOLVER, rounds=2, engine="serial")
+    assert result.state.k == result.rows[0]["notes"]["groups_found"] <= 2
 
 
 def test_random_centres_cannot_be_counted() -> None:

@@ -86,6 +86,17 @@ def test_noise_is_drawn_once_per_client(privacy: str, statistic: str) -> None:
         assert not np.array_equal(first, told(work, population, ids, Key(6)).fields[statistic])
 
 
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 1e-300])
+def test_a_budget_too_small_for_whole_numbers_is_refused(epsilon: float) -> None:
+    """Geometric draws end at 2^63: with a smaller budget all would be that, and the noise their difference, 0."""
+    for make in (ct.fedgsp, ct.naive_gsp, ct.astraea, ct.rfedavg, ct.rfedavg_kmeans, ct.rfedavg_optimal, Describe):
+        with pytest.raises(ct.ConfigError, match=r"epsilon: .*>= 1e-06"):
+            make(epsilon=epsilon)
+    work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=1e-6)
+    drawn = told(work, crowd(), MANY, Key(1)).fields["histogram"]
+    assert 0.4 < (drawn > 1e5).mean() < 0.5
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_discrete_laplace_has_the_law_it_should(epsilon: float) -> None:
     """``P(z) = (1 - a) / (1 + a) a^|z|`` with ``a = e^-epsilon``; told counts are whole and not below 0."""

@@ -37,7 +37,7 @@ from coterie.keys import Key
 from coterie.observing import make_measures
 from coterie.rounds import Sampler, as_algorithm, simulate
 from coterie.similarity import cosine
-from coterie.types import Describe, Groups, Reply, Updates, Work
+from coterie.types import Describe, Evaluate, Groups, Reply, Updates, Work
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.1)
@@ -56,6 +56,7 @@ def test_ccs_is_a_partition_whose_pivots_are_near_to_all(n: int, threshold: floa
     rows[seed % n] = 0  # a zero update is similar to nobody, itself included
     similarity = cosine(rows, rows)
     cluster = ccs(similarity, threshold)
+    similarity[seed % n] = similarity[:, seed % n] = -2
     near = (similarity >= threshold - 1e-9) | np.eye(n, dtype=bool)
     assert sorted(set(cluster.tolist())) == list(range(cluster.max() + 1))
     sizes = np.bincount(cluster)
@@ -63,6 +64,12 @@ def test_ccs_is_a_partition_whose_pivots_are_near_to_all(n: int, threshold: floa
     for c in range(len(sizes)):
         mine = np.flatnonzero(cluster == c)
         assert near[np.ix_(mine, mine)].all(axis=1).any()
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_an_update_of_zeros_is_a_cluster_of_its_own(threshold: float) -> None:
+    rows = torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    assert ccs(cosine(rows, rows), threshold).tolist() == [0, 1, 2, 3]
 
 
 def test_of_two_pivots_with_as_many_neighbours_the_smaller_number_goes_first() -> None:
@@ -119,6 +126,10 @@ def test_balancing_is_what_a_convex_solver_finds() -> None:
 
 def test_a_cluster_that_holds_everything_is_guarded() -> None:
     assert reciprocal(np.array([0.0]), 100.0).tolist() == [1.0]
+    whole = {"clusters": np.zeros(5, np.int64), "imbalance": np.full(5, -1.0), "size": np.full(5, 20.0), "total": 60.0}
+    assert guarded(memory(**whole), np.arange(3)) == 0  # its weight is 1, whatever stands for I_C
+    two = whole | {"clusters": np.array([0, 0, 0, 1, -1])}
+    assert guarded(memory(**two), np.arange(4)) == 1
     assert reciprocal(np.array([-40.0, 1e7]), 2e6).tolist() == pytest.approx([1 / (1 + 2e-7), 1 - 1 / (1 + 2e-7)])
 
 
@@ -253,6 +264,38 @@ def test_endless_claims_stop_at_the_cap(name: str) -> None:
     assert torch.isfinite(last.groups.models).all()
     assert last.groups.memory.get("size", torch.zeros(1)).max() <= 100
     assert last.groups.memory.get("histogram", torch.zeros(1)).max() <= 100
+
+
+class Fabulist(Boaster):
+    """From some round on, client 4 claims a loss that cannot be."""
+
+    def __init__(self, engine: SerialEngine, claim: float, begin: int) -> None:
+        super().__init__(engine)
+        self.claim, self.begin = claim, begin
+
+    def run(self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
+        (reply,) = self.engine.run(work, ids, models, which, key=key)
+        if isinstance(work, Evaluate) and work.split == "train" and key.round >= self.begin:
+            reply.fields["loss"][ids == 4] = self.claim
+        return [reply]
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("claim", [-1e15, 1e15])
+def test_one_that_lies_about_its_loss_moves_the_threshold_by_its_share_only(claim: float, begin: int) -> None:
+    population, net, key = blobs(), small_net(), Key(3)
+    losses = []
+    for engine in (SerialEngine(Bench(population, net, SOLVER)), None):
+        engine = engine or Fabulist(SerialEngine(Bench(population, net, SOLVER)), claim, begin)
+        with Door(engine, classes=4) as door:
+            played = simulate(
+                as_algorithm(ct.rfedavg()), door, population, starts(net, key), lambda t: np.arange(12), begin + 1, key
+            )
+            losses.append(list(played)[-1].row["notes"])
+    honest, lied = losses
+    share = population.sizes("train")[4] / population.sizes("train").sum()
+    assert abs(lied["loss_before"] - honest["loss_before"]) <= 2.5 * honest["loss_first"] * share
+    assert lied["loss_first"] <= 1.3 * honest["loss_first"]
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -20,7 +20,7 @@ from coterie.similarity import Matrix, cosine, edc_embedding
 from coterie.types import IntArray
 
 SILHOUETTE = 0.7
-CLEAR, APART, SURE, NOISE = 0.85, 4.25, 5.5, 1.25
+CLEAR, APART, SURE, NOISE, FEW = 0.85, 4.25, 5.5, 1.25, 20
 DRAWS = 4
 _TINY = 1e-12
 
@@ -94,11 +94,11 @@ def separation(updates: Tensor, most: int, key: Key) -> int:
         r_k = (E_k - E0_k) / (1 - E0_k),        g_k = 1 - l_k / l_{k-1}
 
     where ``l_1 >= l_2 >= ...`` are the variances before scaling. The ``k`` with the largest ``r_k g_k`` is the answer
-    if its ``r_k >= 0.85``. Where groups are blurred more than that, it is the largest ``k`` whose clusters are all
-    apart: cut the EDC embedding of the unit updates by k-means, and let ``t_k`` be the least distance of two clusters'
-    centres, in standard deviations inside the two along the line that joins them. They are apart if ``t_k >= 4.25`` and
-    ``t_k >= 1.25`` times that of noise, and ``t_k >= 5.5`` or half the largest ``t``. A ``k`` with a cluster of very
-    few clients does not count. Where nothing does, the answer is one.
+    if its ``r_k >= 0.85``. Where groups are blurred more than that, and 20 clients are there to tell, it is the largest
+    ``k`` whose clusters are all apart: cut the EDC embedding of the unit updates by k-means, and let ``t_k`` be the
+    least distance of two clusters' centres, in standard deviations inside the two along the line that joins them. They
+    are apart if ``t_k >= 4.25`` and ``t_k >= 1.25`` times that of noise, and ``t_k >= 5.5`` or half the largest ``t``.
+    A ``k`` with a cluster of very few clients does not count. Where nothing does, the answer is one.
 
     Args:
         updates: ``[n, d]``.
@@ -107,7 +107,7 @@ def separation(updates: Tensor, most: int, key: Key) -> int:
     """
     least = max(2, len(updates) // (4 * most))
     clear = _clear(updates, most, least, key)
-    return clear if clear > 1 else _apart(updates, most, least, key)
+    return clear if clear > 1 or len(updates) < FEW else _apart(updates, most, least, key)
 
 
 def _clear(updates: Tensor, most: int, least: int, key: Key) -> int:
@@ -199,7 +199,7 @@ def _closest(points: Matrix, labels: IntArray) -> float:
 
 @lru_cache(maxsize=256)
 def _noise(n: int, k: int) -> tuple[float, float]:
-    """What k-means makes of ``n`` points of noise: the variance explained in ``k - 1`` dimensions, and ``t_k`` in ``k``."""
+    """What k-means makes of ``n`` points of noise: the variance explained in ``k - 1`` dimensions, ``t_k`` in ``k``."""
     shares, gaps = [], []
     for draw in range(DRAWS):
         key = Key(draw, f"noise {n} {k}")

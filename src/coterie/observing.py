@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from coterie.grouping.imbalance import guarded
-from coterie.measures_groups import cpd_label, cpd_vector, divergence, median, totals
+from coterie.measures_groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.rounds import Look, Measure
+from coterie.similarity import Matrix
 from coterie.theory import Constants, bound, gradient_divergence
-from coterie.types import FloatArray, Solver
+from coterie.types import NO_GROUP, FloatArray, IntArray, Plan, Solver
 
 MeasureFactory = Callable[[Solver, Mapping[str, Any]], Measure]
 
@@ -20,7 +21,7 @@ def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
     """The divergence of Definition 2 at the current models and, for logistic regression, the bound of eq. 19 or 22.
 
     Adds ``theory``: ``divergence`` with these groups, ``divergence_one`` as if all were one group served by the mean of
-    their models, and the ``bound`` of each (``None`` for a network that is not convex).
+    their models, and the ``bound`` of each (``None`` for a network that is not convex); all ``None`` if nobody answers.
     """
     eta_g = float(options.get("eta_g", 0.0))
 
@@ -28,12 +29,14 @@ def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
         found: dict[str, Any] = {"bound": None, "bound_one": None}
         groups = look.groups
         one = groups.together()
-        found["divergence"] = gradient_divergence(look.door, groups, look.key)
-        found["divergence_one"] = gradient_divergence(look.door, one, look.key.of("one"))
+        many = found["divergence"] = gradient_divergence(look.door, groups, look.key)
+        single = found["divergence_one"] = gradient_divergence(look.door, one, look.key.of("one"))
+        if many is None or single is None:
+            return {"theory": found}
         if groups.models.shape[1] == (look.door.features + 1) * look.door.classes:
             constants = Constants.of(look.population)
-            found["bound"] = bound(found["divergence"], constants, solver, eta_g, groups.k)
-            found["bound_one"] = bound(found["divergence_one"], constants, solver)
+            found["bound"] = bound(many, constants, solver, eta_g, groups.k)
+            found["bound_one"] = bound(single, constants, solver)
         return {"theory": found}
 
     return measure
@@ -46,7 +49,8 @@ def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
     the replies) and ``all`` clients' data (eq. 2), each with the class shares ``b``, ``beta = max b / min b`` (eq. 3,
     ``None`` where a class is missing) and ``distance = |b - 1/M|^2`` (eq. 15); and where the method makes clusters of
     updates, how many (``clusters``) and for how many the guard against ``I_C <= 0`` stood in (``guarded``). ``None``
-    for a round that was skipped. Several models count by the samples they were trained on.
+    for a round that was skipped. Several models count by the samples they were trained on. A chain is one reply, with
+    the labels of all its clients, also of those that were lost on the way.
     """
 
     def measure(look: Look) -> Mapping[str, Any]:
@@ -54,13 +58,13 @@ def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
             return {"balance": None}
         ids, weights = look.notes["ids"], look.notes["weights"]
         histograms = look.population.histograms().astype(np.float64)
-        size = histograms.sum(axis=1)
-        samples = (weights != 0) @ size[ids]
+        held = _behind(look.notes["plan"], ids, histograms)
+        size = held.sum(axis=1)
+        samples = (weights != 0) @ size
         reply = samples / max(1.0, samples.sum()) @ weights
-        shares = histograms / np.maximum(size, 1)[:, None]
         found: dict[str, Any] = {
-            "weighted": evenness(reply @ shares[ids]),
-            "plain": evenness(histograms[ids].sum(axis=0)),
+            "weighted": evenness(reply @ (held / np.maximum(size, 1)[:, None])),
+            "plain": evenness(held.sum(axis=0)),
             "all": evenness(histograms.sum(axis=0)),
         }
         memory = look.groups.memory
@@ -71,6 +75,15 @@ def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
         return {"balance": found}
 
     return measure
+
+
+def _behind(plan: Plan, ids: IntArray, histograms: Matrix) -> Matrix:
+    """The labels behind each reply: the client's, or those of all clients planned in the chain that it ended."""
+    if plan.chain is None:
+        return histograms[ids]
+    link = np.full(len(histograms), NO_GROUP)
+    link[plan.ids] = np.unique(plan.chain, return_inverse=True)[1]
+    return totals(histograms, link)[link[ids]]
 
 
 def evenness(counts: FloatArray) -> dict[str, Any]:
@@ -89,8 +102,9 @@ def cpd(solver: Solver, options: Mapping[str, Any]) -> Measure:
     """How alike the groups are that a round trained in parallel, by the clients' true label histograms.
 
     A group is a chain of the plan, or a client where everybody trains alone. Adds ``cpd``: the number of ``groups``,
-    the median class probability distance over their pairs in both readings of FedGSP's eq. 14 (``label``, ``vector``;
-    ``None`` for fewer than two groups) and the ``divergence`` of their label counts (eq. 4).
+    the median class probability distance over their pairs in both readings of FedGSP's eq. 14 (``label``, and
+    ``vector`` with the ``common_gamma`` of all clients; ``None`` for fewer than two groups) and the ``divergence`` of
+    their label counts (eq. 4).
     """
 
     def measure(look: Look) -> Mapping[str, Any]:
@@ -98,8 +112,9 @@ def cpd(solver: Solver, options: Mapping[str, Any]) -> Measure:
         if plan is None:
             return {"cpd": None}
         group = np.arange(len(plan.ids)) if plan.chain is None else plan.chain
-        total = totals(look.population.histograms()[plan.ids], group)
-        found = {"label": median(cpd_label(total)), "vector": median(cpd_vector(total))}
+        held = look.population.histograms().astype(np.float64)
+        total, gamma = totals(held[plan.ids], group), common_gamma(held)
+        found = {"label": median(cpd_label(total)), "vector": median(cpd_vector(total, gamma))}
         return {"cpd": {"groups": len(total), **found, "divergence": divergence(total)}}
 
     return measure

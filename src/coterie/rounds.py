@@ -50,6 +50,7 @@ class Method:
         groups: number of models at the start.
         apart: the models start from different initialisations, not all from ``w_0``.
         samples: the rule draws its clients itself; its cohort is everybody who is there.
+        counted: the rule counts its groups: with fewer clients than ``groups`` it starts with as many models.
 
     Example:
         >>> from coterie.grouping import everyone
@@ -65,6 +66,7 @@ class Method:
     groups: int = 1
     apart: bool = False
     samples: bool = False
+    counted: bool = False
 
 
 class Algorithm(Protocol):
@@ -92,7 +94,7 @@ class clustered:
         Raises:
             ConfigError: for fewer clients than groups.
         """
-        k = self.method.groups
+        k = min(self.method.groups, clients) if self.method.counted else self.method.groups
         if clients < k:
             raise ConfigError(f"algorithm.groups: more groups than clients, got {k}; expected 1 to {clients}")
         models = torch.stack([starts(j if self.method.apart else 0).to(torch.float32) for j in range(k)])

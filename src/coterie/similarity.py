@@ -160,7 +160,7 @@ def cosine_distance(a: Tensor, b: Tensor | None = None) -> Matrix:
         >>> cosine_distance(torch.tensor([[1.0, 0.0], [0.0, 2.0]])).tolist()
         [[0.0, 1.0], [1.0, 0.0]]
     """
-    distance = 1 - cosine(a, a if b is None else b)
+    distance = 1 - _snapped(cosine(a, a if b is None else b))
     return distance if b is not None else _symmetric(distance)
 
 
@@ -185,13 +185,11 @@ def entry_min(a: Tensor, b: Tensor | None = None) -> Matrix:
     """
     x, mine = _columns(a)
     y, theirs = (x, mine) if b is None else _columns(b)
-    with threadpool_limits(1):
-        product = x @ y.T
     best = np.zeros((len(a), len(a if b is None else b)))
-    rows, columns = np.unique(mine, return_index=True), np.unique(theirs, return_index=True)
-    if len(rows[0]) and len(columns[0]):
-        most = np.maximum.reduceat(np.maximum.reduceat(product, rows[1], axis=0), columns[1], axis=1)
-        best[np.ix_(rows[0], columns[0])] = most
+    others, first = np.unique(theirs, return_index=True)
+    with threadpool_limits(1):
+        for i in np.unique(mine):
+            best[i, others] = np.maximum.reduceat((x[mine == i] @ y.T).max(axis=0), first)
     return _degrees(best, b is None)
 
 
@@ -233,8 +231,13 @@ def _symmetric(distance: Matrix) -> Matrix:
 
 
 def _degrees(cosines: Matrix, itself: bool) -> Matrix:
-    angle = np.degrees(np.arccos(np.clip(cosines, -1, 1)))
+    angle = np.degrees(np.arccos(np.clip(_snapped(cosines), -1, 1)))
     return _symmetric(angle) if itself else angle
+
+
+def _snapped(cosines: Matrix) -> Matrix:
+    """Cosines that miss 1 by no more than rounding are 1: the angles of equal vectors are no structure."""
+    return np.where(cosines > 1 - _TINY, 1.0, cosines)
 
 
 def _unit(rows: Tensor) -> Matrix:

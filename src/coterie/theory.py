@@ -16,7 +16,7 @@ from coterie.objectives import plain
 from coterie.types import Groups, Solver, Train
 
 
-def gradient_divergence(door: Door, groups: Groups, key: Key) -> float:
+def gradient_divergence(door: Door, groups: Groups, key: Key) -> float | None:
     """Intra-group gradient divergence (Definition 2, eqs. 12 and 13), estimated at the current models.
 
     ``delta_{k,g} = |grad F_k(w_g) - grad F_g(w_g)|``, where the paper takes the maximum over ``w``, and
@@ -27,11 +27,16 @@ def gradient_divergence(door: Door, groups: Groups, key: Key) -> float:
         door: the clients; each one's full gradient is asked for, unmetered.
         groups: models and membership.
         key: random stream.
+
+    Returns:
+        ``delta``; ``None`` where nobody answers.
     """
     ids = np.flatnonzero(groups.member >= 0)
     if door.able is not None:
         ids = np.intersect1d(ids, door.able)
     reply = door.measure(Train(plain, full_gradient=True), ids, groups.models, groups.member[ids], key=key)
+    if not len(reply):
+        return None
     gradient, size = -torch.from_numpy(reply.fields["delta"]).to(torch.float64), reply.fields["size"]
     member, total = groups.member[reply.ids], 0.0
     for j in np.unique(member):

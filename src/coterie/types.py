@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from coterie.checked import check
 from coterie.keys import Key
 
+Epsilon = Annotated[float, Field(ge=1e-6)]  # a smaller budget asks for more noise than whole numbers hold
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -261,6 +262,9 @@ class Describe:
         privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the dominant class only,
             by ``randomised_response``. Drawn once per client and kept.
         epsilon: privacy budget.
+
+    Raises:
+        ConfigError: for a budget out of its range.
     """
 
     statistic: Literal["histogram", "subspace", "imbalance"] = "histogram"
@@ -269,7 +273,10 @@ class Describe:
     vectors: int = 0
     level: float = 0.0
     privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
-    epsilon: float = 1.0
+    epsilon: Epsilon = 1.0
+
+    def __post_init__(self) -> None:
+        check(Describe, {"epsilon": self.epsilon})
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         shape = {

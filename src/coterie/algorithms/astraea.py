@@ -9,13 +9,14 @@ from pydantic import Field
 from coterie.checked import checked
 from coterie.grouping.chains import Histograms, Mediated, Privacy
 from coterie.rounds import Method
+from coterie.types import Epsilon
 
 
 @checked
 def astraea(
     gamma: Annotated[int, Field(ge=1)] = 5,
     privacy: Privacy = "none",
-    epsilon: Annotated[float, Field(gt=0)] = 1.0,
+    epsilon: Epsilon = 1.0,
 ) -> Method:
     """Astraea: clients train one after another inside mediators whose labels are nearly uniform.
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.checked import checked
-from coterie.grouping.agglomerative import Agglomerative, Threshold, Trained
+from coterie.counting import Number
+from coterie.grouping.agglomerative import Agglomerative, Threshold, Trained, number
 from coterie.grouping.drift import Migration, drifting
 from coterie.objectives import plain
 from coterie.rounds import Method
@@ -17,7 +18,7 @@ from coterie.rounds import Method
 def fedclust(
     linkage: Literal["average", "complete", "single", "ward"] = "average",
     threshold: Threshold = "auto",
-    groups: Annotated[int, Field(ge=1)] | None = None,
+    groups: Number | None = None,
     layer: str = "final",
     bias: bool = True,
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
@@ -33,7 +34,7 @@ def fedclust(
     Args:
         linkage: how clusters are merged.
         threshold: ``lambda``, the distance up to which they are; ``auto``: the largest gap.
-        groups: a number of groups instead of a threshold.
+        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold decides.
         layer: ``final``, or the name of a layer or a tensor of the model.
         bias: whether the layer's bias is uploaded, too.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
@@ -48,5 +49,5 @@ def fedclust(
         >>> fedclust(threshold=2.5).assign.threshold
         2.5
     """
-    rule = Agglomerative(Trained(warmup_epochs, layer, bias), plain, linkage, threshold, groups)
+    rule = Agglomerative(Trained(warmup_epochs, layer, bias), plain, linkage, threshold, number(groups))
     return Method(drifting(rule, migration, tau))

@@ -12,6 +12,7 @@ from coterie.grouping.chains import Growing, Histograms, Privacy
 from coterie.grouping.drift import Migration, drifting
 from coterie.grouping.transport import Exact
 from coterie.rounds import Method
+from coterie.types import Epsilon
 from coterie.weighing import evenly
 
 
@@ -27,7 +28,7 @@ def fedgsp(
     init: Init = "random",
     solver: Exact = "transport",
     privacy: Privacy = "none",
-    epsilon: Annotated[float, Field(gt=0)] = 1.0,
+    epsilon: Epsilon = 1.0,
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
 ) -> Method:

@@ -41,4 +41,7 @@ def fesem(
     """
     rule = ByCentre(order)
     assign, start = counted(rule.assign, groups, max_groups)
-    return Method(drifting(assign, migration, tau), recluster=rule.recluster, weigh=evenly, groups=start, apart=True)
+    return Method(
+        drifting(assign, migration, tau), recluster=rule.recluster, weigh=evenly, groups=start, apart=True,
+        counted=groups == "auto",
+    )  # fmt: skip

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.checked import checked
-from coterie.grouping.agglomerative import Agglomerative, Metric, Threshold, Trained
+from coterie.counting import Number
+from coterie.grouping.agglomerative import Agglomerative, Metric, Threshold, Trained, number
 from coterie.grouping.drift import Migration, drifting
 from coterie.objectives import plain
 from coterie.rounds import Method
@@ -20,7 +21,7 @@ def flhc(
     metric: Metric = "l1",
     linkage: Literal["complete", "average", "single"] = "complete",
     threshold: Threshold = "auto",
-    groups: Annotated[int, Field(ge=1)] | None = None,
+    groups: Number | None = None,
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
 ) -> Method:
@@ -35,7 +36,7 @@ def flhc(
         metric: ``l1`` (Manhattan), ``l2`` or ``cosine``.
         linkage: how clusters are merged.
         threshold: the distance up to which they are, ``T``; ``auto``: the largest gap.
-        groups: a number of groups instead of a threshold.
+        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold decides.
         migration: with a detector, clients whose data drifted send their update anew.
         tau: threshold of the detector, as a share of a client's data.
 
@@ -46,5 +47,5 @@ def flhc(
         >>> flhc(warmup_rounds=5, metric="l2", threshold=3.0).assign.after
         5
     """
-    rule = Agglomerative(Trained(epochs, metric=metric), plain, linkage, threshold, groups, warmup_rounds)
+    rule = Agglomerative(Trained(epochs, metric=metric), plain, linkage, threshold, number(groups), warmup_rounds)
     return Method(drifting(rule, migration, tau))

@@ -37,4 +37,6 @@ def ifca(
         4
     """
     rule, start = counted(least_loss, groups, max_groups)
-    return Method(drifting(rule, migration, tau), weigh=evenly, groups=start, apart=True)
+    return Method(
+        drifting(rule, migration, tau), weigh=evenly, groups=start, apart=True, counted=groups == "auto"
+    )  # fmt: skip

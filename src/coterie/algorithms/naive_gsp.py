@@ -9,6 +9,7 @@ from pydantic import Field
 from coterie.checked import checked
 from coterie.grouping.chains import Fixed, Histograms, Privacy
 from coterie.rounds import Method
+from coterie.types import Epsilon
 from coterie.weighing import evenly
 
 
@@ -18,7 +19,7 @@ def naive_gsp(
     kappa: Annotated[float, Field(gt=0, le=1)] = 0.3,
     icg: bool = False,
     privacy: Privacy = "none",
-    epsilon: Annotated[float, Field(gt=0)] = 1.0,
+    epsilon: Epsilon = 1.0,
 ) -> Method:
     """NaiveGSP: a fixed number of equal groups made once, sequential inside in a fixed order, parallel over groups.
 

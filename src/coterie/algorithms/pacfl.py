@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.checked import checked
-from coterie.grouping.agglomerative import Agglomerative, Angle, Subspace
+from coterie.counting import Number
+from coterie.grouping.agglomerative import Agglomerative, Angle, Subspace, number
 from coterie.grouping.drift import Migration, drifting
 from coterie.objectives import plain
 from coterie.rounds import Method
@@ -18,7 +19,7 @@ def pacfl(
     vectors: Annotated[int, Field(ge=1)] = 3,
     angle: Angle = "entry_min",
     threshold: Annotated[float, Field(gt=0, le=180)] | Literal["auto"] = "auto",
-    groups: Annotated[int, Field(ge=1)] | None = None,
+    groups: Number | None = None,
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted",
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
@@ -34,7 +35,7 @@ def pacfl(
         angle: ``entry_min``: between single vectors, as the reference code; ``principal``: between their spans.
         threshold: up to how many degrees clusters are merged (the code's script for CIFAR-10 has 4.9); ``auto``: the
             largest gap.
-        groups: a number of groups instead of a threshold.
+        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold decides.
         linkage: how clusters are merged; ``weighted`` (WPGMA) is what the code calls average.
         migration: with a detector, clients whose data drifted send their directions anew.
         tau: threshold of the detector, as a share of a client's data.
@@ -46,5 +47,5 @@ def pacfl(
         >>> pacfl(threshold=4.9).assign.threshold
         4.9
     """
-    rule = Agglomerative(Subspace(vectors, angle), plain, linkage, threshold, groups)
+    rule = Agglomerative(Subspace(vectors, angle), plain, linkage, threshold, number(groups))
     return Method(drifting(rule, migration, tau))

@@ -17,7 +17,7 @@ from coterie.grouping.pivot import LossThreshold, asking, draw, means, pivots
 from coterie.objectives import plain
 from coterie.rounds import Method
 from coterie.server import Server, sgd
-from coterie.types import Train
+from coterie.types import Epsilon, Train
 
 Gradient = Literal["epochs", "one"]
 Angle = Annotated[float, Field(ge=0, le=math.pi / 2)]
@@ -35,7 +35,7 @@ def rfedavg(
     gradient: Gradient = "epochs",
     eta: Positive = 0.01,
     privacy: Literal["none", "discrete_laplace"] = "none",
-    epsilon: Positive = 1.0,
+    epsilon: Epsilon = 1.0,
 ) -> Method:
     """RFedAvg: one model; updates that point the same way are one voice, and rare data speak as loud as plenty.
 
@@ -69,7 +69,7 @@ def rfedavg_kmeans(
     gradient: Gradient = "epochs",
     eta: Positive = 0.01,
     privacy: Literal["none", "discrete_laplace"] = "none",
-    epsilon: Positive = 1.0,
+    epsilon: Epsilon = 1.0,
 ) -> Method:
     """RFedAvg with K-means of the updates in place of CCS (eq. 18); with one cluster it is FedAvg.
 
@@ -94,7 +94,7 @@ def rfedavg_optimal(
     gradient: Gradient = "epochs",
     eta: Positive = 0.01,
     privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none",
-    epsilon: Positive = 1.0,
+    epsilon: Epsilon = 1.0,
 ) -> Method:
     """RFedAvg with the weights that balance the classes best (Q1, eq. 16), for which clients must tell histograms.
 

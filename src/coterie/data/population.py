@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -98,17 +99,43 @@ class Population:
 
     def histograms(self, split: Split = "train") -> IntArray:
         """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels."""
-        sizes = self.sizes(split)
-        owner = np.repeat(np.arange(self.clients), sizes)
-        labels = self.labels[np.concatenate(self.parts(split))]
-        flat = np.bincount(owner * self.classes + labels, minlength=self.clients * self.classes)
-        return flat.reshape(self.clients, self.classes)
+        return self._histograms[split].copy()
+
+    @cached_property
+    def _histograms(self) -> dict[str, IntArray]:
+        everyone = range(self.clients)
+        return {split: self._count(self.parts(split), everyone) for split in ("train", "test")}
+
+    def _count(self, parts: tuple[IntArray, ...], ids: Sequence[int]) -> IntArray:
+        """Label histograms of some clients, in one pass."""
+        held = [parts[i] for i in ids]
+        owner = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+        labels = self.labels[np.concatenate([*held, np.empty(0, np.int64)])]
+        flat = np.bincount(owner * self.classes + labels, minlength=len(held) * self.classes)
+        return flat.reshape(len(held), self.classes)
 
     @cached_property
     def labels(self) -> IntArray:
         """The labels as NumPy, int64 ``[S]``."""
         return self.y.numpy()
 
-    def with_parts(self, train: tuple[IntArray, ...], test: tuple[IntArray, ...]) -> Population:
-        """The same samples, dealt otherwise (after a distribution shift)."""
-        return replace(self, train=train, test=test)
+    def with_parts(
+        self, train: tuple[IntArray, ...], test: tuple[IntArray, ...], planted: IntArray | None = None
+    ) -> Population:
+        """The same samples, dealt otherwise (after a distribution shift). Only what changed is counted anew.
+
+        Args:
+            train: per client.
+            test: per client.
+            planted: the true groups, where they changed, too.
+        """
+        dealt = replace(self, train=train, test=test, planted=self.planted if planted is None else planted)
+        if "_histograms" in self.__dict__:
+            counted = {}
+            for split in ("train", "test"):
+                before, now = self.parts(split), dealt.parts(split)
+                changed = [i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a is not b]
+                counted[split] = self._histograms[split].copy()
+                counted[split][changed] = dealt._count(now, changed)
+            dealt.__dict__["_histograms"] = counted
+        return dealt

@@ -211,7 +211,7 @@ def swap_all(
             source[[a, b]] = b, a
         train, test = (tuple(parts[i] for i in source) for parts in (now.train, now.test))
         planted = None if now.planted is None else now.planted[source]
-        moved = replace(now, train=train, test=test, planted=planted)
+        moved = now.with_parts(train, test, planted)
         event = {"shift": "swap_all", "pairs": [list(pair) for pair in pairs]}
         return scene.after(moved, (i for pair in pairs for i in pair), event)
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,17 +70,17 @@ class Gate:
         for name in fields:
             values = reply.fields[name]
             values = values.reshape(len(values), math.prod(values.shape[1:]))
-            if values.size and not max(values.max(), -values.min()) <= self.limit:  # true of a NaN, too
-                with np.errstate(invalid="ignore"):
+            if values.size and not max(float(values.max()), -float(values.min())) <= self.limit:  # true of a NaN, too
+                with np.errstate(invalid="ignore", over="ignore"):
                     reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
                 reasons[~np.isfinite(values).all(axis=1)] = "not finite"
         size = reply.fields["size"]
-        reasons[(reasons == "") & ~((size > 0) & (size <= self.cap))] = "size"
+        reasons[(reasons == "") & ~((size > 0) & (size.astype(np.float64) <= self.cap))] = "size"
         return reasons
 
 
 def _malformed(reply: Reply, fields: Fields) -> str | None:
-    if not isinstance(reply.ids, np.ndarray) or reply.ids.ndim != 1 or reply.ids.dtype.kind != "i":
+    if not isinstance(reply.ids, np.ndarray) or reply.ids.ndim != 1 or not _plain(reply.ids.dtype, "i"):
         return "ids"
     if not isinstance(reply.fields, Mapping) or set(reply.fields) != set(fields):
         return "keys"
@@ -88,9 +89,14 @@ def _malformed(reply: Reply, fields: Fields) -> str | None:
         values = reply.fields[name]
         if not isinstance(values, np.ndarray) or values.shape != (n, *shape):
             return "shape"
-        if values.dtype.kind != kind:
+        if not _plain(values.dtype, kind):
             return "dtype"
     return None
+
+
+def _plain(dtype: np.dtype[Any], kind: str) -> bool:
+    """Of that kind, in this machine's byte order, and of a size that PyTorch has, too."""
+    return dtype.kind == kind and dtype.isnative and dtype.itemsize <= 8
 
 
 def _merge(kept: list[tuple[Reply, IntArray]], fields: Fields, round: int) -> Reply:

@@ -13,7 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clustering import Linkage, agglomerate, between
+from coterie.counting import Number
 from coterie.engines.door import Door
+from coterie.grouping.counted import enough
 from coterie.grouping.stay import everyone
 from coterie.keys import Key
 from coterie.similarity import Matrix, cosine_distance, entry_min, l1, l2, principal_angles
@@ -175,12 +177,13 @@ class Agglomerative:
         return groups, Plan(ids, groups.member[ids], notes={**notes, **found})
 
     def _cluster(self, groups: Groups, door: Door, key: Key, notes: Counter[str]) -> Groups:
-        """Signatures of all who can be asked, and their clusters; below the quorum all stays as it was."""
+        """Signatures of all who can be asked, and their clusters; where too few came home all stays as it was."""
         clients = len(groups.member)
         able = np.arange(clients) if door.able is None else door.able
         origin = groups.models[0]
         ids, rows = self._ask(origin, able, door, key, notes)
-        if len(ids) < max(1, door.quorum.min_replies):
+        least = max(1, door.quorum.min_replies)
+        if len(ids) < (enough(door, able) if self.groups is None and self.threshold == "auto" else least):
             notes["unclustered"] = 1
             return groups
         proximity = self.signature.distance(rows)
@@ -207,11 +210,11 @@ class Agglomerative:
         else:
             name, which = work.statistic, np.zeros((len(ids), 0), np.int64)
         reply = door.run(work, ids, origin[None], which, key=key)
-        rows = torch.from_numpy(reply.fields[name])
+        rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
         usable = rows.flatten(1).any(dim=1)
         if len(ids) > int(usable.sum()):
             notes["unsigned"] = len(ids) - int(usable.sum())
-        return reply.ids[usable.numpy()], rows[usable].to(torch.float32)
+        return reply.ids[usable.numpy()], rows[usable]
 
     def _place(self, groups: Groups, new: IntArray, door: Door, key: Key, notes: Counter[str]) -> Groups:
         """Newcomers to their nearest clusters; those beyond the threshold, clustered by themselves, to new groups."""
@@ -245,6 +248,16 @@ class Agglomerative:
         stored = groups.memory["signature"][torch.from_numpy(inside)]
         within = self.signature.distance(stored) if self.linkage == "ward" else np.empty((0, 0))
         return between(self.signature.distance(rows, stored), within, home[inside], groups.k, self.linkage)
+
+
+def number(groups: Number | None) -> int | None:
+    """The number of groups that was asked for; ``auto`` is none, the threshold's own ``auto``.
+
+    Example:
+        >>> number(3), number("auto")
+        (3, None)
+    """
+    return None if groups == "auto" else groups
 
 
 def _open(groups: Groups, count: int) -> Groups:

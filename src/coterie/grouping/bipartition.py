@@ -70,7 +70,8 @@ class Bipartition:
         after: rounds at the start in which nothing splits.
         linkage: of ``bipartition``.
         gamma_max: with a number, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
-        max_age: with a number, split only when no member that is there has a latest update older than so many rounds.
+        max_age: with a number, split only when every member that is there has a latest update, not older than so many
+            rounds.
 
     Source: Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
     Privacy Constraints (2020).
@@ -115,15 +116,13 @@ class Bipartition:
         weight = torch.from_numpy(updates.size[mine] / updates.size[mine].sum())
         at_rest = float((weight[:, None] * delta).sum(dim=0).norm()) < self.eps1
         restless = float(delta.norm(dim=1).max()) > self.eps2
-        members = _members(groups, row)
-        return at_rest and restless and len(members) > 2 and self._fresh(groups, members)
+        return at_rest and restless and len(_members(groups, row)) > 2 and self._fresh(groups, row)
 
-    def _fresh(self, groups: Groups, members: IntArray) -> bool:
+    def _fresh(self, groups: Groups, row: int) -> bool:
         if self.max_age is None:
             return True
-        there = members[groups.memory["here"].numpy()[members]]
-        age = int(groups.memory["round"]) - groups.memory["asof"].numpy()[there]
-        return bool((age <= self.max_age).all())
+        asof = groups.memory["asof"].numpy()[(groups.member == row) & groups.memory["here"].numpy()]
+        return bool(((asof >= 0) & (int(groups.memory["round"]) - asof <= self.max_age)).all())
 
     def _split(self, groups: Groups, updates: Updates, row: int) -> tuple[Groups, Updates]:
         members = _members(groups, row)

@@ -20,6 +20,7 @@ from coterie.keys import Key
 from coterie.similarity import Matrix
 from coterie.types import NO_GROUP, Describe, Groups, IntArray, Plan
 
+_MOST = 100.0  # times the median of what clients tell
 Privacy = Literal["none", "discrete_laplace", "randomised_response"]
 
 
@@ -27,7 +28,9 @@ Privacy = Literal["none", "discrete_laplace", "randomised_response"]
 class Histograms:
     """What the server keeps of its clients: their label histograms, asked once when a client is new.
 
-    Counts are clipped to ``0..cap`` of the gate. A client that does not answer stays new.
+    Counts are clipped to ``0..cap`` of the gate, and scaled where they sum up to more than 100 times the median of all
+    told, since one such client would leave no room for differences among the others. A client that does not answer
+    stays new.
 
     Args:
         privacy: how a client makes its histogram private before it sends it.
@@ -50,6 +53,10 @@ class Histograms:
         kept, member = kept.clone(), groups.member.copy()
         kept[torch.from_numpy(reply.ids)] = torch.from_numpy(told)
         member[reply.ids] = 0
+        if len(reply):
+            total = kept.sum(dim=1)
+            most = _MOST * max(1.0, float(np.median(total[torch.from_numpy(member >= 0)])))
+            kept *= (most / total).clamp_max(1.0)[:, None]
         return replace(groups, member=member).remember(histogram=kept), len(reply)
 
     @staticmethod
@@ -103,7 +110,8 @@ class Growing:
 class Fixed:
     """NaiveGSP: a fixed number of groups made once, each a chain in an order that never changes.
 
-    Clients that come later go to the smallest group, at the end of its chain; who is not there is left out.
+    Clients that come later open the groups that are missing, or go to the smallest one, at the end of its chain; who is
+    not there is left out.
 
     Args:
         groups: ``M``.
@@ -148,7 +156,7 @@ class Fixed:
             )  # fmt: skip
             place[ids] = make.of("order").generator().permutation(len(ids))
         for id in key.of("newcomers").generator().permutation(new).tolist():
-            chain[id] = np.bincount(chain[chain >= 0]).argmin()
+            chain[id] = np.bincount(chain[chain >= 0], minlength=self.groups).argmin()
             place[id] = place.max() + 1
         return chain, place
 

@@ -14,13 +14,20 @@ from coterie.keys import Key
 from coterie.objectives import plain
 from coterie.types import Groups, IntArray, Objective, Plan, Train
 
+LEAST = 4
+
+
+def enough(door: Door, able: IntArray) -> int:
+    """The replies without which a number of groups says nothing: four, or all where fewer can train, and the quorum."""
+    return max(1, door.quorum.min_replies, min(LEAST, len(able)))
+
 
 @dataclass(frozen=True)
 class Counted:
     """An assign rule that starts with ``most`` models and keeps as many as there are groups of clients.
 
     Before the first round ``alpha * most`` clients train a few steps from the first model, the groups among their
-    updates are counted, and the models beyond that number go. While too few of them answer, rounds are skipped.
+    updates are counted, and the models beyond that number go. While fewer than four of them answer, rounds are skipped.
 
     Args:
         assign: the rule inside.
@@ -41,7 +48,8 @@ class Counted:
             return self.assign(groups, cohort, door, key)
         m = self._count(groups, door, key.of("cold_start"))
         if not m:
-            return groups, Plan(cohort[:0], np.empty(0, np.int64), notes={"uncounted": 1})
+            groups, plan = self.assign(groups, cohort[:0], door, key)
+            return groups, replace(plan, notes={**plan.notes, "uncounted": 1})
         groups = groups.taking(range(m)).remember(counted=torch.tensor(m))
         groups, plan = self.assign(groups, cohort, door, key)
         return groups, replace(plan, notes={**plan.notes, **told(m)})
@@ -51,7 +59,7 @@ class Counted:
         asked = np.sort(key.of("sample").generator().permutation(able)[: self.alpha * self.most])
         work = Train(self.objective, steps=self.steps)
         reply = door.run(work, asked, groups.memory["start"][None], np.zeros_like(asked), key=key)
-        if len(reply) < max(1, door.quorum.min_replies):
+        if len(reply) < enough(door, able):
             return 0
         return count(torch.from_numpy(reply.fields["delta"]), self.most, key.of("count"))
 

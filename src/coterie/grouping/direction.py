@@ -14,6 +14,7 @@ from torch import Tensor
 from coterie.clustering import complete_linkage, kmeans
 from coterie.counting import Auto, count, told
 from coterie.engines.door import Door
+from coterie.grouping.counted import enough
 from coterie.keys import Key
 from coterie.similarity import cosine, edc_embedding, madc
 from coterie.types import NO_GROUP, ConfigError, Evaluate, Groups, IntArray, Objective, Plan, QuorumError, Reply, Train
@@ -85,6 +86,8 @@ class ByDirection:
         before = groups.member
         if first:
             groups = self._group_cold_start(groups, door, key.of("cold_start"))
+            if "direction" not in groups.memory:
+                return groups, Plan(cohort[:0], cohort[:0], notes={"uncounted": 1})
             notes["cold_start"] = int((groups.member >= 0).sum())
         elif self.newcomer == "aux_latest":
             groups = _follow(groups)
@@ -111,6 +114,10 @@ class ByDirection:
     def _bounds(self) -> tuple[int, int]:
         """Least and largest number of groups."""
         return (1, self.max_groups) if self.groups == "auto" else (self.groups, self.groups)
+
+    def _wanted(self, groups: Groups, door: Door) -> int:
+        """Directions without which ``auto`` counts nothing."""
+        return enough(door, _able(groups, door)) if self.groups == "auto" else 0
 
     def _alone(self, groups: Groups) -> bool:
         """One group was found: nobody has to be placed."""
@@ -148,9 +155,14 @@ class ByDirection:
         return groups.remember(equipped=equipped)
 
     def _group_cold_start(self, groups: Groups, door: Door, key: Key) -> Groups:
-        """Alg. 3: cluster the directions of ``alpha m`` clients; ``w_0^(j) = w_0 + mean(delta)`` (erratum P1)."""
+        """Alg. 3: cluster the directions of ``alpha m`` clients; ``w_0^(j) = w_0 + mean(delta)`` (erratum P1).
+
+        With ``auto`` all stays as it was while too few directions come home to be counted.
+        """
         w0 = groups.memory["start"]
         ids, delta, m = self._directions(groups, door, key)
+        if len(ids) < self._wanted(groups, door):
+            return groups
         if self.groups == "auto":
             m = min(m, count(delta, self.max_groups, key.of("count")))
             groups = groups.taking([0] * m)
@@ -178,7 +190,8 @@ class ByDirection:
         ids, delta = np.empty(0, np.int64), groups.models[:0]
         at, ask = 0, want
         found = np.empty(0, np.int64)
-        while len(found) < least and at < len(order):
+        wanted = self._wanted(groups, door)
+        while (len(found) < least or len(ids) < wanted) and at < len(order):
             asked = np.sort(order[at : at + ask])
             reply = door.run(self._work, asked, groups.models[:1], np.zeros_like(asked), key=key)
             usable = _usable(reply)
@@ -186,7 +199,7 @@ class ByDirection:
             delta = torch.cat([delta, torch.from_numpy(reply.fields["delta"][usable])])
             found = _distinct(delta)
             at, ask = at + ask, most
-        if len(found) == 0 or (len(found) < least and self.on_shortage == "stop"):
+        if not wanted and (len(found) == 0 or (len(found) < least and self.on_shortage == "stop")):
             refused = ", ".join(f"{reason} {n}" for reason, n in sorted(door.ledger.refused.items())) or "none"
             raise ColdStartError(
                 f"algorithm.groups: the cold start needs {least} distinct update directions, got {len(found)} "

@@ -58,8 +58,9 @@ class Drifting:
     """An assign rule in front of which drifted clients lose their group.
 
     A warm client drifted when its label histogram is farther than ``tau n_i / C`` from the one it had when it was last
-    placed; the comparison is strict. Drifted clients are placed anew, selected or not; one that the inner rule does not
-    place keeps its old group.
+    placed; the comparison is strict. Drifted clients that are there are placed anew, selected or not. One that the
+    inner rule does not place counts as drifted until it does; meanwhile it keeps its old group, unless the number of
+    groups changed and with it what their numbers mean. A histogram that does not come home says nothing.
 
     Args:
         assign: the rule inside.
@@ -74,15 +75,19 @@ class Drifting:
     def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
         everyone = np.arange(len(groups.member))
         asked = door.measure(Describe("histogram", door.classes), everyone, groups.models[:1], 0 * everyone, key=key)
-        now = np.zeros((len(everyone), door.classes))
+        first = torch.zeros(len(everyone), door.classes, dtype=torch.float64)
+        kept = groups.memory.get("reference", first).numpy()
+        now = kept.copy()
         now[asked.ids] = asked.fields["histogram"]
-        kept = groups.memory["reference"].numpy() if "reference" in groups.memory else now
+        kept = np.where(kept.any(axis=1, keepdims=True), kept, now)
         limit = self.tau * kept.sum(axis=1) / door.classes
         drifted = np.flatnonzero((groups.member >= 0) & (distance(now, kept, self.detector) > limit))
-        before = groups.member
-        homeless = before.copy()
+        if door.able is not None:
+            drifted = np.intersect1d(drifted, door.able)
+        before = groups
+        homeless = before.member.copy()
         homeless[drifted] = NO_GROUP
-        migrant = torch.zeros(len(before), dtype=torch.bool)
+        migrant = torch.zeros(len(everyone), dtype=torch.bool)
         migrant[torch.from_numpy(drifted)] = True
         groups = replace(groups, member=homeless).remember(migrant=migrant)
         groups, plan = self.assign(groups, np.union1d(cohort, drifted), door, key)
@@ -92,22 +97,24 @@ class Drifting:
         self,
         groups: Groups,
         plan: Plan,
-        before: IntArray,
+        before: Groups,
         drifted: IntArray,
         now: NDArray[Any],
         kept: NDArray[Any],
         cohort: IntArray,
     ) -> tuple[Groups, Plan]:
         member = groups.member.copy()
-        lost = drifted[member[drifted] < 0]
-        member[lost] = before[lost]
-        placed = (member >= 0) & (before < 0)
-        placed[drifted] = True
+        placed = (member >= 0) & (before.member < 0)
+        asked = np.isin(drifted, plan.ids)
+        placed[drifted] = (member[drifted] >= 0) | asked
+        again = drifted[placed[drifted]]
+        lost = drifted[(member[drifted] < 0) & (asked | (groups.k == before.k))]
+        member[lost] = before.member[lost]
         reference = torch.from_numpy(np.where(placed[:, None], now, kept))
-        moved = int((member[drifted] != before[drifted]).sum())
+        moved = int((member[again] != before.member[again]).sum())
         notes = {
             **plan.notes,
-            "newcomers": max(0, int(plan.notes.get("newcomers", 0)) - len(drifted)),
+            "newcomers": max(0, int(plan.notes.get("newcomers", 0)) - len(again)),
             "drifted": len(drifted),
             "migrations": moved,
             "same_group": len(drifted) - moved,

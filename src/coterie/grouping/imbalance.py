@@ -195,9 +195,12 @@ def by_balance(groups: Groups, updates: Updates) -> Matrix:
 
 
 def guarded(groups: Groups, ids: IntArray) -> int:
-    """In how many of this round's clusters the guard stood in for an ``I_C`` that is too small."""
+    """In how many of this round's clusters the guard stood in for an ``I_C`` that is too small.
+
+    A cluster that is the only one has weight 1 anyway and does not count.
+    """
     found = _levels(groups, ids, groups.memory["size"].numpy()[ids])
-    return int((found < floor(float(groups.memory["total"]))).sum())
+    return int((found < floor(float(groups.memory["total"]))).sum()) if len(found) > 1 else 0
 
 
 def _levels(groups: Groups, ids: IntArray, size: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ from coterie.engines.door import Door
 from coterie.grouping.stay import everyone
 from coterie.keys import Key
 from coterie.similarity import Matrix, cosine
-from coterie.types import Evaluate, Groups, IntArray, Plan, Updates
+from coterie.types import Evaluate, Groups, IntArray, Plan, Reply, Updates
 
 Ask = Callable[[Groups, IntArray, Door, Key], tuple[Groups, Mapping[str, Any]]]
 Assign = Callable[[Groups, IntArray, Door, Key], tuple[Groups, Plan]]
@@ -52,7 +52,7 @@ def ccs(similarity: Matrix, threshold: float) -> IntArray:
     """Clusters by cosine similarity (RFedAvg Alg. 1): the pivot with most neighbours takes them all, and again.
 
     A neighbour is at least ``threshold`` similar; members need not be similar to each other. Of two pivots with as
-    many neighbours left the first one goes first.
+    many neighbours left the first one goes first. One that is not similar to itself, an update of zeros, is alone.
 
     Args:
         similarity: ``[n, n]`` in -1..1.
@@ -67,6 +67,8 @@ def ccs(similarity: Matrix, threshold: float) -> IntArray:
         ([0, 0, 1, 1, 2], [0, 0, 0, 0, 0])
     """
     near = similarity >= threshold - _SLACK
+    none = np.diag(similarity) <= 0
+    near[none] = near[:, none] = False
     np.fill_diagonal(near, True)
     cluster = np.full(len(near), -1)
     made = 0
@@ -82,7 +84,8 @@ class LossThreshold:
     """Asks the cohort for its loss before it trains, and sets the threshold of the round by it.
 
     ``l_t = sum_k D_k F_k(w^t) / sum_k D_k`` over the clients asked, as an exponential moving average where wanted;
-    ``l_0`` is that of the first round. A round in which nobody tells keeps the loss of the one before.
+    ``l_0`` is that of the first round. A round in which nobody tells keeps the loss of the one before. What a client
+    tells is held in ``0..2 l_0``, in the first round in 0 to twice the median of all told.
 
     Args:
         theta: see `adaptive_threshold`.
@@ -100,13 +103,22 @@ class LossThreshold:
         past = float(groups.memory["loss"]) if "loss" in groups.memory else None
         if not len(reply) and past is None:
             return groups.remember(threshold=_number(math.cos(self.theta))), {}
-        now = float(reply.fields["loss"].sum() / reply.fields["size"].sum()) if len(reply) else past
+        usual = float(groups.memory["first_loss"]) if past is not None else None
+        now = _told(reply, usual) if len(reply) else past
         assert now is not None
         loss = now if past is None else self.ema * past + (1 - self.ema) * now
         first = float(groups.memory.get("first_loss", loss))
         threshold = adaptive_threshold(loss, first, self.l_star, self.theta)
         groups = groups.remember(loss=_number(loss), first_loss=_number(first), threshold=_number(threshold))
         return groups, {"threshold": threshold, "loss_before": loss, "loss_first": first}
+
+
+def _told(reply: Reply, usual: float | None) -> float:
+    """The mean loss over all samples, that of each client held in 0 to twice the usual one (``None``: the median)."""
+    size = reply.fields["size"].astype(np.float64)
+    each = reply.fields["loss"][:, 0] / size
+    most = 2 * (float(np.median(each)) if usual is None else usual)
+    return float(np.average(np.clip(each, 0, max(0.0, most)), weights=size))
 
 
 def _number(value: float) -> torch.Tensor:
