@@ -172,14 +172,17 @@ def test_angles_do_not_depend_on_the_length_of_what_was_sent() -> None:
 
 
 def test_equal_directions_are_at_angle_zero() -> None:
+    """Whatever their lengths, and for spans that meet somewhere: 34 + 34 directions in 64 dimensions."""
     rng = torch.Generator().manual_seed(0)
-    spans, row = (
-        torch.randn(1, 64, 9, generator=rng).repeat(50, 1, 1),
-        torch.randn(1, 3000, generator=rng).repeat(50, 1),
-    )
-    for distance in (entry_min(spans), entry_min(spans, spans), principal_angles(spans), cosine_distance(row, row)):
-        assert not distance.any()
-    assert agglomerate(cosine_distance(row), "complete").count == 1
+    length = torch.rand(50, 1, 9, generator=rng, dtype=torch.float64) + 0.1
+    same = torch.randn(1, 64, 9, generator=rng) * length
+    meeting = torch.randn(60, 64, 34, generator=torch.Generator().manual_seed(34))
+    for angle in (entry_min(same), entry_min(same, same), principal_angles(same), principal_angles(meeting)):
+        assert not angle.any()
+        assert agglomerate(angle, "weighted").count == 1
+    rows = torch.randn(1, 3000, generator=rng) * length[:, :, 0]
+    assert not cosine_distance(rows).any()
+    assert agglomerate(cosine_distance(rows), "complete").count == 1
 
 
 def test_entry_min_holds_no_more_than_one_client_against_all() -> None:

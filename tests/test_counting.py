@@ -130,7 +130,7 @@ class Few:
 
     def run(self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
         ids, which = ids[: self.heard], which[: self.heard]
-        return list(self.engine.run(work, ids, models, which, key=key)) if len(ids) else []
+        return list(self.engine.run(work, ids, models, which, key=key))
 
 
 def few(make: Callable[..., ct.Method], heard: list[int], clients: int = 24, able: Any = None) -> tuple[Groups, Any]:

@@ -34,7 +34,7 @@ def cfl(
         after: rounds at the start in which nothing splits.
         linkage: ``single`` is the optimal bipartition (the paper), ``complete`` the released code.
         gamma_max: with a number, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
-        max_age: with a number, split only when every member there has an update not older than so many rounds.
+        max_age: with a number, split only when every member there has sent an update in so many rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits anew.
         tau: threshold of the detector, as a share of a client's data.
 

@@ -120,7 +120,7 @@ class Bench:
             told = describe(work, self.population, ids, key)
             size = told_sizes(work, self.sizes[ids])
             return Reply(key.round, ids, {work.statistic: told, "size": size}, key.purpose)
-        which = which.reshape(len(ids), -1)
+        which = which[:, None] if which.ndim == 1 else which
         correct, loss = np.zeros(which.shape), np.zeros(which.shape)
         for column in range(which.shape[1]):
             for row in np.unique(which[:, column]):
