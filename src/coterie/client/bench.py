@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 from coterie.client.dense import Dense, DenseStack
 from coterie.client.describe import describe, told_sizes
-from coterie.client.sgd import Autograd, Trained, Trainer
+from coterie.client.sgd import Autograd, Trained, Trainer, channels_last, convolves
 from coterie.data.population import Population, Split
 from coterie.keys import Key
 from coterie.objectives import CrossEntropy
 from coterie.types import Describe, Evaluate, FloatArray, IntArray, Objective, Reply, Solver, Train
 from coterie.vectors import Layout, bind
 
-_CHUNK = 4096
+_CHUNK, _IMAGES = 4096, 64  # samples scored at once; fewer for convolutions, whose outputs then stay in the cache
 
 
 def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
@@ -68,6 +68,7 @@ class Bench:
         self._trainers: dict[Objective, Trainer] = {}
         self._vector = torch.empty(self.layout.d)
         self._scorer = bind(copy.deepcopy(module), self._vector).eval()
+        self._convolves = convolves(module)
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     def hold(self, population: Population) -> Moves:
@@ -136,12 +137,13 @@ class Bench:
         rows = self._gather(ids, work.split)
         self._vector.copy_(vector)
         correct, loss = np.zeros(len(rows.y)), np.zeros(len(rows.y))
-        for at in range(0, len(rows.y), _CHUNK):
-            y = rows.y[at : at + _CHUNK]
-            logits = self._scorer(rows.x[at : at + _CHUNK])
-            correct[at : at + _CHUNK] = (logits.argmax(1) == y).numpy()
+        x, chunk = (channels_last(rows.x), _IMAGES) if self._convolves else (rows.x, _CHUNK)
+        for at in range(0, len(rows.y), chunk):
+            y = rows.y[at : at + chunk]
+            logits = self._scorer(x[at : at + chunk])
+            correct[at : at + chunk] = (logits.argmax(1) == y).numpy()
             if work.loss:
-                loss[at : at + _CHUNK] = F.cross_entropy(logits, y, reduction="none").numpy()
+                loss[at : at + chunk] = F.cross_entropy(logits, y, reduction="none").numpy()
         return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
     def _gather(self, ids: IntArray, split: Split) -> Rows:
