@@ -20,7 +20,7 @@ from coterie.experiment import Stopped, execute, make_folder, prepare, run_confi
 from coterie.models import decay_for
 from coterie.rounds import RoundResult
 from coterie.store import RunFolder
-from coterie.types import ConfigError, DataError, QuorumError
+from coterie.types import CheckpointError, ConfigError, DataError, QuorumError
 
 
 def tables(**train: Any) -> dict[str, Any]:
@@ -74,6 +74,7 @@ def test_a_run_leaves_what_the_readme_says(tmp_path: Path) -> None:
         "rounds.jsonl",
         "summary.json",
         "groups.csv",
+        "clients.csv",
         "models",
         "checkpoints",
     }
@@ -187,3 +188,25 @@ def test_an_algorithm_of_ones_own_that_fails_is_no_bug_of_ours() -> None:
     ) as caught:
         prepare(check(tables() | failing))
     assert "\n" not in str(caught.value)
+
+
+def test_what_each_client_reached_adds_up_to_the_last_row(tmp_path: Path) -> None:
+    summary = run_config(config(evaluate_every=4), tmp_path / "run")
+    folder = RunFolder.open(tmp_path / "run")
+    found = folder.clients()
+    assert found is not None
+    correct, size = found
+    assert correct.sum() / size.sum() == pytest.approx(summary["accuracy"]["final"], abs=1e-12)
+    assert (correct <= size).all()
+    (folder.path / "clients.csv").write_text("client,group,test_samples,correct\na,0,1\n")
+    with pytest.raises(CheckpointError, match=r"clients\.csv: damaged"):
+        folder.clients()
+
+
+def test_the_moves_of_all_rounds_lead_to_the_last_groups(straight: dict[str, Any]) -> None:
+    member = np.full(12, -1)
+    for row in straight["rows"]:
+        for client, group in row["moves"]:
+            assert member[client] != group
+            member[client] = group
+    assert [line.split(",")[1] for line in straight["groups"].splitlines()[1:]] == [str(g) for g in member]

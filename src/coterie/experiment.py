@@ -18,9 +18,10 @@ from coterie.data.shifts import Scene, make_shift
 from coterie.engines import Door, make_door
 from coterie.factory import find
 from coterie.keys import Key
+from coterie.measures import each_client
 from coterie.models import build, decay_for, starts
 from coterie.observing import make_measures
-from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, simulate
+from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, serving, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
 from coterie.types import ConfigError, CoterieError, Groups, IntArray, Objective, QuorumError, Solver
 from coterie.variants import fitted, varied
@@ -257,6 +258,7 @@ def execute(
     try:
         with make_engine(prepared) as door:
             _loop(prepared, folder, door, progress, on_round, stop)
+            _write_clients(prepared, folder, door, progress)
     finally:
         _save(prepared.config, folder, progress, prepared.population)
     return finish(prepared, folder, progress)
@@ -322,6 +324,18 @@ def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:
         evaluate_every=config.train.evaluate_every,
         measures=make_measures(config.train.measures, Solver(**config.local.model_dump()), config.options("algorithm")),
     )
+
+
+def _write_clients(prepared: Prepared, folder: RunFolder, door: Door, progress: Progress) -> None:
+    """What the model that serves each client makes of its test samples, after the last round."""
+    if progress.groups is None:
+        return
+    scene, last = progress.scene or Scene.start(prepared.population), prepared.config.train.rounds - 1
+    models, which = serving(progress.groups)
+    testable = np.flatnonzero((scene.population.sizes("test") > 0) & scene.present)
+    key = Key(prepared.config.seed).at(last).of("evaluate")
+    correct, size = each_client(door, testable, models, which, key)
+    folder.write_clients(prepared.population.names, progress.groups.member, correct, size)
 
 
 def _check_wait(config: RunConfig, progress: Progress) -> None:

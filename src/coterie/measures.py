@@ -47,6 +47,17 @@ def score(door: Door, testable: IntArray, models: Tensor, which: IntArray, group
     }
 
 
+def each_client(door: Door, testable: IntArray, models: Tensor, which: IntArray, key: Key) -> tuple[IntArray, IntArray]:
+    """Test samples that each client's model classifies correctly, and how many there are: int64 ``[N]`` both.
+
+    Arguments as in `score`; a client that is not testable has zero of both.
+    """
+    reply = door.measure(Evaluate("test", loss=False), testable, models, which[testable], key=key)
+    correct, size = np.zeros_like(which), np.zeros_like(which)
+    correct[reply.ids], size[reply.ids] = reply.fields["correct"][:, 0], reply.fields["size"]
+    return correct, size
+
+
 def _ratio(a: float, b: float) -> float | None:
     return float(a / b) if b > 0 else None
 

@@ -323,7 +323,7 @@ def simulate(
         cohort = _able(scene) if everyone else sampler(t) if shift is None else sampler(t, scene.present)
         groups, notes = algorithm.step(groups, cohort, door, at)
         ledger = door.ledger.read()
-        row = _row(t, groups, notes, ledger)
+        row = _row(t, groups, notes, ledger) | {"moves": moves(before.member, groups.member)}
         if shift is not None:
             row |= _shifted(scene, before, notes)
         evaluated = time.perf_counter()
@@ -372,6 +372,17 @@ def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -
         "refused": dict(sorted(ledger.refused.items())),
         "transfers": {**full(ledger.blocks), "flexcfl": flexcfl(ledger.blocks, notes)},
     }
+
+
+def moves(before: IntArray, after: IntArray) -> list[list[int]]:
+    """Every client whose group changed, and its new one, ``-1`` for none.
+
+    Example:
+        >>> moves(np.array([-1, 0, 1]), np.array([1, 0, -1]))
+        [[0, 1], [2, -1]]
+    """
+    changed = np.flatnonzero(before != after)
+    return np.stack([changed, after[changed]], axis=1).tolist()
 
 
 def _shifted(scene: Scene, before: Groups, notes: Mapping[str, Any]) -> dict[str, Any]:

@@ -186,6 +186,34 @@ class RunFolder:
             out.writerows(zip(names, member.tolist(), since.tolist(), strict=True))
         hidden.replace(self.path / "groups.csv")
 
+    def write_clients(self, names: Sequence[str], member: IntArray, correct: IntArray, size: IntArray) -> None:
+        """``clients.csv``: client, group, its test samples, and how many of them its model classifies correctly."""
+        hidden = self.path / ".clients.csv.tmp"
+        with hidden.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+            out = csv.writer(file)
+            out.writerow(["client", "group", "test_samples", "correct"])
+            out.writerows(zip(names, member.tolist(), size.tolist(), correct.tolist(), strict=True))
+        hidden.replace(self.path / "clients.csv")
+
+    def clients(self) -> tuple[IntArray, IntArray] | None:
+        """What each client's model classified correctly at the end, and its test samples: int64 ``[N]`` both.
+
+        ``None`` for a run that is not done, or was done by a version that did not write it.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        path = self.path / "clients.csv"
+        if not path.exists():
+            return None
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = [(int(row["correct"]), int(row["test_samples"])) for row in csv.DictReader(file)]
+        except (LookupError, TypeError, ValueError, csv.Error) as error:
+            raise damaged(path, error) from None
+        both = np.asarray(rows, np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
         (self.path / "models").mkdir(exist_ok=True)
