@@ -36,7 +36,7 @@ demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML p
 	@$(BIN)/coterie demo $(ARGS)
 
 test: $(VENV)/.dev ## tests and doctests
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n auto --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .
