@@ -9,6 +9,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from coterie.types import IntArray
+
 Matrix = NDArray[np.float64]
 _TINY = 1e-12
 _NOISE = 1e-13
@@ -264,3 +266,17 @@ def _orthonormal(bases: Tensor) -> Matrix:
             rank = int((values > _TINY * values.max(initial=0)).sum())
             out[:rank] = right[:rank]
     return found
+
+
+def nearest(delta: Tensor, target: Tensor) -> IntArray:
+    """The direction of ``target [k, d]`` that each row of ``delta [n, d]`` is closest to in cosine, int64 ``[n]``.
+
+    Groups without a direction (zero rows) are nobody's nearest.
+
+    Example:
+        >>> target = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> nearest(torch.tensor([[0.0, 2.0], [-1.0, 0.0]]), target).tolist()
+        [1, 1]
+    """
+    similarity = np.where((target != 0).any(dim=1).numpy(), cosine(delta, target), -2.0)
+    return similarity.argmax(axis=1).astype(np.int64)

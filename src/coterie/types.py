@@ -287,7 +287,21 @@ class Describe:
         return {self.statistic: (shape, "f"), "size": ((), "f")}
 
 
-Work = Train | Evaluate | Describe
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A client places itself: it trains from row 0 of ``1 + m`` models and tells which of the others is its direction.
+
+    The rows 1..m are the directions of the groups. Only the number of the nearest, from 0, leaves the client; -1 where
+    the update has no direction. Clients that are processes of their own keep the rows, and need them once.
+    """
+
+    train: Train
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"choice": ((), "f"), "size": ((), "f")}
+
+
+Work = Train | Evaluate | Describe | Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +347,19 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class Watch(Protocol):
+    """Clients that look after themselves: real ones, which notice drift and place themselves."""
+
+    def compare(self, placement: IntArray) -> IntArray:
+        """The clients that said their data drifted since they were placed, ascending.
+
+        Args:
+            placement: int64 ``[N]``, how often each was placed; what was said of an earlier placement counts nothing.
+        """
+        ...
+
+
 class CoterieError(Exception):
     """An expected failure: one line for the user, and the exit code of the command line."""
 
@@ -361,6 +388,12 @@ class QuorumError(CoterieError):
     """Too few clients answered for too long."""
 
     code = 5
+
+
+class RemoteError(CoterieError):
+    """A run elsewhere failed, or could not be reached."""
+
+    code = 7
 
 
 class SweepError(CoterieError):

@@ -18,7 +18,8 @@ from coterie.client.sgd import Autograd, Trained, Trainer, channels_last, convol
 from coterie.data.population import Population, Split
 from coterie.keys import Key
 from coterie.objectives import CrossEntropy
-from coterie.types import Describe, Evaluate, FloatArray, IntArray, Objective, Reply, Solver, Train
+from coterie.similarity import nearest
+from coterie.types import Describe, Evaluate, FloatArray, IntArray, Objective, Place, Reply, Solver, Train
 from coterie.vectors import Layout, bind
 
 _CHUNK, _IMAGES = 4096, 64  # samples scored at once; fewer for convolutions, whose outputs then stay in the cache
@@ -105,6 +106,13 @@ class Bench:
         trainer = self._trainer(work.objective)
         return trainer.train(x, y, start, out, work.solver(self.solver), work.objective.mu, key.client(id))
 
+    def place(self, work: Place, id: int, models: Tensor, key: Key) -> float:
+        """The direction of ``models[1:]`` that client ``id`` is nearest to when it trains from row 0; -1 for none."""
+        delta = torch.empty(1, models.shape[1])
+        self.train(work.train, id, models[0], delta[0], key)
+        usable = bool(torch.isfinite(delta).all() and (delta != 0).any())
+        return float(nearest(delta, models[1:])[0]) if usable else -1.0
+
     def _trainer(self, objective: Objective) -> Trainer:
         if objective not in self._trainers:
             stack = DenseStack.of(self.module, self.decay)
@@ -115,8 +123,15 @@ class Bench:
             )  # fmt: skip
         return self._trainers[objective]
 
-    def answer(self, work: Evaluate | Describe, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Reply:
-        """Evaluate or describe many clients in one vectorised pass over the pooled arrays."""
+    def answer(
+        self, work: Evaluate | Describe | Place, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> Reply:
+        """Evaluate or describe many clients in one vectorised pass over the pooled arrays; let each place itself."""
+        if isinstance(work, Place):
+            choice = np.array(
+                [self.place(work, i, models[rows], key) for i, rows in zip(ids.tolist(), which, strict=True)]
+            )
+            return Reply(key.round, ids, {"choice": choice, "size": self.sizes[ids].astype(np.float64)}, key.purpose)
         if isinstance(work, Describe):
             told = describe(work, self.population, ids, key)
             size = told_sizes(work, self.sizes[ids])

@@ -17,7 +17,7 @@ from coterie.data.population import Population
 from coterie.engines.gate import Gate
 from coterie.keys import Key
 from coterie.ledger import Block
-from coterie.types import Engine, IntArray, Reply, Train, Work
+from coterie.types import Engine, IntArray, Reply, Train, Watch, Work
 from coterie.vectors import Layout
 
 
@@ -80,6 +80,7 @@ class Door:
         able: int64, the clients that can train (they are there and hold samples); ``None``: all.
         layout: names and places of the model's tensors in its flat vector.
         features: values of one input.
+        watch: where clients notice drift and place themselves, how to ask what they said; a simulation has none.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Door:
         able: IntArray | None = None,
         layout: Layout | None = None,
         features: int = 0,
+        watch: Watch | None = None,
     ) -> None:
         self.engine = engine
         self.gate = gate or Gate()
@@ -99,6 +101,7 @@ class Door:
         self.able = able
         self.layout = layout
         self.features = features
+        self.watch = watch
         self.ledger = Ledger()
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:

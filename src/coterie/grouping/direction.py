@@ -16,8 +16,20 @@ from coterie.counting import Auto, count, told
 from coterie.engines.door import Door
 from coterie.grouping.counted import enough
 from coterie.keys import Key
-from coterie.similarity import cosine, edc_embedding, madc
-from coterie.types import NO_GROUP, ConfigError, Evaluate, Groups, IntArray, Objective, Plan, QuorumError, Reply, Train
+from coterie.similarity import edc_embedding, madc, nearest
+from coterie.types import (
+    NO_GROUP,
+    ConfigError,
+    Evaluate,
+    Groups,
+    IntArray,
+    Objective,
+    Place,
+    Plan,
+    QuorumError,
+    Reply,
+    Train,
+)
 
 Measure = Literal["edc", "madc"]
 Newcomer = Literal["aux_latest", "w0_frozen"]
@@ -227,10 +239,17 @@ class ByDirection:
             else (groups.memory["auxiliary"], groups.memory["latest"])
         )  # fmt: skip
         key = key.of("newcomers_frozen" if frozen else "newcomers")
-        reply = door.run(self._work, new, start[None], np.zeros(len(new), np.int64), key=key)
-        usable = _usable(reply)
+        if frozen and door.watch is not None:
+            which = np.tile(np.arange(1 + len(target)), (len(new), 1))
+            reply = door.run(Place(self._work), new, torch.cat([start[None], target]), which, key=key)
+            choice = reply.fields["choice"]
+            usable = (choice >= 0) & (choice < len(target))
+            member[reply.ids[usable]] = choice[usable].astype(np.int64)
+        else:
+            reply = door.run(self._work, new, start[None], np.zeros(len(new), np.int64), key=key)
+            usable = _usable(reply)
+            member[reply.ids[usable]] = nearest(torch.from_numpy(reply.fields["delta"][usable]), target)
         notes["newcomers"] += int(usable.sum())
-        member[reply.ids[usable]] = nearest(torch.from_numpy(reply.fields["delta"][usable]), target)
         lost = reply.ids[~usable]
         if len(lost):
             notes[f"fallback_{self.fallback}"] += len(lost)
@@ -246,20 +265,6 @@ class ByDirection:
         choice = np.full(len(lost), NO_GROUP)
         choice[np.searchsorted(lost, reply.ids)] = reply.fields["loss"].argmin(axis=1)
         return choice
-
-
-def nearest(delta: Tensor, target: Tensor) -> IntArray:
-    """The direction of ``target [k, d]`` that each row of ``delta [n, d]`` is closest to in cosine, int64 ``[n]``.
-
-    Groups without a direction (zero rows) are nobody's nearest.
-
-    Example:
-        >>> target = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-        >>> nearest(torch.tensor([[0.0, 2.0], [-1.0, 0.0]]), target).tolist()
-        [1, 1]
-    """
-    similarity = np.where((target != 0).any(dim=1).numpy(), cosine(delta, target), -2.0)
-    return similarity.argmax(axis=1).astype(np.int64)
 
 
 def _usable(reply: Reply) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.engines.door import Door
 from coterie.keys import Key
-from coterie.types import NO_GROUP, Describe, Groups, IntArray, Plan
+from coterie.types import NO_GROUP, Describe, Groups, IntArray, Plan, Watch
 
 Assign = Callable[[Groups, IntArray, Door, Key], tuple[Groups, Plan]]
 Detector = Literal["per_label", "counts", "ordinal"]
@@ -73,6 +73,8 @@ class Drifting:
     tau: float = 0.2
 
     def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
+        if door.watch is not None:
+            return self._told(groups, cohort, door, door.watch, key)
         everyone = np.arange(len(groups.member))
         asked = door.measure(Describe("histogram", door.classes), everyone, groups.models[:1], 0 * everyone, key=key)
         first = torch.zeros(len(everyone), door.classes, dtype=torch.float64)
@@ -82,27 +84,40 @@ class Drifting:
         kept = np.where(kept.any(axis=1, keepdims=True), kept, now)
         limit = self.tau * kept.sum(axis=1) / door.classes
         drifted = np.flatnonzero((groups.member >= 0) & (distance(now, kept, self.detector) > limit))
+        groups, plan, placed = self._place(groups, cohort, drifted, door, key)
+        reference = torch.from_numpy(np.where(placed[:, None], now, kept))
+        return groups.remember(reference=reference), plan
+
+    def _told(self, groups: Groups, cohort: IntArray, door: Door, watch: Watch, key: Key) -> tuple[Groups, Plan]:
+        """The same where clients compare their histograms themselves, which then stay where they are."""
+        none = torch.zeros(len(groups.member), dtype=torch.int64)
+        placement = groups.memory.get("placement", none).numpy().copy()
+        drifted = watch.compare(placement)
+        drifted = drifted[groups.member[drifted] >= 0]
+        groups, plan, placed = self._place(groups, cohort, drifted, door, key)
+        placement[placed] += 1
+        watch.compare(placement)
+        return groups.remember(placement=torch.from_numpy(placement)), plan
+
+    def _place(
+        self, groups: Groups, cohort: IntArray, drifted: IntArray, door: Door, key: Key
+    ) -> tuple[Groups, Plan, NDArray[np.bool_]]:
+        """Drifted clients lose their group and are placed anew, with whom the inner rule places besides."""
         if door.able is not None:
             drifted = np.intersect1d(drifted, door.able)
-        before = groups
+        everyone, before = groups.member, groups
         homeless = before.member.copy()
         homeless[drifted] = NO_GROUP
         migrant = torch.zeros(len(everyone), dtype=torch.bool)
         migrant[torch.from_numpy(drifted)] = True
         groups = replace(groups, member=homeless).remember(migrant=migrant)
         groups, plan = self.assign(groups, np.union1d(cohort, drifted), door, key)
-        return self._settle(groups, plan, before, drifted, now, kept, cohort)
+        return self._settle(groups, plan, before, drifted, cohort)
 
     def _settle(
-        self,
-        groups: Groups,
-        plan: Plan,
-        before: Groups,
-        drifted: IntArray,
-        now: NDArray[Any],
-        kept: NDArray[Any],
-        cohort: IntArray,
-    ) -> tuple[Groups, Plan]:
+        self, groups: Groups, plan: Plan, before: Groups, drifted: IntArray, cohort: IntArray
+    ) -> tuple[Groups, Plan, NDArray[np.bool_]]:
+        """What became of the drifted, and who was placed: bool ``[N]``."""
         member = groups.member.copy()
         placed = (member >= 0) & (before.member < 0)
         asked = np.isin(drifted, plan.ids)
@@ -110,7 +125,6 @@ class Drifting:
         again = drifted[placed[drifted]]
         lost = drifted[(member[drifted] < 0) & (asked | (groups.k == before.k))]
         member[lost] = before.member[lost]
-        reference = torch.from_numpy(np.where(placed[:, None], now, kept))
         moved = int((member[again] != before.member[again]).sum())
         notes = {
             **plan.notes,
@@ -123,7 +137,7 @@ class Drifting:
         here = np.isin(plan.ids, cohort)
         chain, spent = (None if a is None else a[here] for a in (plan.chain, plan.spent))
         plan = Plan(plan.ids[here], plan.row[here], chain, spent, notes)
-        return replace(groups, member=member).remember(reference=reference), plan
+        return replace(groups, member=member), plan, placed
 
 
 def drifting(assign: Assign, migration: Migration, tau: float = 0.2) -> Assign:
