@@ -81,7 +81,7 @@ def test_commands_and_options_are_frozen() -> None:
     data, study = root.commands.pop("data"), root.commands.pop("study")
     assert isinstance(data, click.Group)
     assert isinstance(study, click.Group)
-    assert options(root) == {"--version"}
+    assert options(root) == {"--version", "--install-completion", "--show-completion"}
     assert {name: options(command) for name, command in (root.commands | data.commands | study.commands).items()} == {
         "run": {"config", "--set", "--out", "--seed", "--engine", "--workers", "--data-root", "--debug"},
         "resume": {"run", "--engine", "--workers", "--data-root", "--debug"},
@@ -96,6 +96,8 @@ def test_commands_and_options_are_frozen() -> None:
             *("papers", "--table", "--row", "--profile", "--seeds", "--out", "--data-root", "--list", "--debug"),
         },
         "list": {"what"},
+        "export": {"run", "--out", "--onnx", "--data-root", "--debug"},
+        "watch": {"run", "--once", "--interval", "--debug"},
         "demo": {"--out", "--open", "--no-open", "--debug"},
         "inspect": {"config", "--set", "--data-root", "--debug"},
         "layers": {

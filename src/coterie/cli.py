@@ -15,6 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from coterie import commands_runs
+from coterie.completion import (
+    complete_algorithms,
+    complete_engine,
+    complete_kind,
+    complete_paper,
+    complete_run,
+    complete_set,
+)
+
 if TYPE_CHECKING:
     from coterie.experiment import Prepared
     from coterie.plans import Plan, Run
@@ -28,23 +38,27 @@ EPILOG = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 8 runs of a sweep failed, 70 a bug of "
     "ours (the traceback is saved to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
 )
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, epilog=EPILOG
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, epilog=EPILOG)
 data_app = typer.Typer(no_args_is_help=True, help="Look at data before a run.")
 app.add_typer(data_app, name="data")
 study_app = typer.Typer(no_args_is_help=True, help="Look at what clients' updates tell, without a run.")
 app.add_typer(study_app, name="study")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The configuration.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=complete_run)]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a value, as algorithm.groups=3; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a value, as algorithm.groups=3; repeatable.",
+        autocompletion=complete_set,
+    ),
 ]
 Root = Annotated[
     Path | None, typer.Option("--data-root", help="Folder of the datasets; default: the variable COTERIE_DATA.")
 ]
-EngineName = Annotated[str | None, typer.Option("--engine", help="pool or serial.")]
+EngineName = Annotated[str | None, typer.Option("--engine", help="pool or serial.", autocompletion=complete_engine)]
 Workers = Annotated[int | None, typer.Option("--workers", help="Processes of the pool; default: one per core.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 PAPERS = "fedgroup, flexcfl, fedclust, fedgsp or rfedavg"
@@ -139,7 +153,12 @@ def show(run: RunPath, debug: Debug = False) -> None:
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, to be compared on one page.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Folders of runs, to be compared on one page.", autocompletion=complete_run
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="The page; default report.html in the first run's folder.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for the page's charts as PNG files.")] = None,
     data_root: Root = None,
@@ -162,7 +181,10 @@ def report(
 
 @app.command()
 def plot(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as for `coterie report`.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders of runs, as for `coterie report`.", autocompletion=complete_run),
+    ],
     chart: Annotated[str, typer.Option(help="A chart of their page: accuracy, agreement, mix, map, tree, ...")],
     out: Annotated[
         Path | None, typer.Option(help="The file, .png, .svg or .pdf; default <chart>.png in the first run's folder.")
@@ -184,7 +206,12 @@ def plot(
 def compare(
     config: ConfigFile,
     algorithms: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Names between commas; default that of the configuration.")
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Names between commas; default that of the configuration.",
+            autocompletion=complete_algorithms,
+        ),
     ] = "",
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="As 0-4, or 0,2,5-7; default that of the configuration.")
@@ -227,7 +254,7 @@ def compare(
 
 @app.command(name="list")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="KIND", help=KINDS)],
+    what: Annotated[str, typer.Argument(metavar="KIND", help=KINDS, autocompletion=complete_kind)],
 ) -> None:
     """List what there is to choose from, with options, their defaults and what they may be."""
     from coterie.terminal import choices_list, console
@@ -301,7 +328,8 @@ def layers(
 @app.command()
 def reproduce(
     papers: Annotated[
-        list[str] | None, typer.Argument(metavar="[PAPER]...", help=f"{PAPERS}; default: all five.")
+        list[str] | None,
+        typer.Argument(metavar="[PAPER]...", help=f"{PAPERS}; default: all five.", autocompletion=complete_paper),
     ] = None,
     table: Annotated[str | None, typer.Option(help="One table or figure, as 3, 4a or fig6.")] = None,
     row: Annotated[list[str] | None, typer.Option(help="A row, as mnist-mclr, or row/column; repeatable.")] = None,
@@ -335,6 +363,9 @@ def demo(
 
 
 # --- what commands share ------------------------------------------------------------------------------------------
+
+
+commands_runs.register(app)
 
 
 def _show_page(page: Path, wanted: bool) -> None:

@@ -1,0 +1,7 @@
+"""A run's models to take away: weights, a loader that needs no Coterie, who is in which group, and a model card."""
+
+from __future__ import annotations
+
+from coterie.export.folder import export_run
+
+__all__ = ["export_run"]

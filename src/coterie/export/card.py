@@ -1,0 +1,202 @@
+"""The model card of an export, in the form of the Hugging Face hub: facts of the run, and what they do not say."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tomli_w
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from torch import nn
+
+from coterie.config import registry
+from coterie.data import Population
+from coterie.experiment import Prepared
+from coterie.store import Checkpoint, summarise
+from coterie.terminal import percent
+from coterie.types import IntArray
+
+CHUNK = 1024
+PLACES = ("root", "path")  # where data are on this machine is nobody else's business
+CLASSES = 12  # as many classes have a column in the table of label mixes
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the card tells.
+
+    Args:
+        algorithm, dataset, model: names.
+        groups: a row for each model: name, clients, training and test samples, correct, label counts ``[c]``.
+        summary: as ``summary.json``.
+        config: the configuration, without places.
+        labels: names of the classes.
+        shape: of one input.
+        planted: whether the true groups were known.
+        inputs: how inputs are scaled, as the source says.
+        needs: the user's own ``module:factory`` that ``load.py`` imports, or nothing.
+        difference: between ONNX and torch, or nothing.
+    """
+
+    algorithm: str
+    dataset: str
+    model: str
+    groups: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any]
+    config: Mapping[str, Any]
+    labels: Sequence[str]
+    shape: tuple[int, ...]
+    inputs: str
+    needs: str | None = None
+    difference: float | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Correct over all test samples of clients, each with the model that serves it; ``None`` without any."""
+        tested = sum(group["test"] for group in self.groups)
+        return sum(group["correct"] for group in self.groups) / tested if tested else None
+
+
+def card_of(
+    prepared: Prepared,
+    population: Population,
+    checkpoint: Checkpoint,
+    which: IntArray,
+    modules: Mapping[str, nn.Module],
+    rows: Sequence[Mapping[str, Any]],
+    needs: str | None,
+    difference: float | None,
+) -> Card:
+    """Score every model on its clients' test samples, and gather what the run was.
+
+    Args:
+        prepared: the run.
+        population: who holds what at its end.
+        checkpoint: the models.
+        which: int64 ``[N]``, the row of the model that serves each client.
+        modules: name -> model, in the order of the rows.
+        rows: of ``rounds.jsonl``, of which those before the checkpoint count.
+        needs: the user's own network, if the loader imports it.
+        difference: between ONNX and torch.
+    """
+    config = prepared.config
+    train, mixes = population.sizes("train"), population.histograms()
+    groups = []
+    for row, (name, module) in enumerate(modules.items()):
+        ids = np.flatnonzero(which == row)
+        test = np.concatenate([*(population.test[i] for i in ids.tolist()), np.empty(0, np.int64)])
+        figures = {"clients": len(ids), "train": int(train[ids].sum()), "test": len(test)}
+        mix = mixes[ids].sum(axis=0).tolist()
+        groups.append({"name": name, **figures, "correct": _correct(module, population, test), "mix": mix})
+    resolved = config.resolved()
+    done = [row for row in rows if row["round"] < checkpoint.round]
+    labels = tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))
+    return Card(
+        config.algorithm.name, config.data.source, config.model.name, groups,
+        summarise(resolved, done, population.clients), _public(resolved), labels, population.shape,
+        _scaling(config.data.source, config.options("source")), needs, difference,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def _correct(module: nn.Module, population: Population, rows: IntArray) -> int:
+    """How many test samples a model gets right."""
+    right = 0
+    for at in range(0, len(rows), CHUNK):
+        some = torch.from_numpy(rows[at : at + CHUNK])
+        right += int((module(population.x[some]).argmax(dim=1) == population.y[some]).sum())
+    return right
+
+
+def _public(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what is of this machine only."""
+    gone = ("engine", "checkpoint", "folder", "log")
+    tables = {name: value for name, value in resolved.items() if name not in gone}
+    return {**tables, "data": {name: value for name, value in tables["data"].items() if name not in PLACES}}
+
+
+def _scaling(source: str, options: Mapping[str, Any]) -> str:
+    """What the source does to its inputs, in its own words."""
+    text = inspect.getdoc(registry("source")[source]) or ""
+    chosen = options.get("pixels")
+    found = re.search(r"^    pixels: (.*?)(?:\n    \w+:|\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    if chosen and found:
+        return f'`pixels = "{chosen}"`: {" ".join(found[1].split()).replace("``", "`")}'
+    paragraphs = [" ".join(p.split()).replace("``", "`") for p in text.split("\n\n")]
+    return next((p for p in paragraphs[1:] if not p.startswith(("Args:", "Raises:", "Example:"))), "as in the data")
+
+
+# --- as Markdown --------------------------------------------------------------------------------------------------
+
+
+def markdown(card: Card) -> str:
+    """The card as the ``README.md`` of a model on the Hugging Face hub."""
+    environment = Environment(
+        loader=PackageLoader("coterie.export", "templates"), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters |= {"text": escaped, "percent": percent}
+    return environment.get_template("card.md.j2").render(
+        card=card,
+        front=[f"{key}: {json.dumps(value)}" for key, value in _front(card).items()],
+        config=tomli_w.dumps(card.config).strip(),
+        mix=_mix(card),
+        own=":" in card.model or ":" in card.algorithm,
+    )
+
+
+def escaped(text: Any) -> str:
+    """Text that was read, as Markdown that shows it and nothing else.
+
+    Example:
+        >>> escaped("a|<b>")
+        'a&#124;&lt;b&gt;'
+    """
+    return "".join(
+        c if c.isalnum() or c in " .,-+()/%" else f"&#{ord(c)};" if c not in "<>&" else _NAMED[c] for c in str(text)
+    )
+
+
+_NAMED = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
+
+def _task(card: Card) -> str:
+    kinds = {1: "tabular-classification", 2: "text-classification", 3: "image-classification"}
+    return kinds.get(len(card.shape), "other")
+
+
+def _front(card: Card) -> dict[str, Any]:
+    """The metadata block: YAML of which every value is JSON."""
+    dataset = {"name": card.dataset, "type": card.dataset}
+    scored = [group for group in card.groups if group["test"]]
+    metrics = [
+        {"type": "accuracy", "name": f"accuracy, {g['name']}", "value": round(g["correct"] / g["test"], 6)}
+        for g in scored
+    ]
+    result = {"task": {"type": _task(card)}, "dataset": dataset, "metrics": metrics}
+    tags = ["federated-learning", "clustered-federated-learning", "coterie", card.algorithm.rpartition(":")[2]]
+    front: dict[str, Any] = {
+        "library_name": "pytorch",
+        "pipeline_tag": _task(card),
+        "tags": tags,
+        "metrics": ["accuracy"],
+    }
+    if card.dataset != "file":
+        front["datasets"] = [card.dataset]
+    name = f"{card.algorithm}-{card.dataset}"
+    return front | ({"model-index": [{"name": name, "results": [result]}]} if metrics else {})
+
+
+def _mix(card: Card) -> list[list[str]]:
+    """A row for each group: its share of each class in percent; of the most frequent ones where there are many."""
+    counts = np.array([group["mix"] for group in card.groups], float)
+    order = np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:CLASSES])
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(100 * counts, totals, out=np.zeros_like(counts), where=totals > 0)[:, order]
+    head = ["model", *(escaped(card.labels[c]) for c in order)]
+    return [head, *([g["name"], *(f"{v:.0f}" for v in row)] for g, row in zip(card.groups, shares, strict=True))]

@@ -1,0 +1,71 @@
+"""Shell completion: the names are those of the registries, and a shell gets them without waiting for torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coterie import completion
+from coterie.cli import KINDS, PAPERS
+from coterie.completion import complete_algorithms, complete_run, complete_set
+
+
+def test_the_names_are_those_of_the_registries() -> None:
+    from coterie.algorithms import ALGORITHMS
+    from coterie.data.sources import SOURCES
+
+    assert sorted(completion.ALGORITHMS) == sorted(ALGORITHMS)
+    assert sorted(completion.DATASETS) == sorted(SOURCES)
+    assert all(kind in KINDS for kind in completion.KINDS)
+    assert all(paper in PAPERS for paper in completion.PAPERS)
+
+
+def test_lists_and_assignments() -> None:
+    assert complete_algorithms("ifca,fesem,if") == []
+    assert complete_algorithms("fedclu") == ["fedclust"]
+    assert complete_set("algorithm.name=fedgr") == ["algorithm.name=fedgroup", "algorithm.name=fedgrouprox"]
+    assert complete_set("no.such=") == []
+
+
+def test_run_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/a", "runs/b", "runs/sweep/c", "here", "runs/.hidden"):
+        Path(name).mkdir(parents=True)
+        (Path(name) / "config.toml").touch()
+    (tmp_path / "other").mkdir()
+    assert complete_run("") == ["here", "runs/a", "runs/b"]
+    assert complete_run("runs/") == ["runs/a", "runs/b"]
+    assert complete_run("runs/s") == ["runs/sweep/"]
+    assert complete_run("runs/sweep/") == ["runs/sweep/c"]
+    assert complete_run(f"{tmp_path}/h") == [f"{tmp_path}/here"]
+    assert complete_run("nowhere/") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("coterie list alg", "algorithms"), ("coterie compare x --algorithms ifca,flexc", "ifca,flexcfl"),
+     ("coterie watch he", "here"), ("coterie exp", "export")],
+)  # fmt: skip
+def test_a_shell_gets_them(words: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "config.toml").touch()
+    script = (
+        "import sys, atexit\n"
+        "from coterie.cli import main\n"
+        "atexit.register(lambda: print('TORCH' if 'torch' in sys.modules else ''))\n"
+        "main()"
+    )
+    asked = {"_COTERIE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **asked},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == [expected], done.stderr
