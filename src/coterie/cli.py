@@ -156,7 +156,7 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Folders of runs, to be compared on one page.", autocompletion=complete_run
+            metavar="RUN...", help="Folders of runs or of sweeps, to be compared on one page.", autocompletion=complete_run
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The page; default report.html in the first run's folder.")] = None,
@@ -167,13 +167,12 @@ def report(
 ) -> None:
     """Write the HTML page of a run, finished or not, or of several."""
     from coterie.report import write_figures, write_page
-    from coterie.report.load import intro_of, view_of
+    from coterie.report.load import intro_of, title_of, views_of
     from coterie.terminal import say
 
     root = _values(None, None, data_root)["data.root"]
-    views = [view_of(run, root) for run in runs]
-    title = "Coterie: " + ", ".join(view.name for view in views)
-    page = write_page(out or runs[0] / "report.html", views, title, intro_of(runs))
+    views = views_of(runs, root)
+    page = write_page(out or runs[0] / "report.html", views, title_of(runs), intro_of(views))
     if figures is not None:
         say(f"figures: {len(write_figures(figures, views))} in {figures}")
     _show_page(page, open_)
@@ -194,11 +193,10 @@ def plot(
 ) -> None:
     """Write one chart of a run's page, or of several, as PNG, SVG or PDF."""
     from coterie.report.export import write_chart
-    from coterie.report.load import view_of
+    from coterie.report.load import views_of
     from coterie.terminal import say
 
-    root = _values(None, None, data_root)["data.root"]
-    views = [view_of(run, root) for run in runs]
+    views = views_of(runs, _values(None, None, data_root)["data.root"])
     say(f"chart: {write_chart(out or runs[0] / f'{chart}.png', views, chart).resolve()}")
 
 

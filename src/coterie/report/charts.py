@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -9,37 +10,52 @@ import numpy as np
 import pandas as pd
 
 from coterie.report.colours import GROUPS, LABELS, RUNS, Spec, by_round, colour, finished, group_colour, group_name
+from coterie.report.series import Series, series_of
 from coterie.report.view import RunView
 from coterie.types import FloatArray
 
 POINTS = 100.0
 
 
-def accuracy_chart(runs: list[RunView]) -> Spec:
-    """Accuracy by round, a line per run; a rule where newcomers came."""
+def accuracy_chart(runs: Sequence[RunView]) -> Spec:
+    """Accuracy by round: a line per series, a band from its least to its greatest seed, a rule where newcomers came."""
+    series = series_of(runs)
     rows = [
-        {"round": int(row["round"]), "accuracy": POINTS * float(row["accuracy"]), "run": run.name}
-        for run in runs
-        for row in run.rounds
-        if row.get("accuracy") is not None
+        {"round": at["round"], "run": one.name, **{name: POINTS * at[name] for name in ("mean", "low", "high")}}
+        for one in series
+        for at in one.curve()
     ]
-    lines = (
-        alt.Chart(pd.DataFrame(rows))
-        .mark_line(strokeWidth=2.5, interpolate="linear", point={"size": 60, "opacity": 0, "tooltip": True})
-        .encode(
-            x=by_round("round:Q"),
-            y=alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domain=[0, 100])),
-            color=colour("run", [run.name for run in runs], RUNS, "run") if len(runs) > 1 else alt.value(GROUPS[0]),
-            tooltip=["run:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f", title="accuracy, %")],
-        )
+    many = any(len(one.runs) > 1 for one in series)
+    name, colours = "mean" if many else "accuracy", _run_colour(series)
+    tooltip: list[Any] = ["run:N", "round:Q", alt.Tooltip("mean:Q", format=".1f", title=f"{name}, %")]
+    ends = [alt.Tooltip(f"{end}:Q", format=".1f", title=f"{said} seed, %") for end, said in ENDS]
+    base = alt.Chart(pd.DataFrame(rows)).encode(by_round("round:Q"), color=colours)
+    across = alt.Scale(domain=_room([POINTS * at[end] for one in series for at in one.curve() for end, _ in ENDS]))
+    lines = base.mark_line(strokeWidth=2.5, point={"size": 60, "opacity": 0, "tooltip": True}).encode(
+        y=alt.Y("mean:Q", title="accuracy, %", scale=across), tooltip=tooltip + (ends if many else [])
     )
+    band = base.mark_area(opacity=0.16, line=False, tooltip=False).encode(y=alt.Y("low:Q", scale=across), y2="high:Q")
     arrivals = sorted({r for run in runs for r in _arrivals(run)})
-    layers = [_rule(arrivals[0]), lines] if arrivals else [lines]
+    layers = [*([_rule(arrivals[0])] if arrivals else []), *([band] if many else []), lines]
     return finished(alt.layer(*layers), 300)
 
 
+ENDS = (("low", "lowest"), ("high", "highest"))
+
+
+def _run_colour(series: Sequence[Series]) -> Any:
+    names = [one.name for one in series]
+    return colour("run", names, RUNS, "run") if len(series) > 1 else alt.value(GROUPS[0])
+
+
+def _room(values: Sequence[float]) -> list[float]:
+    """From zero, unless all values lie so high that half of the chart would be empty."""
+    low = min(values, default=0)
+    return [10 * (low // 10) - 10 if low >= 60 else 0, 100]
+
+
 def _arrivals(run: RunView) -> list[int]:
-    if run.joined is None:
+    if run.joined is None or run.count < 2:
         return []
     return [int(r) for r in run.joined[run.late] if r >= 0]
 
@@ -47,28 +63,31 @@ def _arrivals(run: RunView) -> list[int]:
 def _rule(round: int) -> alt.LayerChart:
     frame = pd.DataFrame([{"round": round, "text": "first newcomers"}])
     base = alt.Chart(frame).encode(x="round:Q")
-    text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.75).encode(
-        text="text:N", y=alt.datum(2)
+    text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.85).encode(
+        text="text:N", y=alt.value(296)
     )
     return alt.layer(base.mark_rule(strokeDash=[4, 4], opacity=0.55), text)
 
 
 def map_chart(run: RunView) -> Spec:
-    """The clients in EDC space: colour is the group, shape the planted population, hollow a newcomer."""
+    """The clients by their embedding: colour is the group, shape the planted population, hollow a newcomer."""
     assert run.embedding is not None
     flat = plane(run.embedding)
     rows = [_dot(run, i, flat[i]) for i in range(run.clients) if np.isfinite(flat[i]).all()]
     base = alt.Chart(pd.DataFrame(rows)).encode(
-        x=alt.X("x:Q", title="EDC, first axis of spread", scale=alt.Scale(zero=False, padding=16)),
+        x=alt.X("x:Q", title="first axis of spread", scale=alt.Scale(zero=False, padding=16)),
         y=alt.Y("y:Q", title="second axis", scale=alt.Scale(zero=False, padding=16)),
         color=group_colour(run.groups),
         tooltip=["client:N", "group:N", "population:N", "came:N"],
     )
     if run.planted is not None:
         base = base.encode(shape=alt.Shape("population:N", title="planted population"))
-    early = base.transform_filter("!datum.late").mark_point(filled=True, size=85, opacity=0.88)
-    late = base.transform_filter("datum.late").mark_point(filled=False, size=130, strokeWidth=2.6, opacity=1)
-    return finished(alt.layer(early, late), 380)
+    size = 85 if run.clients <= 200 else 40
+    early = base.mark_point(filled=True, size=size, opacity=0.88)
+    if not any(row["late"] for row in rows):
+        return finished(early, 380)
+    late = base.transform_filter("datum.late").mark_point(filled=False, size=1.5 * size, strokeWidth=2.6, opacity=1)
+    return finished(alt.layer(early.transform_filter("!datum.late"), late), 380)
 
 
 def _dot(run: RunView, i: int, at: FloatArray) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 
 Spec = dict[str, Any]
-GROUPS = ("#2f74c0", "#e07b00", "#1f9e7a", "#c2509b", "#8a63d2", "#b59a00", "#3aa6c9", "#a8562f")
-RUNS = ("#8b95a1", "#8a63d2", "#d0527a", "#3aa6c9", "#b59a00", "#1f9e7a", "#e07b00", "#2f74c0")
+GROUPS = ("#2f74c0", "#d97700", "#1f9e7a", "#c2509b", "#8a63d2", "#a68c00", "#2f97b8", "#a8562f")
+RUNS = ("#838d99", "#8a63d2", "#d0527a", "#2f97b8", "#a68c00", "#1f9e7a", "#d97700", "#2f74c0")
 LABELS = (
     "#4e79a7",
     "#f28e2b",
@@ -22,7 +22,7 @@ LABELS = (
     "#9c755f",
     "#bab0ac",
 )
-NO_GROUP_COLOUR, SEVERAL_COLOUR = "#5b6675", "#aab2bd"
+NO_GROUP_COLOUR, SEVERAL_COLOUR = "#647080", "#8d97a3"
 NONE, SEVERAL = -1, -2  # in place of a group's number
 
 
@@ -30,7 +30,7 @@ def colour(field: str, domain: list[str], palette: tuple[str, ...], title: str |
     """Colour by a field with known values, which keep their order and colours."""
     colours = [palette[i % len(palette)] for i in range(len(domain))]
     scale = alt.Scale(domain=domain, range=colours)
-    return alt.Color(f"{field}:N", title=title, sort=domain, scale=scale)
+    return alt.Color(f"{field}:N", title=title, sort=domain, scale=scale, legend=alt.Legend(symbolOpacity=1))
 
 
 def group_name(number: int) -> str:
@@ -65,3 +65,22 @@ def finished(chart: Any, height: int) -> Spec:
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec.pop("config", None)
     return spec
+
+
+def packed(spec: Spec) -> Spec:
+    """A specification whose data stand in columns, without the names of the fields in every row; the page unpacks them.
+
+    Example:
+        >>> packed({"datasets": {"d": [{"a": 1, "b": 2}, {"a": 3}]}})
+        {'datasets': {'d': {'fields': ['a', 'b'], 'rows': [[1, 2], [3, None]]}}}
+    """
+    if "datasets" not in spec:
+        return spec
+    return {**spec, "datasets": {name: _columns(rows) for name, rows in spec["datasets"].items()}}
+
+
+def _columns(rows: Any) -> Any:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return rows
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    return {"fields": fields, "rows": [[row.get(key) for key in fields] for row in rows]}

@@ -33,7 +33,7 @@ def shift_chart(run: RunView) -> Spec | None:
     told = [name for name in COUNTS if any(row["what"] == COUNTS[name] for row in rows)]
     shades = dict(zip(COUNTS, (RUNS[0], GROUPS[0], GROUPS[6], GROUPS[1]), strict=True))
     what = colour("what", [COUNTS[name] for name in told], tuple(shades[name] for name in told), None)
-    what.legend = alt.Legend(symbolOpacity=1)
+    what.legend = alt.Legend(symbolOpacity=1, columns=1)
     base = alt.Chart(pd.DataFrame(rows)).encode(what, tooltip=["what:N", "round:Q", "clients:Q"])
     across = by_round("left:Q")
     across.scale = alt.Scale(domain=[shifted[0]["round"] - 0.7, shifted[-1]["round"] + 0.7], nice=False)
@@ -57,7 +57,7 @@ def _bars(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _schedule(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Above the chart a lane for each kind of shift, a tick in each round in which it came."""
     events = [
-        {"round": row["round"], "shift": str(event["shift"]), "clients": _met(event)}
+        {"round": row["round"], "shift": str(event["shift"]), "clients": met(event)}
         for row in rows
         for event in row["shift"]
         if event["shift"] != "awaited"  # those who arrive later
@@ -74,7 +74,7 @@ def _schedule(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     return lanes
 
 
-def _met(event: Mapping[str, Any]) -> int | None:
+def met(event: Mapping[str, Any]) -> int | None:
     """How many clients an event met, where it says so."""
     if "pairs" in event:
         return 2 * len(event["pairs"])
@@ -98,9 +98,11 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     low = min(0.0, *(row["agreement"] for row in rows))
     lines = _lines(rows, "agreement", "agreement, 1 = the same groups", [low, 1])
     lines = lines.encode(tooltip=["run:N", "what:N", "round:Q", alt.Tooltip("agreement:Q", format=".3f")])
-    dash = alt.StrokeDash("what:N", title=None, sort=list(names.values()))
+    strokes = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2)
+    dash = alt.StrokeDash("what:N", title=None, sort=list(names.values()), legend=strokes)
     if len(told) > 1:
-        return finished(lines.encode(colour("run", told, RUNS[::-1], "run"), dash), 220)
+        shades = tuple(RUNS[at % len(RUNS)] for at, run in enumerate(runs) if run.name in told)
+        return finished(lines.encode(colour("run", told, shades, "run"), dash), 220)
     return finished(lines.encode(colour("what", list(names.values()), GROUPS, None)), 220)
 
 

@@ -20,7 +20,8 @@ from coterie.keys import Key
 from coterie.models import build
 from coterie.objectives import plain
 from coterie.report.page import write_page
-from coterie.report.view import RunView, agreement, headline, placements
+from coterie.report.series import headline
+from coterie.report.view import RunView, agreement, placements
 from coterie.rounds import Method, RoundResult, Sampler, as_algorithm, simulate
 from coterie.similarity import Matrix, edc_embedding
 from coterie.terminal import console as terminal

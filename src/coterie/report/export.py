@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.report.page import PRINT, sections
+from coterie.report.page import PRINT
+from coterie.report.sections import sections
 from coterie.report.view import RunView
 from coterie.schema import Problem, nearest
 from coterie.types import ConfigError
@@ -55,7 +56,7 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
 
 
 def _charts(runs: Sequence[RunView]) -> dict[str, Any]:
-    return {chart["id"]: chart["spec"] for section in sections(list(runs)) for chart in section.get("charts", ())}
+    return {chart["id"]: chart["spec"] for section in sections(runs) for chart in section.get("charts", ())}
 
 
 def _draw(kind: str) -> Callable[[Any], bytes]:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.terminal import percent
 from coterie.types import ConfigError, FloatArray, IntArray
 
 
@@ -30,6 +29,12 @@ class RunView:
         newcomers: bool ``[N]``, the clients that came late.
         labels: ``c`` names of the classes; default their numbers.
         memory: what the method remembers at the end; a tree of clients is drawn (see `trees.Tree`).
+        placed_by: what the embedding shows, in words; default the direction of a client's first update.
+        each: float64 ``[N]``, accuracy of each client's model on its own test samples at the end, NaN without any.
+        tests: int64 ``[N]``, the clients' test samples.
+        tables: the resolved configuration; runs whose configurations differ in their seeds alone are shown as one.
+        versions: of the software that the run was done with.
+        dealt: a text that is the same for runs over the same clients with the same data.
 
     Raises:
         ConfigError: if an array has not one entry per client.
@@ -51,9 +56,15 @@ class RunView:
     newcomers: NDArray[np.bool_] | None = None
     labels: Sequence[str] = ()
     memory: Mapping[str, Tensor] = field(default_factory=dict)
+    placed_by: str = "the direction of its first update (EDC)"
+    each: FloatArray | None = None
+    tests: IntArray | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    dealt: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("names", "embedding", "histograms", "planted", "joined", "newcomers"):
+        for name in ("names", "embedding", "histograms", "planted", "joined", "newcomers", "each", "tests"):
             value = getattr(self, name)
             if value is not None and len(value) != self.clients:
                 raise ConfigError(f"{name}: one entry per client, got {len(value)}; expected {self.clients}")
@@ -77,6 +88,16 @@ class RunView:
     def final(self) -> float:
         """Accuracy after the last evaluated round; NaN before the first."""
         return self.accuracies[-1] if self.accuracies else float("nan")
+
+    @property
+    def seed(self) -> int:
+        """The seed of its configuration."""
+        return int(self.tables.get("seed", 0))
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of its configuration; empty where there is none."""
+        return str(self.tables.get("algorithm", {}).get("name", ""))
 
     @property
     def late(self) -> IntArray:
@@ -143,27 +164,3 @@ def _placement(view: RunView, i: int, home: Mapping[int, int]) -> dict[str, Any]
         "planted": planted,
         "right": None if planted is None else group >= 0 and home.get(planted) == group,
     }
-
-
-def headline(runs: Sequence[RunView]) -> str:
-    """The result in words: the best run that has groups against the best that has none, by final accuracy.
-
-    Example:
-        >>> def run(name, groups, accuracy):
-        ...     return RunView(name, [{"round": 0, "accuracy": accuracy}], np.array(groups), "ab")
-        >>> headline([run("FedAvg", [0, 0], 0.81), run("FedGroup", [0, 1], 0.931)])
-        'FedGroup reached 93.1 %, FedAvg 81.0 %: grouping gained 12.1 points'
-        >>> headline([run("FedAvg", [0, 0], 0.81)])
-        'FedAvg reached 81.0 %'
-    """
-    finished = [run for run in runs if run.accuracies]
-    if not finished:
-        return "No round has been run yet"
-    plain = max((run for run in finished if run.count <= 1), key=lambda run: run.final, default=None)
-    grouped = max((run for run in finished if run.count > 1), key=lambda run: run.final, default=None)
-    if plain is None or grouped is None:
-        return ", ".join(f"{run.name} reached {percent(run.final)}" for run in finished)
-    points = round(100 * grouped.final, 1) - round(100 * plain.final, 1)
-    verdict = f"gained {points:.1f} points" if points > 0 else f"lost {-points:.1f} points"
-    verdict = "made no difference" if abs(points) < 0.05 else verdict
-    return f"{grouped.name} reached {percent(grouped.final)}, {plain.name} {percent(plain.final)}: grouping {verdict}"

@@ -1,6 +1,18 @@
 "use strict";
 (() => {
   const specs = JSON.parse(document.getElementById("specs").textContent);
+  const MANY = 1500; // marks beyond which a chart is drawn as pixels
+  const drawn = new Set();
+  let rows = {};
+  for (const [id, spec] of Object.entries(specs)) {
+    rows[id] = 0;
+    for (const [name, data] of Object.entries(spec.datasets || {})) {
+      if (!Array.isArray(data)) {
+        spec.datasets[name] = data.rows.map((row) => Object.fromEntries(data.fields.map((field, i) => [field, row[i]])));
+      }
+      rows[id] = Math.max(rows[id], spec.datasets[name].length);
+    }
+  }
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const theme = () => {
     const css = getComputedStyle(document.documentElement);
@@ -16,25 +28,42 @@
       },
       legend: {
         labelColor: ink, titleColor: muted, titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12,
-        symbolBaseStrokeColor: muted, symbolBaseFillColor: muted,
-        orient: "bottom", direction: "horizontal", columns: narrow ? 5 : 10, offset: 14,
+        symbolBaseStrokeColor: muted, symbolBaseFillColor: muted, labelLimit: narrow ? 260 : 320,
+        orient: "bottom", direction: "horizontal", columns: narrow ? 3 : 6, offset: 14,
         layout: { bottom: { direction: narrow ? "vertical" : "horizontal", margin: narrow ? 10 : 40 } },
       },
       text: { color: ink },
       rule: { color: muted },
+      tick: { color: ink },
       mark: { color: ink },
     };
   };
-  const draw = () => {
-    for (const [id, spec] of Object.entries(specs)) {
-      vegaEmbed("#" + id, spec, { ast: true, actions: false, renderer: "svg", config: theme(), tooltip: { theme: dark.matches ? "dark" : "light" } })
-        .catch((error) => { document.getElementById(id).textContent = "This chart could not be drawn: " + error.message; });
-    }
+  const draw = (id) => {
+    drawn.add(id);
+    const options = {
+      ast: true, actions: false, renderer: rows[id] > MANY ? "canvas" : "svg", config: theme(), defaultStyle: false,
+      tooltip: { theme: "coterie", disableDefaultStyle: true },
+    };
+    return vegaEmbed("#" + id, specs[id], options)
+      .then(() => { document.getElementById(id).dataset.drawn = "yes"; })
+      .catch((error) => { document.getElementById(id).textContent = "This chart could not be drawn: " + error.message; });
   };
-  dark.addEventListener("change", draw);
-  let width = window.innerWidth < 640;
+  const again = () => { for (const id of drawn) draw(id); };
+  const all = () => { for (const id of Object.keys(specs)) if (!drawn.has(id)) draw(id); };
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (entry.isIntersecting && !drawn.has(entry.target.id)) { near.unobserve(entry.target); draw(entry.target.id); }
+    }
+  }, { rootMargin: "800px" });
+  for (const [id, spec] of Object.entries(specs)) {
+    const place = document.getElementById(id);
+    if (typeof spec.height === "number") place.style.minHeight = spec.height + 60 + "px";
+    near.observe(place);
+  }
+  dark.addEventListener("change", again);
+  window.addEventListener("beforeprint", all);
+  let narrow = window.innerWidth < 640;
   window.addEventListener("resize", () => {
-    if (width !== window.innerWidth < 640) { width = !width; draw(); }
+    if (narrow !== window.innerWidth < 640) { narrow = !narrow; again(); }
   });
-  draw();
 })();
