@@ -51,7 +51,7 @@ PLACE: Mapping[str, tuple[str, ...]] = {
 OPTIONAL = ("server", "objective")
 OWN = ("model", "algorithm", *OPTIONAL)  # what may be the user's own, ``module:factory``
 FREE = (
-    ("engine", "name"), ("engine", "workers"), ("checkpoint",), ("data", "root"), ("folder",)
+    ("engine", "name"), ("engine", "workers"), ("checkpoint",), ("data", "root"), ("folder",), ("log",)
 )  # cannot change results, so not in the hash  # fmt: skip
 
 
@@ -102,12 +102,19 @@ def _checkpoint(seconds: Annotated[float, Field(ge=0)] = 10.0, keep: Count = 2) 
     """How often the state is saved, and how many are kept."""
 
 
+def _log(
+    to: tuple[Literal["mlflow", "tensorboard"], ...] = (), uri: str | None = None, experiment: str = "coterie"
+) -> None:
+    """Whom else rounds are told to; ``uri`` and ``experiment`` are those of MLflow."""
+
+
 FIXED: Mapping[str, Callable[..., None]] = {
     "local": _local,
     "train": _train,
     "engine": _engine,
     "quorum": _quorum,
     "checkpoint": _checkpoint,
+    "log": _log,
 }
 
 
@@ -130,6 +137,7 @@ class RunConfig(Table):
         engine: how clients are reached.
         quorum: when a round counts.
         checkpoint: how often the state is saved.
+        log: whom else rounds are told to.
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
         server: a server optimiser in place of the algorithm's own, or nothing.
         objective: what clients minimise in place of the algorithm's own, or nothing.
@@ -145,6 +153,7 @@ class RunConfig(Table):
     engine: Any
     quorum: Any
     checkpoint: Any
+    log: Any
     shift: Any
     server: Any
     objective: Any
@@ -306,7 +315,7 @@ def _model(
         "model": (_table("model", model), ...),
         "algorithm": (_table("algorithm", algorithm), ...),
         "train": (_fixed("train"), ...),
-        **{name: (_fixed(name), _fixed(name)()) for name in ("local", "engine", "quorum", "checkpoint")},
+        **{name: (_fixed(name), _fixed(name)()) for name in ("local", "engine", "quorum", "checkpoint", "log")},
         "shift": (_shift(shift), None),
         "server": (None if server is None else _table("server", server), None),
         "objective": (None if objective is None else _table("objective", objective), None),

@@ -23,6 +23,7 @@ from coterie.models import build, decay_for, starts
 from coterie.observing import make_measures
 from coterie.rounds import Algorithm, Method, RoundResult, Sampler, as_algorithm, serving, simulate
 from coterie.store import Checkpoint, RunFolder, summarise
+from coterie.tracking import check_installed, tracked
 from coterie.types import ConfigError, CoterieError, Groups, IntArray, Objective, QuorumError, Solver
 from coterie.variants import fitted, varied
 from coterie.vectors import Layout
@@ -187,6 +188,7 @@ def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRou
 
 def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:
     """The folder of a new run, with its configuration and its partition."""
+    check_installed(prepared.config.log.to)
     resolved = prepared.config.resolved()
     folder = RunFolder.create_next("runs", prepared.stem, resolved) if out is None else RunFolder.create(out, resolved)
     save_parts(folder.path / "partition.npz", prepared.parts)
@@ -253,15 +255,29 @@ def execute(
         Stopped: if ``stop`` said so; the state is saved.
         QuorumError: if too few clients answered for too long; the state is saved.
     """
-    rows = folder.rewind(checkpoint.round if checkpoint else 0) if resume else []
+    log, start = prepared.config.log, checkpoint.round if checkpoint else 0
+    check_installed(log.to)
+    rows = folder.rewind(start) if resume else []
     progress = Progress.start(prepared.population, checkpoint, rows)
-    try:
-        with make_engine(prepared) as door:
-            _loop(prepared, folder, door, progress, on_round, stop)
-            _write_clients(prepared, folder, door, progress)
-    finally:
-        _save(prepared.config, folder, progress, prepared.population)
-    return finish(prepared, folder, progress)
+    with tracked(log, prepared.config.resolved(), folder.path, start) as tell:
+        try:
+            with make_engine(prepared) as door:
+                _loop(prepared, folder, door, progress, _both(tell, on_round), stop)
+                _write_clients(prepared, folder, door, progress)
+        finally:
+            _save(prepared.config, folder, progress, prepared.population)
+        return finish(prepared, folder, progress)
+
+
+def _both(tell: Callable[[dict[str, Any]], None], on_round: OnRound | None) -> OnRound:
+    """Tell of a round that is stored: the trackers, then who asked to be told."""
+
+    def told(result: RoundResult) -> None:
+        tell(result.row)
+        if on_round is not None:
+            on_round(result)
+
+    return told
 
 
 def make_engine(prepared: Prepared) -> Door:

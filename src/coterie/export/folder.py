@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save
@@ -167,7 +168,7 @@ def _names(checkpoint: Checkpoint) -> list[str]:
 
 def _write_groups(path: Path, names: tuple[str, ...], checkpoint: Checkpoint) -> None:
     """``groups.csv``: client, group (-1: none), since which round, and the file of the model that serves it."""
-    since = checkpoint.extra.get("since", [-1] * len(names))
+    since = np.asarray(checkpoint.extra["since"]).tolist()
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         out = csv.writer(file)
         out.writerow(["client", "group", "since_round", "model"])

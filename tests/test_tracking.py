@@ -1,0 +1,181 @@
+"""MLflow and TensorBoard: what they are told, and that no failure of theirs reaches the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from coterie import tracking
+from coterie.cli import invoke
+from coterie.config import check, config_hash, load
+from coterie.experiment import Stopped, execute, make_folder, prepare, run_config
+from coterie.store import RunFolder
+from coterie.tracking import Round, Teller, metrics, tracked
+from coterie.types import ConfigError
+
+CONFIG = """
+[data]
+source = "digits"
+[data.partition]
+kind = "iid"
+clients = 6
+[model]
+name = "mclr"
+[local]
+epochs = 1
+[train]
+rounds = 3
+clients_per_round = 3
+[algorithm]
+name = "fedavg"
+[engine]
+name = "serial"
+[log]
+to = {to}
+uri = "{uri}"
+"""
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(*to: str, uri: str = "sqlite:///tracks.db") -> str:
+        Path("c.toml").write_text(CONFIG.format(to=json.dumps(to), uri=uri))
+        return "c.toml"
+
+    return write
+
+
+def stopped_after_two(config: str, out: str) -> RunFolder:
+    prepared, seen = prepare(load(config)), []
+    folder = make_folder(prepared, out)
+    with pytest.raises(Stopped):
+        execute(prepared, folder, seen.append, stop=lambda: 15 * (len(seen) == 2))
+    return folder
+
+
+def test_tensorboard_is_told_of_every_round_and_of_resumed_ones(configured) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = stopped_after_two(configured("tensorboard"), "r")
+    assert invoke(["resume", "r"]) == 0
+    files = EventAccumulator("r/tensorboard")
+    files.Reload()
+    told = [(event.step, event.value) for event in files.Scalars("accuracy")]
+    assert told == [(row["round"] + 1, pytest.approx(row["accuracy"])) for row in folder.rows()]
+    assert len(told) == 3
+    assert "seconds/total" in files.Tags()["scalars"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of SQLAlchemy, about MLflow's own tables
+def test_mlflow_is_told_and_a_resumed_run_goes_on_with_its_run(configured) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    folder = stopped_after_two(configured("mlflow"), "r")
+    client = MlflowClient("sqlite:///tracks.db")
+    run = client.get_run(json.loads(Path("r/mlflow.json").read_text())["run_id"])
+    assert run.info.status == "KILLED"
+    assert run.data.params["algorithm.name"] == "fedavg"
+    assert not any(name.startswith(("engine.name", "log")) for name in run.data.params)
+    assert invoke(["resume", "r"]) == 0
+    told = sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy"))
+    assert told == [(row["round"] + 1, row["accuracy"]) for row in folder.rows()]
+    assert len(told) == 3
+    assert client.get_run(run.info.run_id).info.status == "FINISHED"
+    assert len(client.search_runs([run.info.experiment_id])) == 1
+
+
+def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> None:
+    class Failing:
+        def tell(self, rounds: list[Round]) -> None:
+            raise RuntimeError("the disk\nis full")
+
+        def close(self, status: str) -> None: ...
+
+    monkeypatch.setattr(tracking, "TensorBoard", lambda *_: Failing())
+    monkeypatch.setattr(tracking, "MLflow", lambda *_: 1 / 0)
+    assert invoke(["run", configured("mlflow", "tensorboard"), "--out", "r"]) == 0
+    lines = sorted(capsys.readouterr().err.splitlines())
+    assert [line.split("; ")[0] for line in lines] == [
+        "warning: log: mlflow: ZeroDivisionError: division by zero",
+        "warning: log: tensorboard: RuntimeError: the disk",
+    ]
+    assert len(RunFolder.open("r").rows()) == 3
+
+
+def test_a_tracker_that_hangs_is_waited_for_only_so_long(monkeypatch, capsys) -> None:
+    class Hanging:
+        def tell(self, rounds: list[Round]) -> None:
+            time.sleep(60)
+
+        def close(self, status: str) -> None: ...
+
+    teller = Teller("mlflow", Hanging)
+    begun = time.monotonic()
+    for t in range(5):
+        teller.tell({"round": t, "accuracy": 0.5})
+    teller.close("FINISHED", time.monotonic() + 0.3)
+    assert time.monotonic() - begun < 5
+    assert "no answer for" in capsys.readouterr().err
+
+
+def test_what_is_told_in_which_order(tmp_path: Path, monkeypatch) -> None:
+    told: list[object] = []
+
+    class Listing:
+        def tell(self, rounds: list[Round]) -> None:
+            told.extend(one.number for one in rounds)
+
+        def close(self, status: str) -> None:
+            told.append(status)
+
+    monkeypatch.setattr(tracking, "MLflow", lambda *_: Listing())
+    settings = check(tables(to=["mlflow"])).log
+    with tracked(settings, {}, tmp_path) as tell:
+        for t in range(20):
+            tell({"round": t})
+    assert told == [*range(20), "FINISHED"]
+    for error, status in ((KeyError(), "FAILED"), (KeyboardInterrupt(), "KILLED"), (Stopped(15, ""), "KILLED")):
+        with suppress(KeyError, KeyboardInterrupt, Stopped), tracked(settings, {}, tmp_path) as tell:
+            tell({"round": 0})
+            raise error
+        assert told[-2:] == [0, status]
+
+
+def tables(**log: object) -> dict[str, object]:
+    return {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1},
+        "train": {"rounds": 2, "clients_per_round": 2},
+        "algorithm": {"name": "fedavg"},
+        "engine": {"name": "serial"},
+        **({"log": log} if log else {}),
+    }
+
+
+def test_a_missing_package_is_one_line_before_anything_runs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^log.to: the package 'mlflow' is not installed.*'coterie\[mlflow\]'"):
+        run_config(check(tables(to=["mlflow"])), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run_config(check(tables()), tmp_path / "run")
+
+
+def test_logging_is_no_part_of_a_runs_identity() -> None:
+    assert config_hash(check(tables()).resolved()) == config_hash(check(tables(to=["mlflow"])).resolved())
+    with pytest.raises(ConfigError, match=r"log.to.*'wandb'"):
+        check(tables(to=["wandb"]))
+
+
+def test_metrics_are_numbers() -> None:
+    row = {"round": 1, "accuracy": None, "notes": {"grouping": "text"}, "moves": [[0, 1]], "sizes": [3], "a": {"b": 2}}
+    assert metrics(row) == {"sizes.0": 3.0, "a.b": 2.0}
