@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from coterie import commands_runs
+from coterie import commands_deploy, commands_runs
 from coterie.completion import (
     complete_algorithms,
     complete_engine,
@@ -364,6 +364,7 @@ def demo(
 
 
 commands_runs.register(app)
+app.add_typer(commands_deploy.app, name="deploy")
 
 
 def _show_page(page: Path, wanted: bool) -> None:

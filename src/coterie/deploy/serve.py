@@ -1,0 +1,263 @@
+"""The server of a deployment: the rounds of a simulation, with real clients behind the door."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.config import RunConfig
+from coterie.data import Population
+from coterie.data.shifts import Scene
+from coterie.deploy.built import Built
+from coterie.deploy.settings import Settings
+from coterie.engines import Door, Gate, Quorum
+from coterie.engines.flower import FlowerEngine
+from coterie.experiment import Progress
+from coterie.keys import Key
+from coterie.models import starts
+from coterie.rounds import RoundResult, Sampler, simulate
+from coterie.store import RunFolder, plain, summarise
+from coterie.types import CheckpointError, ConfigError, QuorumError
+from coterie.vectors import Layout
+from coterie.wire import Identity, signature
+
+MARK = "@coterie "
+NAMES = "nodes.json"
+Tell = Callable[[str, Any], None]
+
+
+def teller() -> Tell:
+    """Writes numbered lines into the server's log, which ``coterie deploy run`` reads."""
+    numbers = itertools.count()
+
+    def tell(what: str, value: Any) -> None:
+        print(MARK + json.dumps({"number": next(numbers), what: plain(value)}), flush=True)
+
+    return tell
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Names of clients in the order of their numbers, on disk before a number is used; and the name of the run.
+
+    Args:
+        path: the file.
+    """
+
+    path: Path
+
+    def read(self) -> tuple[str, list[str]]:
+        """The run's name and the clients' names.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        if not self.path.exists():
+            return secrets.token_hex(8), []
+        try:
+            kept = json.loads(self.path.read_bytes())
+            return str(kept["run"]), [str(name) for name in kept["clients"]]
+        except (ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{self.path}: damaged, got no list of clients; expected one") from None
+
+    def write(self, run: str, names: Sequence[str]) -> None:
+        """Written beside, synced, and renamed into place."""
+        hidden = self.path.with_name(f".{self.path.name}.tmp-{os.getpid()}")
+        with hidden.open("w", encoding="utf-8") as file:
+            file.write(json.dumps({"run": run, "clients": list(names)}, ensure_ascii=False, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(self.path)
+
+
+def view(engine: FlowerEngine, shape: tuple[int, ...], classes: int) -> Population:
+    """What the rounds have to know of the clients: who can train and be scored. The one sample is nobody's."""
+    one, none = np.zeros(1, np.int64), np.empty(0, np.int64)
+    names = [*engine.names, *("" for _ in range(engine.capacity - len(engine.names)))]
+    parts = [tuple(one if able else none for able in kind) for kind in (engine.trains, engine.tests)]
+    return Population(
+        torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64), parts[0], parts[1], classes, tuple(names)
+    )
+
+
+@dataclass(slots=True)
+class Attendance:
+    """Who is there, looked up before every round; the place of a simulation's shift.
+
+    Args:
+        engine: knows the nodes.
+        settings: how many to wait for, and how long.
+        shape: of one input.
+        classes: number of classes.
+    """
+
+    engine: FlowerEngine
+    settings: Settings
+    shape: tuple[int, ...]
+    classes: int
+    last: NDArray[np.bool_] | None = field(default=None)
+
+    def __call__(self, scene: Scene, initial: Population, round: int, warm: NDArray[np.bool_], key: Key) -> Scene:
+        """The scene of this round. See ``coterie.data.shifts.Shift``.
+
+        Raises:
+            QuorumError: if too few clients are there for too long.
+        """
+        engine, least, longest = self.engine, self.settings.min_clients, self.settings.longest_wait
+        before = engine.present if self.last is None else self.last
+        engine.gather(least, longest)
+        here = engine.present
+        able = int((here & engine.trains).sum())
+        if able < least:
+            raise QuorumError(
+                f"deploy.toml: min_clients: too few clients before round {round} after {longest:g} s, got {able}; "
+                f"expected at least {least}"
+            )
+        named = {
+            "joined": [engine.names[i] for i in np.flatnonzero(here & ~before)],
+            "left": [engine.names[i] for i in np.flatnonzero(before & ~here)],
+        }
+        events = tuple({"kind": what, "clients": names} for what, names in named.items() if names)
+        self.last = here
+        return Scene(view(engine, self.shape, self.classes), here, events)
+
+
+def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Run the rounds that are left on the clients of a grid; returns the summary.
+
+    Args:
+        grid: Flower's.
+        given: ``config`` (TOML), ``settings`` (JSON), ``out`` (folder of the run) and ``resume``.
+        tell: told of the start, of every round, of who comes and goes, and of the end.
+
+    Raises:
+        CoterieError: for anything expected; the state is saved after every round.
+    """
+    config, settings = parse(str(given["config"])), Settings.loads(str(given["settings"]))
+    built = Built.of(config, settings.shape, settings.classes)
+    if config.train.clients_per_round > settings.clients:
+        got = f"got {config.train.clients_per_round}; expected at most {settings.clients} (deploy.toml: clients)"
+        raise ConfigError(f"train.clients_per_round: more than there are clients, {got}")
+    folder, checkpoint = open_folder(Path(str(given["out"])), config, bool(given["resume"]), settings)
+    register = Register(folder.path / NAMES)
+    run, names = register.read()
+    layout = Layout.of(built.module)
+    ours = Identity("server", version("coterie"), signature(layout), settings.shape, settings.classes)
+    engine = FlowerEngine(
+        grid, ours, built.objective, settings.clients, run, names=names, timeout=settings.reply_wait,
+        say=lambda line: tell("say", line), joined=lambda names: register.write(run, names),
+    )  # fmt: skip
+    register.write(run, names)
+    quorum = Quorum(config.quorum.min_replies, config.quorum.max_skipped_rounds)
+    door = Door(
+        engine, Gate(cap=settings.most_samples), quorum, built.classes, None, layout, math.prod(settings.shape), engine
+    )
+    attend = Attendance(engine, settings, settings.shape, built.classes)
+    start = 0 if checkpoint is None else checkpoint.round
+    d, rounds = layout.d, config.train.rounds
+    tell("start", {"folder": str(folder.path), "round": start, "rounds": rounds, "parameters": d, "pid": os.getpid()})
+    waited = settings.longest_wait
+    engine.gather(settings.min_clients, waited)
+    if not (engine.present & engine.trains).any():
+        raise QuorumError(f"deploy.toml: min_clients: nobody to train after {waited:g} s, got 0 clients; expected some")
+    population = view(engine, settings.shape, built.classes)
+    rows = folder.rewind(start) if given["resume"] else []
+    progress = Progress.start(population, checkpoint, rows)
+    progress.scene = None
+    for result in _rounds(built, door, population, attend, progress):
+        _count(engine, result)
+        folder.append_round(result.row)
+        progress.take(result)
+        folder.save_checkpoint(result.groups, progress.round, {"since": progress.since}, config.checkpoint.keep)
+        tell("round", result.row)
+        longest = config.quorum.max_wait
+        if longest is not None and progress.waited > longest:
+            raise QuorumError(
+                f"quorum.max_wait: {progress.skipped} skipped rounds in a row, got {progress.waited:.1f} s; "
+                f"expected at most {longest:g} s"
+            )
+    summary = _finish(built, folder, progress, engine)
+    tell("done", summary)
+    return summary
+
+
+def parse(text: str) -> RunConfig:
+    """The configuration of a run, from its TOML.
+
+    Raises:
+        ConfigError: if there is none, or it is not good.
+    """
+    import tomllib
+
+    from coterie.config import check
+
+    if not text:
+        raise ConfigError("coterie-config: empty, got ''; expected an app that `coterie deploy run` started")
+    return check(tomllib.loads(text), "run.toml")
+
+
+def open_folder(out: Path, config: RunConfig, resume: bool, settings: Settings) -> tuple[RunFolder, Any]:
+    """The run's folder, new or to go on with, and the checkpoint to go on from.
+
+    Raises:
+        ConfigError: if a new run would overwrite one, or there is none to go on with.
+        CheckpointError: if no checkpoint is valid, or it is of another configuration.
+    """
+    if not resume or not (out / "config.toml").exists():
+        return RunFolder.create(out, config.resolved()), None
+    folder = RunFolder.open(out)
+    checkpoint = folder.latest_checkpoint(config.resolved())
+    if checkpoint is not None and len(checkpoint.groups.member) != settings.clients:
+        got = f"got {settings.clients}; expected {len(checkpoint.groups.member)}, as in {out}"
+        raise ConfigError(f"deploy.toml: clients: another number than the run began with, {got}")
+    return folder, checkpoint
+
+
+def _rounds(built: Built, door: Door, population: Population, attend: Attendance, progress: Progress) -> Any:
+    config, key = built.config, Key(built.config.seed)
+    return simulate(
+        built.algorithm,
+        door,
+        population,
+        starts(built.module, key),
+        Sampler(config.train.sampler, np.arange(population.clients), config.train.clients_per_round, key),
+        config.train.rounds,
+        key,
+        shift=attend,
+        state=progress.groups,
+        start=progress.round,
+        skipped=progress.skipped,
+        evaluate_every=config.train.evaluate_every,
+    )
+
+
+def _count(engine: FlowerEngine, result: RoundResult) -> None:
+    """Clients that gave no reply stand beside those whose replies the gate refused."""
+    refused = {**result.row["refused"]}
+    for reason, count in engine.counted().items():
+        refused[reason] = refused.get(reason, 0) + count
+    result.row["refused"] = dict(sorted(refused.items()))
+
+
+def _finish(built: Built, folder: RunFolder, progress: Progress, engine: FlowerEngine) -> dict[str, Any]:
+    groups = progress.groups
+    if groups is None:
+        raise ConfigError(f"{folder.path}: no round was run, got none; expected at least one")
+    folder.write_models(Layout.of(built.module), groups.models)
+    known = len(engine.names)
+    folder.write_groups(engine.names, groups.member[:known], progress.since[:known])
+    summary = summarise(built.config.resolved(), folder.rows(), known)
+    folder.write_summary(summary)
+    return summary
