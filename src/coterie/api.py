@@ -90,6 +90,7 @@ def run(
     engine: Literal["pool", "serial"] = "pool",
     workers: Count | None = None,
     evaluate_every: Count = 1,
+    evaluate_clients: Count | None = None,
     measures: Sequence[Measure] = (),
     server: Server | str | None = None,
     objective: Objective | str | None = None,
@@ -110,6 +111,7 @@ def run(
         engine: ``pool`` (a process per core) or ``serial``.
         workers: processes of the pool.
         evaluate_every: rounds between evaluations.
+        evaluate_clients: score a random sample of so many clients, and state its standard error; ``None``: all.
         measures: what else to measure in every round, see ``coterie.observing``.
         server: how models move, in place of the method's own: a name of ``coterie list servers``, or a rule such as
             ``coterie.server.yogi(lr=0.01)``.
@@ -149,7 +151,7 @@ def run(
     with door:
         rounds_of = simulate(
             as_algorithm(method), door, data, starts(module, key), sampler, rounds, key,
-            shift=shift, evaluate_every=evaluate_every, measures=measures,
+            shift=shift, evaluate_every=evaluate_every, evaluate_clients=evaluate_clients, measures=measures,
         )  # fmt: skip
         for last in rounds_of:
             rows.append(last.row)

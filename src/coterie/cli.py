@@ -267,6 +267,8 @@ def list_(
 @data_app.command()
 def inspect(config: ConfigFile, assignments: Assignments = None, data_root: Root = None, debug: Debug = False) -> None:
     """Show clients, sizes and label mix of a configuration's data."""
+    import numpy as np
+
     from coterie.config import load
     from coterie.experiment import load_data
     from coterie.terminal import bars, console, heat, printable, sizes_table
@@ -278,10 +280,14 @@ def inspect(config: ConfigFile, assignments: Assignments = None, data_root: Root
     out.print(f"{dealt}: {population.clients} clients, {population.classes} classes")
     out.print(sizes_table((s, population.sizes(s).tolist()) for s in ("train", "test")))
     names = [printable(n) for n in samples.label_names] or [str(c) for c in range(population.classes)]
-    histograms = population.histograms()
-    print("\nlabels of the training samples", *bars(names, histograms.sum(axis=0).tolist()), sep="\n", file=file)
     count = min(24, population.clients)
     shown = [i * population.clients // count for i in range(count)]
+    # of a federation that is drawn client by client only those shown are made
+    counted = np.array(shown) if population.drawn else np.arange(population.clients)
+    histograms = dict(zip(counted.tolist(), population.histograms_of(counted), strict=True))
+    whose = f" of {len(shown)} clients" if population.drawn else ""
+    total = sum(histograms.values()).tolist()
+    print(f"\nlabels of the training samples{whose}", *bars(names, total), sep="\n", file=file)
     print(f"\nlabel mix of {len(shown)} clients, a column per class (░ little, █ nearly all)", file=file)
     wide = max(len(printable(population.names[i])[:16]) for i in shown)
     for i in shown:

@@ -28,7 +28,7 @@ from coterie.schema import LARGEST, Problem, Table
 
 Count = Annotated[int, Field(ge=1)]
 GIVEN = {
-    "partition": ("labels", "y", "x", "key", "classes", "train_rows", "columns", "label_names", "samples"),
+    "partition": ("labels", "y", "x", "key", "classes", "train_rows", "columns", "offsets", "label_names", "samples"),
     "source": ("root", "partition", "key"),
     "model": ("shape", "classes", "key"),
     "algorithm": (),
@@ -77,6 +77,7 @@ def _train(
     clients_per_round: Count,
     sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform",
     evaluate_every: Count = 1,
+    evaluate_clients: Count | None = None,
     measures: tuple[Literal["balance", "cpd", "theory"], ...] = (),
 ) -> None:
     """Rounds, and who takes part in them."""

@@ -338,13 +338,14 @@ def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:
         start=progress.round,
         skipped=progress.skipped,
         evaluate_every=config.train.evaluate_every,
+        evaluate_clients=config.train.evaluate_clients,
         measures=make_measures(config.train.measures, Solver(**config.local.model_dump()), config.options("algorithm")),
     )
 
 
 def _write_clients(prepared: Prepared, folder: RunFolder, door: Door, progress: Progress) -> None:
-    """What the model that serves each client makes of its test samples, after the last round."""
-    if progress.groups is None:
+    """What the model that serves each client makes of its test samples, after the last round; not of a sample."""
+    if progress.groups is None or prepared.config.train.evaluate_clients is not None:
         return
     scene, last = progress.scene or Scene.start(prepared.population), prepared.config.train.rounds - 1
     models, which = serving(progress.groups)
@@ -365,7 +366,7 @@ def _check_wait(config: RunConfig, progress: Progress) -> None:
 
 def _save(config: RunConfig, folder: RunFolder, progress: Progress, population: Population) -> None:
     if progress.groups is not None and progress.round != progress.saved:
-        extra = {"since": progress.since.tolist()}
+        extra = {"since": progress.since}
         scene = progress.scene.tensors(population) if config.shifts() and progress.scene is not None else None
         folder.save_checkpoint(progress.groups, progress.round, extra, config.checkpoint.keep, scene)
         progress.saved = progress.round

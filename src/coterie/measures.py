@@ -6,45 +6,62 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.engines.door import Door
 from coterie.keys import Key
+from coterie.panel import Panel, errors
 from coterie.types import Evaluate, Groups, IntArray, Updates
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
 
-def score(door: Door, testable: IntArray, models: Tensor, which: IntArray, groups: Groups, key: Key) -> dict[str, Any]:
+def score(
+    door: Door,
+    testable: NDArray[np.bool_],
+    models: Tensor,
+    which: IntArray,
+    groups: Groups,
+    key: Key,
+    panel: Panel | None = None,
+) -> dict[str, Any]:
     """Weighted accuracy: total correct over total test samples, each client with the model that serves it.
 
     Args:
         door: the clients.
-        testable: clients that have test samples.
+        testable: bool ``[N]``, clients that have test samples.
         models: ``[k + 1, d]``, see ``rounds.serving``.
         which: int64 ``[N]``.
         groups: for membership.
         key: random stream.
+        panel: which clients stand for all, ``None``: everybody is scored.
 
     Returns:
         ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_mean``, the mean of the assigned
         clients' own accuracies, whatever their sizes, ``accuracy_groups`` (``None`` for a group without test samples),
-        ``accuracy_quantiles`` over assigned clients.
+        ``accuracy_quantiles`` over assigned clients. With a panel they are estimates, and ``panel.errors`` says how
+        good they are.
     """
-    reply = door.measure(Evaluate("test", loss=False), testable, models, which[testable], key=key)
+    asked = np.flatnonzero(testable) if panel is None else panel.draw(testable, groups.member >= 0)
+    reply = door.measure(Evaluate("test", loss=False), asked, models, which[asked], key=key)
     correct, size = reply.fields["correct"][:, 0], reply.fields["size"]
     member = groups.member[reply.ids]
     known = member >= 0
     right = np.bincount(member[known], correct[known], groups.k)
     total = np.bincount(member[known], size[known], groups.k)
     each = correct[known] / size[known]
-    return {
+    found = {
         "accuracy": _ratio(right.sum(), total.sum()),
         "accuracy_all": _ratio(correct.sum(), size.sum()),
         "accuracy_mean": float(each.mean()) if len(each) else None,
         "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
         "accuracy_quantiles": {n: float(np.quantile(each, q)) for n, q in QUANTILES.items()} if len(each) else None,
     }
+    if panel is None:
+        return found
+    inside = int((testable & (groups.member >= 0)).sum())
+    return found | errors(correct, size, known, (inside, int(testable.sum()) - inside))
 
 
 def each_client(door: Door, testable: IntArray, models: Tensor, which: IntArray, key: Key) -> tuple[IntArray, IntArray]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from coterie.config import RunConfig, check, check_against, config_hash, put, read, registry
 from coterie.data import Samples
+from coterie.data.drawn import Ranges, is_drawn
 from coterie.data.parts import Parts
 from coterie.experiment import deal, read_samples
 from coterie.factory import find
@@ -387,6 +388,9 @@ def samples_hash(samples: Samples) -> str:
         >>> samples_hash(one) == samples_hash(other)
         False
     """
+    if is_drawn(samples.x):  # what is drawn follows from the options of the source, which a run is known by
+        assert samples.offsets is not None
+        return _hash([np.array([samples.classes, samples.train_rows]), samples.offsets])
     arrays = (samples.x.contiguous().numpy(), samples.y.contiguous().numpy())
     return _hash([np.array([samples.classes, samples.train_rows]), *arrays])
 
@@ -400,9 +404,14 @@ def parts_hash(parts: Parts) -> str:
         False
     """
     words = json.dumps([parts.transform, list(parts.names)]).encode()
-    held = [np.asarray(rows, np.int64) for split in (parts.train, parts.test) for rows in split]
+    held = [rows for split in (parts.train, parts.test) for rows in _held(split)]
     optional = [np.empty(0) if one is None else one for one in (parts.planted, parts.relabel)]
     return _hash([np.frombuffer(words, np.uint8), *held, *optional])
+
+
+def _held(split: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays that say who holds what."""
+    return [split.start, split.size] if isinstance(split, Ranges) else [np.asarray(rows, np.int64) for rows in split]
 
 
 def _hash(arrays: Iterable[np.ndarray]) -> str:

@@ -20,6 +20,7 @@ from coterie.keys import Key
 from coterie.ledger import Block, flexcfl, full
 from coterie.measures import agreement, discrepancy, score
 from coterie.objectives import plain
+from coterie.panel import Panel
 from coterie.server import Server, combine, sgd
 from coterie.similarity import Matrix
 from coterie.types import NO_GROUP, ConfigError, Groups, IntArray, Plan, QuorumError, Train, Updates
@@ -227,7 +228,8 @@ class Sampler:
         clients = self.clients if present is None else self.clients[present[self.clients]]
         start = round * self.per_round
         if self.kind == "cover_then_uniform" and start < len(clients):
-            return np.sort(clients)[start : start + self.per_round]
+            in_order = clients if bool((clients[:-1] <= clients[1:]).all()) else np.sort(clients)
+            return in_order[start : start + self.per_round]
         rng = self.key.of("sample").at(round).generator()
         return np.sort(rng.choice(clients, min(self.per_round, len(clients)), replace=False))
 
@@ -286,6 +288,7 @@ def simulate(
     start: int = 0,
     skipped: int = 0,
     evaluate_every: int = 1,
+    evaluate_clients: int | None = None,
     measures: Sequence[Measure] = (),
 ) -> Iterator[RoundResult]:
     """Run rounds ``start .. rounds-1`` and yield after each.
@@ -304,6 +307,7 @@ def simulate(
         start: first round.
         skipped: rounds skipped in a row before ``start``.
         evaluate_every: score the models in every so many rounds, and in the last.
+        evaluate_clients: score so many clients at most, by a random order drawn once; ``None``: all.
         measures: what else to measure in every round; what they find goes into the row.
 
     Raises:
@@ -314,6 +318,12 @@ def simulate(
     scene = scene or Scene(population, np.ones(population.clients, bool))
     if scene.population is not population:
         door.hold(scene.population, scene.present)
+    if shift is not None and population.drawn:
+        raise ConfigError(
+            "shift.kind: the data of a federation that is drawn client by client do not move, got a shift; "
+            "expected none, or lazy = false in [data]"
+        )
+    panel = None if evaluate_clients is None else Panel.of(evaluate_clients, population.clients, key)
     everyone = getattr(algorithm, "samples", False)
     for t in range(start, rounds):
         begun, at, before = time.perf_counter(), key.at(t), groups
@@ -329,8 +339,8 @@ def simulate(
         evaluated = time.perf_counter()
         if (t + 1) % evaluate_every == 0 or t == rounds - 1:
             models, which = serving(groups)
-            testable = np.flatnonzero((scene.population.sizes("test") > 0) & scene.present)
-            row |= score(door, testable, models, which, groups, at.of("evaluate"))
+            testable = (scene.population.sizes("test") > 0) & scene.present
+            row |= score(door, testable, models, which, groups, at.of("evaluate"), panel)
         if scene.population.planted is not None:
             row["agreement"] = agreement(groups.member, scene.population.planted)
         for measure in measures:

@@ -253,7 +253,7 @@ class RunFolder:
         Args:
             groups: all of it is saved.
             round: rounds done.
-            extra: anything JSON.
+            extra: anything JSON; arrays go beside the state.
             keep: how many checkpoints stay, this one among them.
             scene: tensors of a shifted federation.
         """
@@ -262,9 +262,13 @@ class RunFolder:
         for left in place.parent.glob(".round-*.tmp-*"):
             shutil.rmtree(left, ignore_errors=True)
         hidden.mkdir(parents=True)
-        state = save_tensors(_tensors(groups) | {f"scene.{name}": t for name, t in (scene or {}).items()})
+        arrays = {name: np.ascontiguousarray(value) for name, value in extra.items() if isinstance(value, np.ndarray)}
+        named = {f"scene.{name}": t for name, t in (scene or {}).items()}
+        named |= {f"extra.{name}": torch.from_numpy(array) for name, array in arrays.items()}
+        state = save_tensors(_tensors(groups) | named)
         _write(hidden / STATE, state)
-        _write(hidden / MANIFEST, _manifest(self.resolved, round, plain(extra), {STATE: state}))
+        rest = plain({name: value for name, value in extra.items() if name not in arrays})
+        _write(hidden / MANIFEST, _manifest(self.resolved, round, rest, {STATE: state}))
         _sync(hidden)
         self._sync_rows()
         if place.exists():
@@ -287,12 +291,12 @@ class RunFolder:
         broken: list[str] = []
         for round, folder in reversed(self._checkpoints()):
             try:
-                manifest, groups, scene = _read(folder, round)
+                manifest, groups, scene, extra = _read(folder, round)
             except (CheckpointError, OSError) as error:
                 broken.append(f"{folder}: damaged ({error}); the one before it is used")
                 continue
             self._check_config(manifest, resolved or self.resolved)
-            return Checkpoint(round, groups, manifest["extra"], scene, tuple(broken))
+            return Checkpoint(round, groups, extra, scene, tuple(broken))
         if broken:
             names = ", ".join(line.removesuffix("; the one before it is used") for line in broken)
             raise CheckpointError(f"{self.path}: no valid checkpoint, got {names}; expected one that is whole")
@@ -357,8 +361,8 @@ def _sealed(body: Mapping[str, Any]) -> bytes:
     return _json({**body, "sha256": hashlib.sha256(_json(body)).hexdigest()}) + b"\n"
 
 
-def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups, Mapping[str, Tensor]]:
-    """Manifest, state and scene of a checkpoint, every byte of which was checked."""
+def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups, Mapping[str, Tensor], dict[str, Any]]:
+    """Manifest, state, scene and extra of a checkpoint, every byte of which was checked."""
     data = (folder / MANIFEST).read_bytes()
     try:
         manifest = json.loads(data)
@@ -375,7 +379,8 @@ def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups, Mapping[str
         raise CheckpointError(f"{STATE} does not match its checksum")
     try:
         tensors = load_tensors(state)
-        return manifest, _groups(tensors), _under("scene.", tensors)
+        arrays = {name: array.numpy() for name, array in _under("extra.", tensors).items()}
+        return manifest, _groups(tensors), _under("scene.", tensors), {**manifest["extra"], **arrays}
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{STATE} cannot be read: {error}") from None
 

@@ -90,6 +90,7 @@ class Reporter:
         self.rounds, self.start, self.begun = rounds, start, time.monotonic()
         self.console = console(file)
         self.accuracy: float | None = None
+        self.error: float | None = None
         self.bar = self._bar() if self.console.is_terminal else None
         self.task = self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
 
@@ -118,12 +119,13 @@ class Reporter:
     def __call__(self, row: Mapping[str, Any]) -> None:
         """A round is done; ``row`` is its line in ``rounds.jsonl``."""
         if row.get("accuracy") is not None:
-            self.accuracy = row["accuracy"]
+            self.accuracy, self.error = row["accuracy"], row.get("accuracy_error")
         done = row["round"] + 1
         note = (row.get("notes") or {}).get("grouping")
         if note:
             self.console.print(f"round {done}/{self.rounds}: {note}")
-        said = f"accuracy {percent(self.accuracy)}, groups {sizes(row.get('sizes', []))}"
+        sampled = "" if self.error is None else f" ± {percent(self.error)}"
+        said = f"accuracy {percent(self.accuracy)}{sampled}, groups {sizes(row.get('sizes', []))}"
         if row.get("agreement") and len(row.get("sizes", [])) > 1:
             said += f", agreement {row['agreement']['ari']:.2f}"
         if self.bar and self.task is not None:

@@ -13,7 +13,7 @@ from coterie.data.population import Population
 from coterie.engines.door import Door
 from coterie.keys import Key
 from coterie.objectives import plain
-from coterie.types import Groups, Solver, Train
+from coterie.types import ConfigError, Groups, Solver, Train
 
 
 def gradient_divergence(door: Door, groups: Groups, key: Key) -> float | None:
@@ -67,6 +67,11 @@ class Constants:
             >>> round(Constants.of(p).smoothness, 3)
             6.741
         """
+        if population.drawn:
+            raise ConfigError(
+                "train.measures: theory needs all samples at once, got a federation that is drawn client by client; "
+                "expected lazy = false in [data]"
+            )
         held = torch.from_numpy(np.concatenate(population.train))
         x = _extended(population.x[held])
         return cls(float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]) / 2, math.sqrt(2) * float(x.norm(dim=1).mean()))

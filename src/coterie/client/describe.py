@@ -35,7 +35,7 @@ def describe(work: Describe, population: Population, ids: IntArray, key: Key) ->
 
 def told_histograms(work: Describe, population: Population, ids: IntArray, key: Key) -> FloatArray:
     """Label histograms ``[n, c]`` as they leave the clients."""
-    counts = population.histograms()[ids].astype(np.float64)
+    counts = population.histograms_of(ids).astype(np.float64)
     match work.privacy:
         case "none":
             return counts

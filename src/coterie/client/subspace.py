@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -63,12 +66,12 @@ def subspaces(population: Population, ids: IntArray, vectors: int) -> NDArray[np
 
     Source: Vahidian et al., PACFL (2023), Alg. 1.
     """
-    x = population.x.reshape(len(population.x), -1).numpy()
-    found = np.zeros((len(ids), x.shape[1], vectors * population.classes), np.float32)
+    features = math.prod(population.shape)
+    found = np.zeros((len(ids), features, vectors * population.classes), np.float32)
     with threadpool_limits(1):
         for out, id in zip(found, ids.tolist(), strict=True):
-            held = population.train[id]
-            labels = population.labels[held]
+            held = torch.from_numpy(population.train[id])
+            x, labels = population.x[held].reshape(len(held), features).numpy(), population.y[held].numpy()
             for j in np.unique(labels):
-                out[:, j * vectors : (j + 1) * vectors] = leading(x[held[labels == j]], vectors)
+                out[:, j * vectors : (j + 1) * vectors] = leading(x[labels == j], vectors)
     return found

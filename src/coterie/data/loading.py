@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coterie import schema
 from coterie.data import partitions, sources
+from coterie.data.drawn import is_drawn
 from coterie.data.partitions import PARTITIONS, Parts
 from coterie.data.population import Population
 from coterie.data.samples import Samples
@@ -65,11 +66,19 @@ def make_parts(samples: Samples, partition: Mapping[str, Any], key: Key) -> Part
         DataError: if the samples do not suffice.
     """
     factory, arguments = _choice(partition, PARTITIONS, "data.partition", "kind", partitions.CONTEXT)
-    known = {"classes": samples.classes, "train_rows": samples.train_rows, "columns": samples.columns}
+    known = {
+        "classes": samples.classes,
+        "train_rows": samples.train_rows,
+        "columns": samples.columns,
+        "offsets": samples.offsets,
+    }
     wanted = inspect.signature(factory).parameters
-    return factory(
-        samples.y.numpy(), key, **{name: value for name, value in known.items() if name in wanted}, **arguments
-    )
+    if is_drawn(samples.y) and "offsets" not in wanted:
+        kind = partition.get("kind") or partition.get("name")
+        what = "the federation is drawn client by client and cannot be dealt otherwise"
+        raise ConfigError(f"data.partition.kind: {what}, got {kind!r}; expected 'given', or lazy = false in [data]")
+    labels = np.empty(0, np.int64) if is_drawn(samples.y) else samples.y.numpy()
+    return factory(labels, key, **{name: value for name, value in known.items() if name in wanted}, **arguments)
 
 
 def populate(samples: Samples, parts: Parts) -> Population:
@@ -80,6 +89,8 @@ def populate(samples: Samples, parts: Parts) -> Population:
     """
     x, y = samples.x, samples.y
     if parts.transform:
+        if is_drawn(y):
+            raise DataError("partition: a planted shift of samples that are drawn client by client, got a transform")
         group = _group_of_samples(parts, len(y))
         x, y = (_rotated(x, group), y) if parts.transform == "rotate" else (x, _relabelled(y, group, parts, samples))
     return Population(x, y, parts.train, parts.test, samples.classes, parts.names, parts.planted)

@@ -1,7 +1,7 @@
 """How pooled samples are dealt to clients: pure functions from labels to index arrays, `PARTITIONS` by kind.
 
 Every partition takes the labels and a key; what else it needs of the samples it declares by name (`CONTEXT`): the
-number of classes, where the source's test rows begin, further columns. The rest are its own parameters.
+number of classes, where the source's test rows or its clients begin, further columns. The rest are its own parameters.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from coterie.data import dealing
+from coterie.data.given import given
 from coterie.data.majority import rfedavg
 from coterie.data.parts import Parts, Transform, load_parts, save_parts
 from coterie.keys import Key
@@ -25,7 +26,7 @@ __all__ = ["CONTEXT", "PARTITIONS", "Parts", "load_parts", "save_parts"]
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
-CONTEXT = frozenset({"labels", "key", "classes", "train_rows", "columns"})
+CONTEXT = frozenset({"labels", "key", "classes", "train_rows", "columns", "offsets"})
 FIRST = 5  # samples of each of its classes that every client gets before sizes are drawn
 TRIES = 10_000
 
@@ -424,6 +425,7 @@ PARTITIONS: MappingProxyType[str, Callable[..., Parts]] = MappingProxyType(
         "iid": iid,
         "planted": planted,
         "rfedavg": rfedavg,
+        "given": given,
     }
 )
 

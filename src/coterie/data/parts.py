@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.drawn import Ranges, ranges
 from coterie.types import DataError, IntArray
 
 Transform = Literal["", "relabel", "rotate"]
@@ -28,8 +29,8 @@ class Parts:
     """A partition: per client the indices of its training and of its test samples.
 
     Args:
-        train: ``N`` index arrays.
-        test: ``N`` index arrays; no client has a sample in both.
+        train: ``N`` index arrays, or ``Ranges``.
+        test: ``N`` index arrays, or ``Ranges``; no client has a sample in both.
         names: ``N`` client names, or none: their numbers.
         planted: int64 ``[N]``, the true group of each client, where there is one.
         transform: what sets the planted groups apart besides who holds what: ``relabel`` or ``rotate`` (by 90 degrees
@@ -57,7 +58,7 @@ class Parts:
     @property
     def samples(self) -> int:
         """Training and test samples over all clients."""
-        return sum(map(len, self.train)) + sum(map(len, self.test))
+        return sum(int(p.size.sum()) if isinstance(p, Ranges) else sum(map(len, p)) for p in (self.train, self.test))
 
 
 def save_parts(path: Path, parts: Parts) -> None:
@@ -77,6 +78,9 @@ def save_parts(path: Path, parts: Parts) -> None:
     """
     arrays: dict[str, NDArray[Any]] = {"transform": np.array(parts.transform, dtype=np.str_)}
     for split, rows in (("train", parts.train), ("test", parts.test)):
+        if isinstance(rows, Ranges):
+            arrays |= {f"{split}_start": rows.start, f"{split}_size": rows.size}
+            continue
         arrays[split] = np.concatenate([*rows, np.empty(0, np.int64)])
         arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     arrays["names"] = np.array(parts.names, dtype=np.str_)
@@ -125,7 +129,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> Parts:
-    train, test = (_split(arrays[split], arrays[f"{split}_offsets"], split) for split in ("train", "test"))
+    train, test = (_split(arrays, split) for split in ("train", "test"))
     if len(train) != len(test):
         raise ValueError(f"{len(train)} train parts, {len(test)} test parts")
     names = arrays["names"]
@@ -142,12 +146,20 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> Parts:
     return Parts(train, test, tuple(map(str, names)), planted, transform, relabel)  # type: ignore[arg-type]
 
 
-def _split(rows: NDArray[Any], offsets: NDArray[Any], name: str) -> tuple[IntArray, ...]:
-    rows, offsets = _integers(rows, name, 1), _integers(offsets, name, 1)
+def _split(arrays: dict[str, NDArray[Any]], name: str) -> tuple[IntArray, ...]:
+    if f"{name}_start" in arrays:
+        return _ranges(_integers(arrays[f"{name}_start"], name, 1), _integers(arrays[f"{name}_size"], name, 1), name)
+    rows, offsets = _integers(arrays[name], name, 1), _integers(arrays[f"{name}_offsets"], name, 1)
     sound = len(offsets) and offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
     if not sound or rows.min(initial=0) < 0:
         raise ValueError(f"{name} offsets or indices out of range")
     return tuple(np.split(rows, offsets[1:-1])) if len(offsets) > 1 else ()
+
+
+def _ranges(start: IntArray, size: IntArray, name: str) -> tuple[IntArray, ...]:
+    if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
+        raise ValueError(f"{name} ranges out of range")
+    return ranges(start, size)
 
 
 def _integers(array: NDArray[Any], name: str, ndim: int) -> IntArray:

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.types import DataError
+from coterie.types import DataError, IntArray
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,14 @@ class Samples:
     """Inputs, labels and what else is known of each sample. The source's own training rows come first.
 
     Args:
-        x: float32 ``[S, ...]`` inputs.
+        x: float32 ``[S, ...]`` inputs, or made client by client (``data.drawn``).
         y: int64 ``[S]`` labels in ``0..classes-1``.
         classes: number of classes ``c``.
         train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test split;
             ``S`` where it has no split of its own.
         columns: further columns by name, each ``[S]`` (a writer, a site, a client).
         label_names: ``c`` names, or none.
+        offsets: int64 ``[N + 1]``, where each client's rows begin, of a source that comes client by client.
 
     Raises:
         DataError: if the lengths do not agree.
@@ -41,6 +42,7 @@ class Samples:
     train_rows: int
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
+    offsets: IntArray | None = None
 
     def __post_init__(self) -> None:
         lengths = {"x": len(self.x), **{name: len(values) for name, values in self.columns.items()}}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
+from coterie.data.drawn import drawn
 from coterie.data.samples import Samples
 from coterie.keys import Key
-from coterie.types import FloatArray, IntArray
+from coterie.types import IntArray
 
 FEATURES = 60
 CLASSES = 10
@@ -24,9 +27,10 @@ def synthetic(
     beta: Annotated[float, Field(ge=0)] = 1.0,
     clients: Annotated[int, Field(ge=1)] = 100,
     iid: bool = False,
+    lazy: bool = False,
     seed: Annotated[int, Field(ge=0)] = 0,
 ) -> Samples:
-    """FedProx's Synthetic(alpha, beta): a linear teacher and an input mean per client; deal it by the column `client`.
+    """FedProx's Synthetic(alpha, beta): a teacher and an input mean per client; deal it by `client`, or as `given`.
 
     Client ``k`` has ``u_k ~ N(0, alpha)``, ``B_k ~ N(0, beta)``; ``W_k, b_k ~ N(u_k, 1)`` and ``v_k ~ N(B_k, 1)`` in
     every entry; ``x ~ N(v_k, diag(j^-1.2))`` in 60 features, ``y = argmax(x W_k + b_k)`` in 10 classes; it holds
@@ -38,6 +42,8 @@ def synthetic(
         beta: how much the inputs differ.
         clients: number of clients ``N``.
         iid: one teacher, and inputs around zero, for everybody.
+        lazy: make a client's samples when they are asked for: the same ones, in memory that does not grow with them.
+            Such a federation is dealt as `given`.
         seed: of the data; the run's own seed does not change them.
 
     Example:
@@ -47,26 +53,35 @@ def synthetic(
     """
     key = Key(seed).of("synthetic")
     sizes = key.of("sizes").generator().lognormal(4, 2, clients).astype(np.int64) + 50
-    made = [_client(key, 0 if iid else k, k, int(n), alpha, beta, iid) for k, n in enumerate(sizes)]
-    return Samples(
-        x=torch.from_numpy(np.concatenate([x for x, _ in made]).astype(np.float32)),
-        y=torch.from_numpy(np.concatenate([y for _, y in made])),
-        classes=CLASSES,
-        train_rows=int(sizes.sum()),
-        columns={"client": np.repeat(np.arange(clients), sizes)},
-        label_names=tuple(str(c) for c in range(CLASSES)),
-    )
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    make = Synthetic(key, sizes, alpha, beta, iid)
+    if lazy:
+        (x, y), columns = drawn(make, offsets, (FEATURES,)), {}
+    else:
+        made = [make(k) for k in range(clients)]
+        x, y = (torch.from_numpy(np.concatenate(each)) for each in zip(*made, strict=True))
+        columns = {"client": np.repeat(np.arange(clients), sizes)}
+    names = tuple(str(c) for c in range(CLASSES))
+    return Samples(x, y, CLASSES, int(offsets[-1]), columns, names, offsets)
 
 
-def _client(
-    key: Key, teacher: int, k: int, n: int, alpha: float, beta: float, iid: bool
-) -> tuple[FloatArray, IntArray]:
-    rng = key.of("teacher").client(teacher).generator()
-    centre = 0.0 if iid else rng.normal(0, alpha)
-    weight = rng.normal(centre, 1, (FEATURES, CLASSES))
-    bias = rng.normal(centre, 1, CLASSES)
-    rng = key.of("inputs").client(k).generator()
-    mean = np.zeros(FEATURES) if iid else rng.normal(rng.normal(0, beta), 1, FEATURES)
-    deviation = np.arange(1, FEATURES + 1) ** -0.6  # the square root of the variances j^-1.2
-    x = mean + deviation * rng.standard_normal((n, FEATURES))
-    return x, np.argmax(x @ weight + bias, axis=1).astype(np.int64)
+@dataclass(frozen=True)
+class Synthetic:
+    """Makes the samples of one client of Synthetic(alpha, beta): inputs float32 ``[n, 60]``, labels int64 ``[n]``."""
+
+    key: Key
+    sizes: IntArray
+    alpha: float
+    beta: float
+    iid: bool
+
+    def __call__(self, k: int, /) -> tuple[NDArray[np.float32], IntArray]:
+        rng = self.key.of("teacher").client(0 if self.iid else k).generator()
+        centre = 0.0 if self.iid else rng.normal(0, self.alpha)
+        weight = rng.normal(centre, 1, (FEATURES, CLASSES))
+        bias = rng.normal(centre, 1, CLASSES)
+        rng = self.key.of("inputs").client(k).generator()
+        mean = np.zeros(FEATURES) if self.iid else rng.normal(rng.normal(0, self.beta), 1, FEATURES)
+        deviation = np.arange(1, FEATURES + 1) ** -0.6  # the square root of the variances j^-1.2
+        x = mean + deviation * rng.standard_normal((int(self.sizes[k]), FEATURES))
+        return x.astype(np.float32), np.argmax(x @ weight + bias, axis=1).astype(np.int64)

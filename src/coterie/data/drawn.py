@@ -1,0 +1,175 @@
+"""Samples that are made when they are asked for, client by client: federations larger than memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, cast, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.types import DataError, IntArray
+
+KEEP = 2**27  # bytes of samples that each process keeps at hand
+
+
+class Maker(Protocol):
+    """Makes all samples of one client: inputs ``[n, ...]`` and labels int64 ``[n]``, the same ones every time."""
+
+    def __call__(self, client: int, /) -> tuple[NDArray[Any], IntArray]: ...
+
+
+@dataclass(frozen=True)
+class Ranges(Sequence[IntArray]):
+    """Index arrays that are ranges, two numbers each: client ``i`` holds ``start[i] .. start[i] + size[i] - 1``.
+
+    Args:
+        start: int64 ``[N]``.
+        size: int64 ``[N]``.
+
+    Example:
+        >>> held = Ranges(np.array([0, 3]), np.array([3, 2]))
+        >>> len(held), held[1].tolist(), [rows.tolist() for rows in held]
+        (2, [3, 4], [[0, 1, 2], [3, 4]])
+    """
+
+    start: IntArray
+    size: IntArray
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @overload
+    def __getitem__(self, at: int) -> IntArray: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Ranges: ...
+
+    def __getitem__(self, at: int | slice) -> IntArray | Ranges:
+        if isinstance(at, slice):
+            return Ranges(self.start[at], self.size[at])
+        first = int(self.start[at])
+        return np.arange(first, first + int(self.size[at]))
+
+    def __iter__(self) -> Iterator[IntArray]:
+        return (self[i] for i in range(len(self)))
+
+
+def ranges(start: IntArray, size: IntArray) -> tuple[IntArray, ...]:
+    """Index arrays that are ranges, in the place of a tuple of them (see `Ranges`)."""
+    return cast(tuple[IntArray, ...], Ranges(start, size))
+
+
+class Drawn:
+    """Inputs or labels of a pool in which client ``i`` owns the rows ``offsets[i] .. offsets[i + 1] - 1``.
+
+    It takes the place of a tensor where a few rows at a time are asked for (``column[rows]``), and says so where all
+    of them would be. What was asked for lately is kept, up to ``KEEP`` bytes. Make both columns with `drawn`.
+
+    Raises:
+        DataError: for any use that needs all samples at once.
+
+    Example:
+        >>> x, y = drawn(lambda i: (np.full((2, 3), i, np.float32), np.array([0, 1])), np.array([0, 2, 4]), (3,))
+        >>> x.shape, x[torch.tensor([1, 2])][:, 0].tolist(), y[torch.tensor([1, 2])].tolist()
+        (torch.Size([4, 3]), [0.0, 1.0], [1, 0])
+    """
+
+    def __init__(self, pool: _Pool, column: int, inner: tuple[int, ...]) -> None:
+        self._pool, self._column = pool, column
+        self.shape = torch.Size((int(pool.offsets[-1]), *inner))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        wanted = rows.numpy()
+        found = torch.empty((len(wanted), *self.shape[1:]), dtype=torch.int64 if self._column else torch.float32)
+        if not len(wanted):
+            return found
+        owner = np.searchsorted(self._pool.offsets, wanted, side="right") - 1
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(owner)) + 1])
+        first, last = np.minimum.reduceat(wanted, edges), np.maximum.reduceat(wanted, edges)
+        ends = [*edges[1:].tolist(), len(wanted)]
+        for at, end, low, high in zip(edges.tolist(), ends, first.tolist(), last.tolist(), strict=True):
+            kept = self._pool(int(owner[at]), low, high + 1)[self._column]
+            torch.index_select(kept, 0, torch.from_numpy(wanted[at:end] - low), out=found[at:end])
+        return found
+
+    def numpy(self) -> NoReturn:
+        """Not to be had."""
+        _refuse()
+
+    def reshape(self, *shape: int) -> NoReturn:
+        """Not to be had."""
+        _refuse()
+
+    def contiguous(self) -> NoReturn:
+        """Not to be had."""
+        _refuse()
+
+    def clone(self) -> NoReturn:
+        """Not to be had."""
+        _refuse()
+
+
+def is_drawn(column: object) -> bool:
+    """Whether a column of samples is made client by client."""
+    return isinstance(column, Drawn)
+
+
+def drawn(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of a federation that is made client by client, each in the place of a tensor (see `Drawn`).
+
+    Args:
+        make: makes a client's samples; it is pickled where worker processes are not forked.
+        offsets: int64 ``[N + 1]``, ascending from 0.
+        shape: of one input.
+    """
+    pool = _Pool(make, offsets)
+    return cast(Tensor, Drawn(pool, 0, shape)), cast(Tensor, Drawn(pool, 1, ()))
+
+
+class _Pool:
+    """Makes clients, and keeps the spans of rows that were asked for last: test rows take less room than all."""
+
+    def __init__(self, make: Maker, offsets: IntArray) -> None:
+        self.make, self.offsets = make, offsets
+        self._kept: OrderedDict[tuple[int, int], tuple[Tensor, Tensor]] = OrderedDict()
+        self._bytes = 0
+
+    def __call__(self, client: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Rows ``start .. stop - 1`` of the pool, all of them one client's."""
+        span = start, stop
+        if span in self._kept:
+            self._kept.move_to_end(span)
+            return self._kept[span]
+        x, y = self.make(client)
+        first, due = int(self.offsets[client]), int(self.offsets[client + 1] - self.offsets[client])
+        if len(x) != due or len(y) != due:
+            raise DataError(f"data.source: client {client} was made with {len(x)} samples; expected {due}")
+        mine = slice(start - first, stop - first)
+        made = torch.from_numpy(np.array(x[mine], np.float32)), torch.from_numpy(np.array(y[mine], np.int64))
+        self._kept[span] = made
+        self._bytes += _size(made)
+        while self._bytes > KEEP and len(self._kept) > 1:
+            self._bytes -= _size(self._kept.popitem(last=False)[1])
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"make": self.make, "offsets": self.offsets, "_kept": OrderedDict(), "_bytes": 0}
+
+
+def _size(made: tuple[Tensor, Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in made)
+
+
+def _refuse() -> NoReturn:
+    raise DataError(
+        "data.source: this needs all samples at once, got a federation that is drawn client by client; "
+        "expected lazy = false"
+    )

@@ -1,0 +1,278 @@
+"""Federations larger than memory: samples made client by client, evaluation by a sample of the clients."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import coterie as ct
+from coterie.config import check
+from coterie.data import load_parts, save_parts
+from coterie.data.drawn import drawn, ranges
+from coterie.data.given import given
+from coterie.data.parts import Parts
+from coterie.data.shifts import swap_all
+from coterie.data.synthetic import Synthetic
+from coterie.experiment import execute, make_folder, prepare, run_config
+from coterie.keys import Key
+from coterie.panel import Panel, Stratum, errors, mean, ratio
+from coterie.store import RunFolder
+from coterie.types import ConfigError, CoterieError, DataError
+from tests.conftest import blobs
+
+SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.01)
+
+
+def federation(clients: int = 12, *, lazy: bool) -> ct.Population:
+    return ct.load("synthetic", partition={"kind": "given"}, clients=clients, lazy=lazy)
+
+
+def go(data: ct.Population, method: Any = None, rounds: int = 2, **options: Any) -> Any:
+    method = method or ct.fedgroup(groups=2, alpha=3)
+    defaults = {"model": "mclr", "local": SOLVER, "clients_per_round": 4, "engine": "serial"}
+    return ct.run(method, data=data, rounds=rounds, **{**defaults, **options})
+
+
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The clients that are made from now on, one entry each time."""
+    clients: list[int] = []
+    make = Synthetic.__call__
+    monkeypatch.setattr(Synthetic, "__call__", lambda self, k: clients.append(k) or make(self, k))  # type: ignore[func-returns-value]
+    return clients
+
+
+@pytest.mark.parametrize("method", [ct.fedgroup(groups=2, alpha=3), ct.flexcfl(groups=2, alpha=3), ct.ifca(groups=2)])
+def test_a_lazy_federation_is_the_same_federation(method: ct.Method) -> None:
+    lazy, whole = (go(federation(lazy=lazy), method) for lazy in (True, False))
+    assert torch.equal(lazy.state.models, whole.state.models)
+    assert np.array_equal(lazy.groups, whole.groups)
+    told = [[{k: v for k, v in row.items() if k != "seconds"} for row in result.rows] for result in (lazy, whole)]
+    assert told[0] == told[1]
+
+
+def test_what_a_lazy_federation_tells_of_its_data() -> None:
+    lazy, whole = federation(lazy=True), federation(lazy=False)
+    assert lazy.drawn
+    assert not whole.drawn
+    for split in ("train", "test"):
+        assert np.array_equal(lazy.sizes(split), whole.sizes(split))
+        assert np.array_equal(lazy.histograms(split), whole.histograms(split))
+    some = np.array([7, 2, 7])
+    assert np.array_equal(federation(lazy=True).histograms_of(some), whole.histograms("train")[some])
+    rows = torch.tensor([900, 3, 5, 901, 4])
+    assert torch.equal(lazy.x[rows], whole.x[rows])
+    assert torch.equal(lazy.y[rows], whole.y[rows])
+    assert lazy.x[rows[:0]].shape == (0, 60)
+    again = pickle.loads(pickle.dumps(lazy.x))
+    assert torch.equal(again[rows], whole.x[rows])
+
+
+def test_only_the_clients_that_are_asked_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = federation(100_000, lazy=True)
+    clients = made(monkeypatch)
+    result = go(data, rounds=3, evaluate_clients=10)
+    assert len(set(clients)) <= 6 + 3 * 4 + 3 * 10, "cold start, cohorts, panels"
+    assert len(clients) <= 2 * 6 + 2 * 3 * 4 + 2 * 3 * 10, "training and test rows once each"
+    assert result.rows[-1]["evaluated"] == 10
+    assert result.groups.shape == (100_000,)
+
+
+def test_what_was_asked_for_is_kept_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.data.drawn.KEEP", 3 * (8 * 4 + 8))  # three clients of one row
+    calls: list[int] = []
+
+    def make(k: int) -> tuple[Any, Any]:
+        calls.append(k)
+        return np.full((1, 8), k, np.float32), np.zeros(1, np.int64)
+
+    x, y = drawn(make, np.arange(11), (8,))
+    for i in (0, 1, 2, 0, 1, 2):
+        assert float(x[torch.tensor([i])][0, 0]) == i
+        assert int(y[torch.tensor([i])][0]) == 0
+    assert calls == [0, 1, 2]
+    assert x[torch.arange(10)][:, 0].tolist() == list(range(10))
+    assert len(calls) == 3 + 7
+    x[torch.tensor([0])]
+    assert len(calls) == 3 + 7 + 1, "the oldest had to go"
+
+
+def test_a_maker_that_breaks_its_promise_is_named() -> None:
+    x, _ = drawn(lambda k: (np.zeros((2, 3), np.float32), np.zeros(2, np.int64)), np.array([0, 2, 5]), (3,))
+    with pytest.raises(DataError, match="client 1 was made with 2 samples; expected 3"):
+        x[torch.tensor([2])]
+
+
+def test_what_needs_all_samples_says_so() -> None:
+    data = federation(lazy=True)
+    uses: list[Any] = [
+        lambda: data.labels,
+        lambda: data.x.reshape(1, -1),
+        lambda: data.y.clone(),
+        lambda: data.x.contiguous(),
+        lambda: go(data, shift=swap_all()),
+        lambda: ct.load("synthetic", partition={"kind": "iid", "clients": 3}, clients=9, lazy=True),
+        lambda: ct.load("digits", partition={"kind": "given"}),
+    ]
+    for use in uses:
+        with pytest.raises(CoterieError, match="expected") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_ranges_round_trip_and_damage_is_refused(tmp_path: Path) -> None:
+    parts = given(np.empty(0, np.int64), Key(0), offsets=np.array([0, 10, 11, 13]))
+    assert [len(rows) for rows in parts.train] == [9, 1, 1]
+    assert [len(rows) for rows in parts.test] == [1, 0, 1]
+    assert parts.samples == 13
+    save_parts(tmp_path / "p.npz", parts)
+    read = load_parts(tmp_path / "p.npz")
+    for split in ("train", "test"):
+        pairs = zip(getattr(read, split), getattr(parts, split), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs)
+    save_parts(tmp_path / "p.npz", Parts(ranges(np.array([-1]), np.array([2])), ranges(np.array([0]), np.array([0]))))
+    with pytest.raises(DataError, match="not a partition"):
+        load_parts(tmp_path / "p.npz")
+    assert (tmp_path / "p.npz").stat().st_size < 4096
+
+
+def test_ranges_stand_in_for_index_arrays() -> None:
+    whole = blobs(4)
+    x, y = whole.x[:20], whole.y[:20]
+    held, tests = ranges(np.array([0, 5]), np.array([5, 5])), ranges(np.array([10, 12]), np.array([2, 0]))
+    one = ct.Population(x, y, held, tests, 4)
+    other = ct.Population(x, y, tuple(held), tuple(tests), 4)
+    assert np.array_equal(one.histograms("train"), other.histograms("train"))
+    assert one.sizes("test").tolist() == [2, 0]
+    assert held[-1].tolist() == [5, 6, 7, 8, 9]
+    assert [len(rows) for rows in held[:1]] == [5]
+    with pytest.raises(DataError, match="out of range"):
+        ct.Population(x, y, ranges(np.array([18]), np.array([3])), ranges(np.array([0]), np.array([0])), 4)
+    with pytest.raises(DataError, match="no client has a training sample"):
+        ct.Population(x, y, ranges(np.array([0]), np.array([0])), ranges(np.array([0]), np.array([3])), 4)
+
+
+# --- evaluation of a sample ---------------------------------------------------------------------------------------
+
+
+def scored(panel: Panel, correct: Any, size: Any, known: Any) -> dict[str, Any]:
+    ids = panel.draw(size > 0, known)
+    inside = int(((size > 0) & known).sum())
+    found = errors(correct[ids], size[ids], known[ids], (inside, int((size > 0).sum()) - inside))
+    mine = ids[known[ids]]
+    each = correct[mine] / size[mine]
+    return {**found, "accuracy": correct[mine].sum() / size[mine].sum(), "accuracy_mean": each.mean()}
+
+
+def test_the_stated_error_is_the_error() -> None:
+    rng = np.random.default_rng(0)
+    n = 4000
+    size = np.where(rng.random(n) < 0.1, 0, 5 + rng.lognormal(3, 1, n).astype(np.int64)).astype(float)
+    known = np.arange(n) < 1000
+    correct = rng.binomial(size.astype(np.int64), np.where(known, 0.9, 0.5) * rng.beta(8, 2, n)).astype(float)
+    draws = [scored(Panel.of(300, n, Key(seed)), correct, size, known) for seed in range(400)]
+    has = size > 0
+    truth = {
+        "accuracy": correct[known].sum() / size[known].sum(),
+        "accuracy_all": correct.sum() / size.sum(),
+        "accuracy_mean": (correct[known & has] / size[known & has]).mean(),
+    }
+    for name, true in truth.items():
+        found = np.array([draw[name] for draw in draws])
+        stated = np.array([draw[f"{name}_error"] for draw in draws])
+        assert abs(found.mean() - true) < 4 * found.std() / math.sqrt(len(draws)) + 1e-3, name
+        assert 0.85 < math.sqrt((stated**2).mean()) / found.std() < 1.15, name
+    assert {draw["evaluated"] for draw in draws} == {300}
+
+
+def test_a_panel_of_everybody_has_no_error_and_changes_nothing() -> None:
+    whole, panel = (go(blobs(), evaluate_clients=size) for size in (None, 100))
+    assert torch.equal(whole.state.models, panel.state.models)
+    for one, other in zip(whole.rows, panel.rows, strict=True):
+        assert other["evaluated"] == 12
+        assert {other[name] for name in ("accuracy_error", "accuracy_all_error", "accuracy_mean_error")} == {0.0}
+        for name in ("accuracy", "accuracy_all", "accuracy_mean", "accuracy_groups"):
+            assert one[name] == pytest.approx(other[name], abs=1e-12)
+        assert "accuracy_error" not in one
+
+
+def test_panels_are_drawn_in_one_order_and_fill_up_where_a_kind_is_short() -> None:
+    panel, there = Panel.of(40, 1000, Key(3)), np.ones(1000, bool)
+    few, many = np.arange(1000) < 5, np.arange(1000) < 990
+    assert len(panel.draw(there, few)) == len(panel.draw(there, many)) == 40
+    assert (panel.draw(there, few) < 5).sum() == 5, "all of the few"
+    assert (panel.draw(there, many) >= 990).sum() == 10
+    assert (panel.draw(there, ~there) >= 0).sum() == 40
+    assert np.array_equal(panel.draw(there, few), Panel.of(40, 1000, Key(3)).draw(there, few))
+    assert not np.array_equal(panel.draw(there, few), Panel.of(40, 1000, Key(4)).draw(there, few))
+    assert len(panel.draw(~there, few)) == 0
+    larger = Panel(80, panel.order).draw(there, few)
+    assert np.isin(panel.draw(there, few), larger).all(), "more clients are asked besides the same ones"
+
+
+def test_an_error_that_cannot_be_known_is_none() -> None:
+    alone = Stratum(7, np.array([1.0]), np.array([2.0]))
+    assert ratio([alone]) == (0.5, None)
+    assert mean(alone) == (0.5, None)
+    assert ratio([]) == (None, None)
+    found = errors(np.empty(0), np.empty(0), np.empty(0, bool), (0, 0))
+    assert found == {
+        "evaluated": 0, "accuracy_all": None, "accuracy_error": None,
+        "accuracy_all_error": None, "accuracy_mean_error": None,
+    }  # fmt: skip
+
+
+# --- as a run -----------------------------------------------------------------------------------------------------
+
+
+def tables(**train: Any) -> dict[str, Any]:
+    return {
+        "data": {"source": "synthetic", "clients": 200, "lazy": True, "partition": {"kind": "given"}},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1, "batch_size": 20},
+        "train": {"rounds": 4, "clients_per_round": 6, "evaluate_clients": 20, **train},
+        "algorithm": {"name": "fedgroup", "groups": 2, "alpha": 4},
+        "engine": {"name": "serial"},
+        "checkpoint": {"seconds": 0.0},
+    }
+
+
+def test_a_lazy_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    summary = run_config(check(tables()), tmp_path / "straight")
+    assert summary["clients"] == 200
+    assert not (tmp_path / "straight" / "clients.csv").exists(), "nobody scores everybody here"
+    prepared = prepare(check(tables()))
+    folder = make_folder(prepared, tmp_path / "torn")
+    stops = iter([0, 15])
+    with pytest.raises(CoterieError, match="stopped after 2"):
+        execute(prepared, folder, stop=lambda: next(stops))
+    folder = RunFolder.open(tmp_path / "torn")
+    checkpoint = folder.latest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.extra["since"].dtype == np.int64
+    again = prepare(check(tables()), folder.path / "partition.npz")
+    execute(again, folder, checkpoint=checkpoint, resume=True)
+    one, other = (sorted((tmp_path / name / "models").iterdir()) for name in ("straight", "torn"))
+    assert [a.read_bytes() for a in one] == [b.read_bytes() for b in other]
+    same = [(tmp_path / name / "groups.csv").read_text() for name in ("straight", "torn")]
+    assert same[0] == same[1]
+    row = json.loads((tmp_path / "torn" / "rounds.jsonl").read_text().splitlines()[-1])
+    assert row["evaluated"] == 20
+    assert row["accuracy_error"] > 0
+
+
+def test_a_shift_of_a_lazy_run_and_theory_are_refused_in_one_line(tmp_path: Path) -> None:
+    moved = tables() | {"shift": {"kind": "swap_all"}}
+    with pytest.raises(ConfigError, match=r"shift\.kind") as caught:
+        run_config(check(moved), tmp_path / "shift")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"train\.measures: theory"):
+        run_config(check(tables(measures=["theory"])), tmp_path / "theory")
+    with pytest.raises(ConfigError, match=r"train\.evaluate_clients"):
+        check(tables(evaluate_clients=0))
