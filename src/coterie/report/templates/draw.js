@@ -3,7 +3,7 @@
   const specs = JSON.parse(document.getElementById("specs").textContent);
   const MANY = 1500; // marks beyond which a chart is drawn as pixels
   const drawn = new Set();
-  let rows = {};
+  const rows = {}, labels = {};
   for (const [id, spec] of Object.entries(specs)) {
     rows[id] = 0;
     for (const [name, data] of Object.entries(spec.datasets || {})) {
@@ -40,13 +40,19 @@
   };
   const draw = (id) => {
     drawn.add(id);
+    const place = document.getElementById(id);
+    const label = labels[id] || (labels[id] = place.getAttribute("aria-label"));
     const options = {
       ast: true, actions: false, renderer: rows[id] > MANY ? "canvas" : "svg", config: theme(), defaultStyle: false,
       tooltip: { theme: "coterie", disableDefaultStyle: true },
     };
     return vegaEmbed("#" + id, specs[id], options)
-      .then(() => { document.getElementById(id).dataset.drawn = "yes"; })
-      .catch((error) => { document.getElementById(id).textContent = "This chart could not be drawn: " + error.message; });
+      .then(() => {
+        place.setAttribute("role", "img"); // Vega has put its own in their place
+        place.setAttribute("aria-label", label);
+        place.dataset.drawn = "yes";
+      })
+      .catch((error) => { place.textContent = "This chart could not be drawn: " + error.message; });
   };
   const again = () => { for (const id of drawn) draw(id); };
   const all = () => { for (const id of Object.keys(specs)) if (!drawn.has(id)) draw(id); };

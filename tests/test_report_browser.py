@@ -1,0 +1,239 @@
+"""The page in a real browser: what is drawn, what answers, what it asks for, and what hostile names make of it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.report import RunView, write_page
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync"]  # fmt: skip
+N, ROUNDS, GROUPS = 1000, 100, 3
+MARKUP = (
+    "</script><script>document.title='owned'</script>", "<img src=x onerror=alert({i})>", "\"'><svg onload=alert({i})>",
+    "</title><h1>{i}</h1>", "{{{{ 7 * 7 }}}}", "javascript:alert({i})", "https://example.org/{i}.png", "]]><!-- {i}",
+    "\u202e{i}\x1b[2J", "</style><style>*{{display:none}}</style>",
+)  # fmt: skip
+HOSTILE = [MARKUP[i % len(MARKUP)].format(i=i) + str(i) for i in range(200)]
+
+
+def tables(name: str, seed: int) -> dict[str, Any]:
+    return {"seed": seed, "algorithm": {"name": name}, "data": {"source": "digits", "partition": {"kind": "iid"}}}
+
+
+def run(name: str, seed: int, names: list[str], labels: list[str]) -> RunView:
+    """A run of a thousand clients as `view_of` would read it; with groups, with newcomers and with a tree for some."""
+    rng = np.random.default_rng(seed + len(name))
+    grouped, member = name != "fedavg", np.full(N, -1)
+    rows = []
+    for t in range(ROUNDS):
+        moves = [[c, c % GROUPS if grouped else 0] for c in range(20 * t, min(N, 20 * t + 20))]
+        moves += [[int(rng.integers(20)), int(rng.integers(GROUPS))]] if grouped and t > 60 else []
+        for client, group in moves:
+            member[client] = group
+        seconds = {"training": 0.1, "grouping": 0.01, "aggregation": 0.01, "evaluation": 0.03, "total": 0.2}
+        rows.append(
+            {
+                "round": t, "accuracy": 1 - (0.5 if grouped else 0.7) * 0.98**t + rng.normal() / 100, "moves": moves,
+                "sizes": np.bincount(member[member >= 0], minlength=GROUPS if grouped else 1).tolist(),
+                "newcomers": len(moves), "migrations": int(t > 60), "seconds": seconds,
+                "transfers": {"down_bytes": 10**6, "up_bytes": 10**6}, "agreement": {"ari": 0.9, "nmi": 0.8},
+            }
+        )  # fmt: skip
+    where = np.eye(GROUPS)[member % GROUPS] + rng.normal(size=(N, GROUPS)) / 5
+    return RunView(
+        name, rows, member, names, histograms=rng.integers(0, 50, (N, 10)), planted=np.arange(N) % GROUPS,
+        embedding=where if grouped else None, joined=np.arange(N) // 20, newcomers=np.arange(N) > 900, labels=labels,
+        memory=tree(rng) if name == "fedclust" else {}, tables=tables(name, seed), versions={"coterie": "0.1.0"},
+        each=np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2), tests=np.full(N, 20),
+    )  # fmt: skip
+
+
+def tree(rng: np.random.Generator) -> dict[str, Any]:
+    import torch
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist, squareform
+
+    near = pdist(rng.normal(size=(500, 4)) + 6 * np.eye(4)[np.arange(500) % GROUPS])
+    links, proximity = torch.from_numpy(linkage(near, "average")), torch.from_numpy(squareform(near))
+    return {"tree": links, "proximity": proximity, "leaves": torch.arange(500), "threshold": torch.tensor([4.0])}
+
+
+def written(folder: Path, names: list[str], labels: list[str]) -> Path:
+    runs = [run(name, seed, names, labels) for name in ("fedavg", "fedgroup", "fedclust") for seed in (0, 1)]
+    return write_page(folder / "page.html", runs, names[0], intro=names[1])
+
+
+@functools.cache
+def both() -> tuple[list[str], list[str]]:
+    """Names, and as many that are hostile; the labels are the first ten of each."""
+    return [f"client {i}" for i in range(N)], HOSTILE + [f"client {i}" for i in range(200, N)]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    plain, hostile = both()
+    benign = written(tmp_path_factory.mktemp("benign"), plain, [str(c) for c in range(10)])
+    return benign, written(tmp_path_factory.mktemp("hostile"), hostile, hostile[:10])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+class Opened:
+    """A page in the browser, with all that it says on its console and all that it asks for."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1000, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page, self.said, self.asked = self.context.new_page(), [], []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        begun = time.monotonic()
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector(".chart[data-drawn]")
+        self.seconds = time.monotonic() - begun
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.context.close()
+
+    def draw_all(self) -> list[str]:
+        """Scroll through the page until every chart is drawn; returns their names."""
+        ids: list[str] = self.page.eval_on_selector_all(".chart", "all => all.map(one => one.id)")
+        for id in ids:
+            self.page.locator(f"#{id}").scroll_into_view_if_needed()
+            self.page.wait_for_selector(f"#{id}[data-drawn]")
+        return ids
+
+    def tooltip(self, id: str, mark: str) -> str:
+        """What is told of the first mark of a chart that answers."""
+        self.page.locator(f"#{id}").scroll_into_view_if_needed()
+        for at in range(3):
+            box = self.page.locator(f"#{id} {mark}").nth(at).bounding_box()
+            self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            try:
+                self.page.wait_for_selector("#vg-tooltip-element.visible", timeout=2000)
+            except playwright.TimeoutError:
+                continue
+            return str(self.page.locator("#vg-tooltip-element").inner_text())
+        return ""
+
+
+OUTLINE = """() => {
+  const walk = (node) => node.nodeName + "[" + node.getAttributeNames().sort().join() + "]("
+    + [...node.children].map(walk).join("") + ")";
+  return walk(document.documentElement);
+}"""
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, pages: tuple[Path, Path]) -> Iterator[Opened]:
+    with Opened(browser, pages[0]) as page:
+        page.draw_all()
+        yield page
+
+
+def test_every_chart_is_drawn(opened):
+    ids = opened.page.eval_on_selector_all(".chart", "all => all.map(one => one.id)")
+    kinds = {"accuracy", "bytes", "time", "agreement", "gain-1", "before-after-1", "members-1", "map-1", "mix-1"}
+    assert kinds | {"tree-2", "near-2"} <= set(ids)
+    assert not [id for id in ids if not opened.page.locator(f"#{id} svg path, #{id} canvas").count()]
+
+
+def test_nothing_is_asked_for_or_complained_of(opened, pages):
+    assert opened.said == []
+    assert opened.asked == [pages[0].as_uri()]
+
+
+def test_tooltips_answer(opened):
+    assert "seconds" in opened.tooltip("time", ".mark-rect.role-mark path")
+    told = opened.tooltip("map-1", ".mark-symbol.role-mark path")
+    assert "client" in told
+    assert "group" in told
+    assert "label" in opened.tooltip("mix-1", ".mark-rect.role-mark path")
+    assert opened.said == []
+
+
+def test_keyboard_and_screen_readers_find_their_way(opened):
+    page = opened.page
+    page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    for landmark in ("header", "nav[aria-label]", "main", "footer"):
+        assert page.locator(landmark).count() == 1, landmark
+    levels = page.eval_on_selector_all("h1, h2, h3", "all => all.map(one => +one.tagName[1])")
+    assert levels.count(1) == 1 == levels[0]
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert page.locator("section:not([aria-labelledby])").count() == 0
+    labels = page.eval_on_selector_all(".chart", "all => all.map(one => one.getAttribute('aria-label'))")
+    assert all(label and len(label) > 20 for label in labels)
+    page.locator("figure summary").first.focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    assert page.locator("figure details[open] table").first.is_visible()
+    page.keyboard.press("Enter")
+    assert page.locator("th:not([scope])").count() == 0
+    ids = page.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_names_change_nothing_in_the_structure(browser, opened, pages):
+    opened.tooltip("map-1", ".mark-symbol.role-mark path")
+    with Opened(browser, pages[1]) as hostile:
+        hostile.draw_all()
+        assert hostile.tooltip("map-1", ".mark-symbol.role-mark path")
+        assert hostile.page.evaluate(OUTLINE) == opened.page.evaluate(OUTLINE)
+        assert hostile.said == []
+        assert hostile.asked == [pages[1].as_uri()]
+        assert hostile.page.title() == HOSTILE[0]
+        assert HOSTILE[1] in hostile.page.locator("p.intro").inner_text()
+
+
+def test_a_page_of_a_thousand_clients_is_small_and_opens_at_once(browser, pages):
+    assert pages[0].stat().st_size <= 3_000_000
+    seconds = []
+    while len(seconds) < 3 and min(seconds, default=9) > 3:  # the machine may be busy
+        with Opened(browser, pages[0]) as opened:
+            seconds.append(opened.seconds)
+    assert min(seconds) <= 3
+
+
+def test_a_dark_phone_shows_it_without_scrolling_sideways(browser, pages):
+    with Opened(browser, pages[1], width=390, scheme="dark") as phone:
+        phone.draw_all()
+        assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert phone.said == []
+        body = "getComputedStyle(document.body)"
+        ink, paper = (phone.page.evaluate(f"{body}.{name}") for name in ("color", "backgroundColor"))
+        assert brightness(ink) > brightness(paper) + 400
+
+
+def brightness(colour: str) -> int:
+    return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
