@@ -25,6 +25,8 @@ METHODS = {
     "fedgsp": lambda: ct.fedgsp(kappa=KAPPA),
     "naive_gsp": lambda: ct.naive_gsp(groups=10, kappa=KAPPA),
     "naive_gsp_icg": lambda: ct.naive_gsp(groups=10, kappa=KAPPA, icg=True),
+    "naive_gsp_52": lambda: ct.naive_gsp(groups=52, kappa=KAPPA),
+    "naive_gsp_icg_52": lambda: ct.naive_gsp(groups=52, kappa=KAPPA, icg=True),
     "fedprox": lambda: ct.fedprox(mu=0.01),
     "fedadagrad": lambda: ct.fedadagrad(),
     "fedadam": lambda: ct.fedadam(),
