@@ -156,7 +156,9 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Folders of runs or of sweeps, to be compared on one page.", autocompletion=complete_run
+            metavar="RUN...",
+            help="Folders of runs or of sweeps, to be compared on one page.",
+            autocompletion=complete_run,
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The page; default report.html in the first run's folder.")] = None,
@@ -248,6 +250,35 @@ def compare(
         plan = make_plan(config, names, read_seeds(seeds) if seeds else (), grid or (), assignments or (), values)
         first = check_choices(plan, baseline, figure)
         _sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, signals, first, target, figure)
+
+
+@app.command()
+def advise(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A configuration, or a .parquet or .npz file of data.")],
+    assignments: Assignments = None,
+    client: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a file: the column of clients.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a file: the column of labels.")] = None,
+    features: Annotated[
+        str | None, typer.Option(metavar="COLUMN,...", help="Of a file: one column of inputs, or several of numbers.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of what is written.")] = Path("runs/advise"),
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15,
+    seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3,
+    methods: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Which methods are tried.")
+    ] = "fedgroup,flexcfl,ifca,fedclust",
+    engine: EngineName = None,
+    workers: Workers = None,
+    data_root: Root = None,
+    debug: Debug = False,
+) -> None:
+    """Say whether grouping would help on your data, into which groups, by which method, and at what cost."""
+    with _signals():
+        from coterie.advise.command import go
+
+        columns = {"client": client, "label": label, "features": features}
+        names = [name.strip() for name in methods.split(",")]
+        go(data, out, assignments or (), _values(engine, workers, data_root), columns, rounds, seeds, names)
 
 
 @app.command(name="list")

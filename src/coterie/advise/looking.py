@@ -1,0 +1,152 @@
+"""What the clients' data and first updates show before any method is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clustering import kmeans
+from coterie.counting import count
+from coterie.data import Population
+from coterie.engines import Door
+from coterie.keys import Key
+from coterie.objectives import plain
+from coterie.similarity import cosine, edc_embedding
+from coterie.types import FloatArray, IntArray, Train
+
+STEPS, MOST_GROUPS = 50, 8
+MEMORY = 2e8  # clients times parameters that are held at once
+AGAIN, SHARE = 10, 0.8  # counts on parts of the clients, and how many clients a part has
+SHUFFLES = 199
+LEAST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The groups that first updates show.
+
+    Args:
+        ids: int64 ``[n]``, the clients that were asked and answered.
+        groups: how many groups there are.
+        again: how many were found in each of some parts of the clients.
+        member: int64 ``[N]``, the group of each client, ``-1`` for one that did not answer.
+        margin: float64 ``[N]``, how much nearer a client is to its group's direction than to the next: a difference of
+            cosines; NaN for one that did not answer, and for all where there is one group.
+    """
+
+    ids: IntArray
+    groups: int
+    again: tuple[int, ...]
+    member: IntArray
+    margin: FloatArray
+
+    @property
+    def sure(self) -> float:
+        """The share of the parts in which as many groups were found."""
+        return float(np.mean([m == self.groups for m in self.again])) if self.again else 1.0
+
+
+def look(door: Door, population: Population, start: Tensor, key: Key) -> Found:
+    """Let clients take 50 steps from the same model, and count the groups among their updates.
+
+    Args:
+        door: to the clients.
+        population: who holds what.
+        start: ``[d]``, the model.
+        key: random stream.
+    """
+    able = np.flatnonzero(population.sizes("train") > 0)
+    room = max(2 * MOST_GROUPS, int(MEMORY // len(start)))
+    asked = np.sort(key.of("asked").generator().permutation(able)[:room])
+    reply = door.run(Train(plain, steps=STEPS), asked, start[None], np.zeros_like(asked), key=key.of("probe"))
+    delta = torch.from_numpy(reply.fields["delta"])
+    told = (delta != 0).any(dim=1)
+    ids, delta = reply.ids[told.numpy()], delta[told]
+    m = count(delta, MOST_GROUPS, key.of("count")) if len(ids) >= LEAST else 1
+    again = tuple(_part(delta, key.of("again").at(turn)) for turn in range(AGAIN)) if len(ids) >= 2 * LEAST else ()
+    member, margin = np.full(population.clients, -1), np.full(population.clients, np.nan)
+    member[ids] = 0
+    if m > 1:
+        member[ids], margin[ids] = _placed(delta, m, key.of("cluster"))
+    return Found(ids, m, again, member, margin)
+
+
+def _part(delta: Tensor, key: Key) -> int:
+    n = len(delta)
+    some = np.sort(key.generator().permutation(n)[: max(LEAST, int(SHARE * n))])
+    return count(delta[torch.from_numpy(some)], MOST_GROUPS, key.of("count"))
+
+
+def _placed(delta: Tensor, m: int, key: Key) -> tuple[IntArray, FloatArray]:
+    """The group of each row, the largest first, and by how much it is nearer to its direction than to the next."""
+    labels = kmeans(edc_embedding(delta, m), m, key)
+    order = np.argsort(-np.bincount(labels, minlength=m), kind="stable")
+    labels = np.argsort(order)[labels]
+    centre = torch.stack([delta[torch.from_numpy(labels == j)].to(torch.float64).mean(dim=0) for j in range(m)])
+    near = cosine(delta, centre.to(torch.float32))
+    own = near[np.arange(len(labels)), labels]
+    near[np.arange(len(labels)), labels] = -np.inf
+    return labels, own - near.max(axis=1)
+
+
+# --- in what the groups differ ------------------------------------------------------------------------------------
+
+
+def differences(population: Population, member: IntArray, key: Key) -> dict[str, Any]:
+    """In what the groups differ: the mix of their labels, their inputs, or neither, by tests on shuffled groups.
+
+    ``labels`` and ``inputs``: the mean squared distance of a group's mean label share, or mean input, to that of all
+    clients, divided by what it is when the clients are dealt to the groups at random; ``p_labels`` and ``p_inputs``:
+    the share of 199 such shuffles (and the groups themselves) that are at least as far apart. ``None`` with one group.
+    """
+    known = np.flatnonzero(member >= 0)
+    if len(np.unique(member[known])) < 2:
+        return {"labels": None, "inputs": None, "p_labels": None, "p_inputs": None}
+    histograms = population.histograms()[known].astype(np.float64)
+    share = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
+    found: dict[str, Any] = {}
+    for name, rows in (("labels", share), ("inputs", _means(population, known))):
+        ratio, p = _apart(rows, member[known], key.of(name))
+        found |= {name: ratio, f"p_{name}": p}
+    return found
+
+
+def _means(population: Population, ids: IntArray) -> FloatArray:
+    """The mean input of each client, ``[n, features]``; tokens are counted as numbers."""
+    rows = [population.x[torch.from_numpy(population.train[i])].flatten(1).to(torch.float64).mean(dim=0) for i in ids]
+    return torch.stack(rows).numpy()
+
+
+def _apart(rows: FloatArray, member: IntArray, key: Key) -> tuple[float, float]:
+    rng, rows = key.generator(), rows - rows.mean(axis=0)
+    own = _between(rows, member)
+    drawn = np.array([_between(rows, rng.permutation(member)) for _ in range(SHUFFLES)])
+    return float(own / max(drawn.mean(), 1e-30)), float((1 + (drawn >= own).sum()) / (1 + SHUFFLES))
+
+
+def _between(rows: FloatArray, member: IntArray) -> float:
+    groups = np.unique(member)
+    return float(sum((member == g).sum() * (rows[member == g].mean(axis=0) ** 2).sum() for g in groups) / len(rows))
+
+
+def in_words(differing: Mapping[str, Any]) -> str:
+    """What tells the groups apart.
+
+    Example:
+        >>> in_words({"labels": 1.0, "p_labels": 0.4, "inputs": 9.0, "p_inputs": 0.005})
+        'Their labels are mixed alike, their inputs differ: clients of different groups see different things.'
+    """
+    if differing["labels"] is None:
+        return ""
+    labels, inputs = differing["p_labels"] <= 0.01, differing["p_inputs"] <= 0.01
+    if labels:
+        rest = "and so do their inputs" if inputs else "their mean inputs do not"
+        return f"Their label mixes differ, {rest}: clients of different groups have different classes."
+    if inputs:
+        return "Their labels are mixed alike, their inputs differ: clients of different groups see different things."
+    return "Labels are mixed alike and mean inputs are alike: the same inputs seem to have different labels."
