@@ -12,7 +12,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check bench golden clean
+.PHONY: help demo test lint check docs bench golden clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,11 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(PIP) install --no-compile -c constraints.txt --group dev
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.run
+	@echo "installing what builds the documentation into $(VENV)"
+	@$(PIP) install --no-compile -c constraints.txt --group docs
+	@touch $@
+
 demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML page
 	@$(BIN)/coterie demo $(ARGS)
 
@@ -46,6 +51,10 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 
 check: lint test ## all that CI runs
 
+docs: $(VENV)/.docs ## the documentation, into docs/_build/html, without a warning
+	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
+	@echo "page: $(abspath docs/_build/html/index.html)"
+
 bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop
 	@$(BIN)/python benchmarks/local_sgd.py $(ARGS)
 
@@ -53,5 +62,5 @@ golden: $(VENV)/.dev ## the golden numbers alone
 	@$(PYTEST) tests/golden $(ARGS)
 
 clean: ## remove the environment and the caches
-	@rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) build dist docs/_build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -93,3 +96,85 @@ def test_exit_codes_are_those_of_the_errors():
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     ours = {e.code for e in vars(types).values() if isinstance(e, type) and issubclass(e, types.CoterieError)}
     assert ours | {0, 130, 143} == documented
+
+
+# --- snippets and notebooks ---------------------------------------------------------------------------------------
+
+RUN = ("tutorial", "write-a-method", "choose")  # pages whose snippets run, in order, in one folder
+BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("sweeps", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("page", RUN)
+def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
+    """All of them in the slow tests; in the others those that sweep are checked only so far as to be planned."""
+    from coterie import cli
+    from coterie.cli import invoke
+
+    if not sweeps:
+        monkeypatch.setattr(cli, "_sweep", lambda plan, *_: assert_planned(plan))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "examples").mkdir()
+    for file in (ROOT / "examples" / "digits.toml", ROOT / "examples" / "settle.py"):
+        shutil.copy(file, tmp_path / "examples")
+        shutil.copy(file, tmp_path)
+    space: dict[str, object] = {}
+    before = set(sys.modules)
+    try:
+        for language, text in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
+            if language == "toml":
+                (tmp_path / re.match(r"# (\S+\.toml)\n", text)[1]).write_text(text, encoding="utf-8")
+            elif language == "python":
+                exec(compile(text, f"{page}.md", "exec"), space)
+            else:
+                for line in re.findall(r"^\$ coterie (.*)$", text, re.MULTILINE):
+                    assert invoke(shlex.split(line)) == 0, (line, capsys.readouterr().err)
+    finally:
+        for name in ("settle", "load"):  # modules of the folder, which is gone after the test
+            if name not in before:
+                sys.modules.pop(name, None)
+
+
+def assert_planned(plan) -> None:
+    assert len(plan.runs) > 1
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run_and_are_kept_without_outputs(notebook):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    space: dict[str, object] = {"__name__": "notebook"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            exec(compile("".join(cell["source"]), notebook.name, "exec"), space)
+
+
+def test_every_page_is_in_the_table_of_contents():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    listed = [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
+    pages = [p.relative_to(ROOT / "docs").with_suffix("") for p in (ROOT / "docs").rglob("*") if p.suffix in KINDS]
+    assert sorted(listed) == sorted(str(p) for p in pages if str(p) != "index" and p.parts[0] != "_build")
+
+
+KINDS = (".md", ".ipynb")
+SECTIONS = ("Idea", "Equations", "Parameters", "Deviations", "Privacy: what leaves the client", "Cost", "Results")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda path: path.stem)
+def test_every_algorithm_page_has_every_section(page):
+    assert set(SECTIONS) <= set(re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.slow
+def test_the_documentation_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("myst_nb")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path / "html")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "html" / "notebooks" / "groups.html").exists()

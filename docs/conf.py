@@ -1,0 +1,51 @@
+"""How the documentation is built: `make docs`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+project = "Coterie"
+author = "the Coterie authors"
+release = version = installed("coterie")
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+
+html_theme = "furo"
+html_title = f"Coterie {release}"
+html_copy_source = False
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_timeout = 120
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_default_options = {"members": True, "show-inheritance": False}
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 90
+
+
+def shorter(app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returns: str) -> tuple[str, str]:
+    """Signatures without pydantic's ranges, which `coterie list` and the algorithms' pages tell in words."""
+    ranged = re.compile(r"~?(?:typing\.)?Annotated\[(.*?), ~?(?:\w+\.)*FieldInfo\(.*?metadata=\[.*?\]\)\]")
+    return ranged.sub(r"\1", signature or "") or signature, returns
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-signature", shorter)
