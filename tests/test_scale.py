@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import coterie as ct
+from coterie import similarity
+from coterie.client import Bench
 from coterie.config import check
 from coterie.data import load_parts, save_parts
 from coterie.data.drawn import drawn, ranges
@@ -20,12 +22,15 @@ from coterie.data.given import given
 from coterie.data.parts import Parts
 from coterie.data.shifts import swap_all
 from coterie.data.synthetic import Synthetic
+from coterie.engines import Door, Faults, FaultyEngine, Quorum, SerialEngine
 from coterie.experiment import execute, make_folder, prepare, run_config
 from coterie.keys import Key
 from coterie.panel import Panel, Stratum, errors, mean, ratio
+from coterie.rounds import as_algorithm
 from coterie.store import RunFolder
-from coterie.types import ConfigError, CoterieError, DataError
-from tests.conftest import blobs
+from coterie.types import ConfigError, CoterieError, DataError, Train
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.01)
 
@@ -276,3 +281,109 @@ def test_a_shift_of_a_lazy_run_and_theory_are_refused_in_one_line(tmp_path: Path
         run_config(check(tables(measures=["theory"])), tmp_path / "theory")
     with pytest.raises(ConfigError, match=r"train\.evaluate_clients"):
         check(tables(evaluate_clients=0))
+
+
+# --- updates that never stand side by side ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    [ct.fedavg(), ct.fedprox(mu=0.1), ct.fedgroup(groups=2, alpha=3, eta_g=0.1), ct.flexcfl(groups=2, alpha=3),
+     ct.ifca(groups=2), ct.fedyogi()],
+    ids=["fedavg", "fedprox", "fedgroup", "flexcfl", "ifca", "fedyogi"],
+)  # fmt: skip
+def test_folded_rounds_are_whole_rounds(method: ct.Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = go(blobs(), method, rounds=3)
+    monkeypatch.setattr("coterie.folding.LARGE", 0)
+    d = whole.state.models.shape[1]
+    monkeypatch.setattr("coterie.folding.BLOCK", 3 * 4 * d)
+    folded = go(blobs(), method, rounds=3)
+    assert [row["discrepancy"] for row in folded.rows] == [None] * 3, "so it did fold"
+    assert float((whole.state.models - folded.state.models).abs().max()) <= 1e-7
+    assert np.array_equal(whole.groups, folded.groups)
+    for one, other in zip(whole.rows, folded.rows, strict=True):
+        for name in ("accuracy", "sizes", "transfers", "refused", "newcomers"):
+            assert one[name] == other[name]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-6)
+
+
+def test_no_more_than_a_block_of_updates_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, most = blobs(12), []
+    monkeypatch.setattr("coterie.folding.LARGE", 0)
+    monkeypatch.setattr("coterie.folding.BLOCK", 5 * 4 * 28)
+    run = SerialEngine.run
+
+    def watched(self: Any, work: Any, ids: Any, *rest: Any, **named: Any) -> Any:
+        most.extend([len(ids)] if isinstance(work, Train) else [])
+        return run(self, work, ids, *rest, **named)
+
+    monkeypatch.setattr(SerialEngine, "run", watched)
+    go(data, ct.fedavg(), rounds=1, clients_per_round=12)
+    assert most == [5, 5, 2]
+
+
+def test_lost_replies_and_a_missed_quorum_of_a_folded_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.folding.BLOCK", 1)
+    data, net, states = blobs(), small_net(), []
+    for large in (2**29, 0):
+        monkeypatch.setattr("coterie.folding.LARGE", large)
+        engine = FaultyEngine(SerialEngine(Bench(data, net, SOLVER)), Faults(lose=0.5))
+        algorithm = as_algorithm(ct.fedavg())
+        with Door(engine) as door:
+            start = algorithm.init(lambda j: flatten(net), data.clients)
+            state, notes = algorithm.step(start, np.arange(12), door, Key(1).at(0))
+            assert 0 < notes["replies"] < 12
+            states.append(state.models)
+            door.quorum = Quorum(min_replies=12)
+            skipped, notes = algorithm.step(start, np.arange(12), door, Key(1).at(0))
+            assert notes["skipped"]
+            assert torch.equal(skipped.models, start.models)
+    assert float((states[0] - states[1]).abs().max()) <= 1e-7
+
+
+# --- matrices of many updates -------------------------------------------------------------------------------------
+
+
+def clustered(n: int = 70, d: int = 90, k: int = 3) -> torch.Tensor:
+    g = torch.Generator().manual_seed(2)
+    centres = torch.randn(k, d, generator=g)
+    return centres[torch.arange(n) % k] + 0.05 * torch.randn(n, d, generator=g)
+
+
+@pytest.mark.parametrize("measure", [similarity.madc, similarity.l2, similarity.cosine_distance])
+def test_blocks_make_the_same_distances(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = clustered()
+    updates[5] = updates[8]
+    updates[9] = 0
+    whole = measure(updates)
+    monkeypatch.setattr(similarity, "MANY", 16)
+    monkeypatch.setattr(similarity, "_TILE", 9)
+    monkeypatch.setattr(similarity, "_STRIP", 11)
+    blocks = measure(updates)
+    assert np.abs(blocks - whole).max() < 1e-12
+    assert np.abs(blocks - blocks.T).max() < 1e-14
+    assert abs(blocks[5, 8]) < 1e-15
+    assert (np.diag(blocks) == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(70, 90), (90, 20), (20, 90)])
+def test_directions_of_many_updates_are_the_same(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = clustered(*shape)
+    whole = similarity.directions(updates, 3)
+    monkeypatch.setattr(similarity, "MANY", 16)
+    found = similarity.directions(updates, 3)
+    signs = (whole * found).sum(dim=1).sign()
+    assert float((whole - signs[:, None] * found).abs().max()) < 1e-5
+    assert found.dtype == torch.float64
+    gap = np.abs(np.abs(similarity.edc(updates, 3)) - similarity.edc(updates, 3)).max()
+    assert gap == 0
+
+
+def test_directions_that_are_not_there_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(similarity, "MANY", 4)
+    for n, d in ((8, 8), (9, 3)):
+        one = torch.zeros(n, d)
+        one[:, 0] = torch.arange(n) + 1.0
+        found = similarity.directions(one, 3)
+        assert found.shape == (3, d)
+        assert [round(float(v)) for v in found.norm(dim=1)] == [1, 0, 0]

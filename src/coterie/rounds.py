@@ -16,12 +16,13 @@ from coterie import inter_group as between
 from coterie.data.population import Population
 from coterie.data.shifts import Scene, Shift
 from coterie.engines.door import Door, Ledger
+from coterie.folding import fold, foldable
 from coterie.keys import Key
 from coterie.ledger import Block, flexcfl, full
 from coterie.measures import agreement, discrepancy, score
 from coterie.objectives import plain
 from coterie.panel import Panel
-from coterie.server import Server, combine, sgd
+from coterie.server import Server, combine, fed, sgd
 from coterie.similarity import Matrix
 from coterie.types import NO_GROUP, ConfigError, Groups, IntArray, Plan, QuorumError, Train, Updates
 from coterie.weighing import by_size
@@ -107,7 +108,11 @@ class clustered:
         method, begun = self.method, time.perf_counter()
         groups, plan = method.assign(state, np.sort(cohort), door, key.of("assign"))
         seconds = {"grouping": time.perf_counter() - begun - door.ledger.training}
-        updates = train(method.local, groups, plan, door, key.of("train"))
+        folded = None
+        if method.recluster is unchanged and foldable(method.local, method.weigh, plan, groups.models.shape[1]):
+            folded, updates = fold(method.local, groups, plan, door, key.of("train"), method.weigh)
+        else:
+            updates = train(method.local, groups, plan, door, key.of("train"))
         exchange = groups.k if method.inter_group is not between.none else 0
         notes = {**plan.notes, "seconds": seconds, "replies": len(updates), "exchange": exchange, "plan": plan}
         begun = time.perf_counter()
@@ -117,11 +122,12 @@ class clustered:
             return groups, {**notes, "skipped": True}
         before = groups.models
         weights = method.weigh(groups, updates)
-        update, trained = combine(weights, updates.delta)
+        update, trained = (folded, fed(weights)) if folded is not None else combine(weights, updates.delta)
         groups = method.inter_group(method.server(groups, update, trained)).remember(trained=trained)
         seconds["aggregation"] = time.perf_counter() - begun
         loss = float(np.average(updates.loss, weights=updates.size))
-        notes |= {"loss": loss, "discrepancy": discrepancy(before, groups.models, updates)}
+        apart = None if folded is not None else discrepancy(before, groups.models, updates)
+        notes |= {"loss": loss, "discrepancy": apart}
         return groups, {**notes, "ids": updates.ids, "weights": weights}
 
 

@@ -38,7 +38,12 @@ def combine(weights: Matrix, delta: Tensor) -> tuple[Tensor, Tensor]:
     for j, row in enumerate(weights):
         for i in row.nonzero()[0]:
             total[j].add_(delta[i], alpha=float(row[i]))
-    return total, torch.from_numpy((weights != 0).any(axis=1))
+    return total, fed(weights)
+
+
+def fed(weights: Matrix) -> Tensor:
+    """Which rows of ``[k, n]`` weights anybody trained, bool ``[k]``."""
+    return torch.from_numpy((weights != 0).any(axis=1))
 
 
 @checked
