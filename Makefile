@@ -12,10 +12,10 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check docs bench golden clean
+.PHONY: help demo test test-flower lint check docs bench golden clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 14); sys.exit(not ok and "Coterie needs Python 3.11, 3.12 or 3.13; set PYTHON=python3.x")'
@@ -41,7 +41,7 @@ demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML p
 	@$(BIN)/coterie demo $(ARGS)
 
 test: $(VENV)/.dev ## tests and doctests
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n auto --dist worksteal $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n auto --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .
@@ -54,6 +54,9 @@ check: lint test ## all that CI runs
 docs: $(VENV)/.docs ## the documentation, into docs/_build/html, without a warning
 	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
 	@echo "page: $(abspath docs/_build/html/index.html)"
+
+test-flower: $(VENV)/.dev ## federations of real processes: kills, newcomers, hostile nodes
+	@OMP_NUM_THREADS=1 $(PYTEST) -m flower tests/test_flower_real.py $(ARGS)
 
 bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop
 	@$(BIN)/python benchmarks/local_sgd.py $(ARGS)

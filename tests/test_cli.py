@@ -79,6 +79,7 @@ def test_commands_and_options_are_frozen() -> None:
     root = typer.main.get_command(app)
     assert isinstance(root, click.Group)
     data, study = root.commands.pop("data"), root.commands.pop("study")
+    assert root.commands.pop("deploy")  # tests/test_deploy.py has its options
     assert isinstance(data, click.Group)
     assert isinstance(study, click.Group)
     assert options(root) == {"--version", "--install-completion", "--show-completion"}

@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 def test_the_names_are_these() -> None:
     assert set(SOURCES) == {
         *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "svhn"),
-        *("sent140", "file"),
+        *("sent140", "file", "nodes"),
     }
 
 

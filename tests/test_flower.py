@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tomli_w
 import torch
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors.torch import load_file
 
+from coterie.algorithms import ALGORITHMS
 from coterie.config import check
 from coterie.deploy.serve import serve
 from coterie.experiment import run_config
+from coterie.types import ConfigError, QuorumError
 from tests.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {
@@ -102,3 +107,349 @@ def test_models_are_those_of_the_serial_engine(name: str, tmp_path: Path) -> Non
     assert not told.refused
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
     assert groups(tmp_path / "run") == groups(tmp_path / "here")
+
+
+# --- what clients and the way do to replies -----------------------------------------------------------------------
+
+
+def note_of(reply: Message) -> dict[str, Any]:
+    return dict(reply.content.config_records["coterie"])
+
+
+def forged(request: Message, reply: Message, how: str) -> list[Message]:
+    """What a hostile client sends instead of its reply."""
+    content = reply.content
+    if "fields" not in content:
+        return [reply]
+    note, fields = note_of(reply), {n: a.numpy() for n, a in content.array_records["fields"].items()}
+    name = "delta" if "delta" in fields else "correct"
+    match how:
+        case "shape":
+            fields[name] = np.zeros((3, 3), np.float32)
+        case "broadcast":
+            fields[name] = np.zeros(1, np.float32)
+        case "keys":
+            fields["weights"] = fields.pop(name)
+        case "nan":
+            fields[name] = fields[name] * np.nan
+        case "size":
+            fields["size"] = np.asarray(1e18)
+        case "cap":
+            fields["size"] = np.asarray(1e7)
+        case "dtype":
+            fields[name] = np.zeros(fields[name].shape, np.int64)
+        case "stranger":
+            note["client"] = 0
+        case "late":
+            note["round"] -= 1
+        case "round":
+            note["round"] = "now"
+        case "large":
+            fields[name] = np.zeros(10**6)
+    arrays = {n: Array(a) for n, a in fields.items()}
+    if how == "bytes":
+        arrays[name] = Array("float32", (10**12,), "numpy.ndarray", b"\x93NUMPY\x01\x00garbage")
+    records: dict[str, Any] = {"coterie": ConfigRecord(note), "fields": ArrayRecord(arrays)}
+    if how == "record":
+        records["more"] = ConfigRecord({"a": 1})
+    if how == "empty":
+        records = {}
+    return [Message(RecordDict(records), reply_to=request)]
+
+
+REASONS = {
+    **{
+        "shape": "shape",
+        "broadcast": "shape",
+        "keys": "keys",
+        "nan": "not finite",
+        "size": "magnitude",
+        "dtype": "dtype",
+    },
+    **{"stranger": "stranger", "late": "late", "round": "malformed", "large": "malformed", "bytes": "malformed"},
+    **{"record": "keys", "empty": "malformed", "cap": "size"},
+}
+WITHOUT: dict[str, torch.Tensor] = {}
+
+
+def without_the_last(folder: Path) -> torch.Tensor:
+    """The models of a run in which the last client's replies never come; made once."""
+    if "" not in WITHOUT:
+
+        def lose(node: int, request: Message, replies: list[Message]) -> list[Message]:
+            return [] if node == 105 and request.metadata.message_type != "query.describe" else replies
+
+        grid = nodes(folder / "w", tables(), meddle=lose)
+        deploy(folder / "w", tables(rounds=1), grid, reply_wait=0.1)
+        WITHOUT[""] = models(folder / "w" / "run")
+    return WITHOUT[""]
+
+
+@pytest.mark.parametrize("how", REASONS)
+def test_a_hostile_client_is_counted_and_changes_nothing(how: str, tmp_path: Path) -> None:
+    def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
+        return [one for reply in replies for one in forged(request, reply, how)] if node == 105 else replies
+
+    told = deploy(tmp_path, tables(rounds=1), nodes(tmp_path, tables(), meddle=meddle))
+    assert set(told.refused) == {REASONS[how]}
+    assert torch.equal(models(tmp_path / "run"), without_the_last(tmp_path))
+
+
+def test_replies_that_come_twice_or_again_later_change_nothing(tmp_path: Path) -> None:
+    old: dict[int, Message] = {}
+
+    def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
+        past = [old[node]] if node in old else []
+        for message in past:
+            message.metadata.__dict__["_reply_to_message_id"] = request.metadata.message_id
+        old[node] = replies[0]
+        return [*replies, *replies, *past]
+
+    told = deploy(tmp_path, tables(), nodes(tmp_path, tables(), meddle=meddle))
+    deploy(tmp_path / "b", tables())
+    assert told.refused["duplicate"] > 0
+    assert torch.equal(models(tmp_path / "run"), models(tmp_path / "b" / "run"))
+
+
+def test_a_node_that_fails_or_goes_is_counted_and_the_round_goes_on(tmp_path: Path) -> None:
+    broken = nodes(tmp_path, tables())
+
+    def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
+        if node == 105 and request.metadata.message_type == "train":
+            (tmp_path / "share-4.npz").unlink(missing_ok=True)
+            broken.contexts.pop(105, None)
+            return []
+        return replies
+
+    broken.meddle = meddle
+    told = deploy(tmp_path, tables(rounds=3), broken, min_clients=4, reply_wait=0.2)
+    assert told.refused["no answer"] == 1
+    assert told.refused["work"] + told.refused["data"] > 0  # share-4 is gone
+    assert "client 'client-05' left" in told.lines
+    assert len(told.rows) == 3
+
+
+def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
+    config = tables("flexcfl", rounds=3)
+    grid = nodes(tmp_path, config)
+
+    class Leaving(Told):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] == 1:
+                grid.contexts.clear()
+
+    given = {
+        "config": tomli_w.dumps(config), "settings": json.dumps({**SETTINGS, "longest_wait": 0.2}),
+        "out": str(tmp_path / "run"), "resume": False,
+    }  # fmt: skip
+    with pytest.raises(QuorumError, match="min_clients: too few clients before round 2"):
+        serve(grid, given, Leaving())
+    deploy(tmp_path, config, resume=True)
+    deploy(tmp_path / "b", config)
+    assert torch.equal(models(tmp_path / "run"), models(tmp_path / "b" / "run"))
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
+
+
+# --- who takes part -----------------------------------------------------------------------------------------------
+
+
+class Hook(Told):
+    """Does something after a round."""
+
+    def __init__(self, round: int, do: Any) -> None:
+        super().__init__()
+        self.round, self.do = round, do
+
+    def __call__(self, what: str, value: Any) -> None:
+        super().__call__(what, value)
+        if what == "round" and value["round"] == self.round:
+            self.do()
+
+
+def play(folder: Path, config: Mapping[str, Any], grid: FakeGrid, told: Told, **settings: Any) -> None:
+    given = {"config": tomli_w.dumps(config), "settings": json.dumps({**SETTINGS, **settings})}
+    serve(grid, {**given, "out": str(folder / "run"), "resume": False}, told)
+
+
+def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(tmp_path: Path) -> None:
+    config = tables("flexcfl", rounds=6)
+    every = contexts(config, SETTINGS, range(6), tmp_path)
+    grid = FakeGrid({node: context for node, context in every.items() if node != 102})
+    away = Hook(1, lambda: (grid.contexts.update({102: every[102]}), grid.contexts.pop(104)))
+
+    class Both(Hook):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] == 3:
+                grid.contexts[900] = every[104]  # without node authentication it has another number
+
+    told = Both(1, away.do)
+    play(tmp_path, config, grid, told, min_clients=4)
+    with (tmp_path / "run" / "groups.csv").open() as file:
+        rows = {row["client"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["client-00", "client-01", "client-03", "client-04", "client-05", "client-02"]
+    assert int(rows["client-02"]["since_round"]) >= 2
+    assert rows["client-02"]["group"] == rows["client-00"]["group"] != rows["client-01"]["group"]
+    events = [event for row in told.rows for event in row["shift"]]
+    assert {"kind": "joined", "clients": ["client-02"]} in events
+    assert {"kind": "left", "clients": ["client-04"]} in events
+    assert {"kind": "joined", "clients": ["client-04"]} in events
+    assert not told.refused
+
+
+def test_a_client_whose_data_are_swapped_migrates(tmp_path: Path) -> None:
+    config = tables("flexcfl", rounds=6)
+    grid = nodes(tmp_path, config)
+    swap = Hook(2, lambda: (tmp_path / "share-0.npz").write_bytes((tmp_path / "share-1.npz").read_bytes()))
+    play(tmp_path, config, grid, swap)
+    moved = [row["round"] for row in swap.rows if row["migrations"]]
+    assert moved == [4]  # it told in round 3, in which it was first asked
+    assert groups(tmp_path / "run") == [1 - groups(tmp_path / "run")[2], *groups(tmp_path / "run")[1:]]
+    assert groups(tmp_path / "run")[0] == groups(tmp_path / "run")[1]
+
+
+def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_path: Path) -> None:
+    config = tables("flexcfl", rounds=6)
+    grid = nodes(tmp_path, config)
+
+    def other(a: int, b: int) -> None:
+        (tmp_path / f"share-{a}.npz").write_bytes((tmp_path / f"share-{b}.npz").read_bytes())
+
+    class Twice(Told):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] in (0, 3):
+                other(0, 1 if value["round"] == 0 else 2)
+            if what == "round" and value["round"] == 3:
+                for file in (tmp_path / "cache").rglob("*.safetensors"):
+                    file.unlink()
+
+    play(tmp_path, config, grid, told := Twice())
+    places = [m for m in grid.sent if '"place"' in str(note_of(m).get("work", ""))]
+    assert [len(m.content.array_records) for m in places] == [3, 3, 0, 0, 3]  # two newcomers; none; none, again
+    assert sum(row["migrations"] for row in told.rows) == 2
+    assert not told.refused
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"classes": "cat,dog,3,4,5,6,7,8,9,10"}, "another class list, got \\['cat', 'dog'"),
+        ({"client": "client-00"}, "on two nodes at once"),
+        ({"client": ""}, "cannot take part, got 'data'"),
+        ({"client": "x" * 65}, "no client of Coterie"),
+    ],
+)
+def test_a_node_that_does_not_fit_is_refused_in_clear_words(change: dict[str, str], words: str, tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables())
+    grid.contexts[105].node_config.update(change)
+    told = deploy(tmp_path, tables(rounds=1), grid, min_clients=5, longest_wait=0.2)
+    (line,) = told.lines
+    assert line.startswith("refused: ")
+    assert re.search(words, line), line
+
+
+def test_another_version_and_another_model_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = nodes(tmp_path, tables())
+    monkeypatch.setattr("coterie.deploy.node.version", lambda name: "0.0.9")
+    with pytest.raises(QuorumError, match="nobody to train"):
+        deploy(tmp_path, tables(), grid, min_clients=1, longest_wait=0.2)
+    monkeypatch.undo()
+    monkeypatch.setattr("coterie.deploy.node.signature", lambda layout: "other")
+    told = Told()
+    with pytest.raises(QuorumError, match="nobody to train"):
+        play(tmp_path / "b", tables(), grid, told, min_clients=1, longest_wait=0.2)
+    assert len(told.lines) == 6
+    assert all("another model, got 'other'" in line for line in told.lines)
+
+
+def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
+    told = Told()
+    play(tmp_path, tables("fedavg", 1) | {"train": {"rounds": 1, "clients_per_round": 5}},
+         nodes(tmp_path, tables()), told, clients=5, min_clients=5)  # fmt: skip
+    assert [line for line in told.lines if "one too many" in line]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"shift": {"kind": "swap_all"}}, "shift.kind: real data move by themselves"),
+        ({"train": {"rounds": 2, "clients_per_round": 6, "measures": ["balance"]}}, "train.measures"),
+        ({"train": {"rounds": 2, "clients_per_round": 7}}, "train.clients_per_round"),
+    ],
+)
+def test_what_real_clients_cannot_do_is_refused(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
+    config = {**tables(clients=8), **changed}
+    with pytest.raises(ConfigError, match=words):
+        deploy(tmp_path, config, nodes(tmp_path, tables(clients=8)))
+
+
+# --- what leaves a client -----------------------------------------------------------------------------------------
+
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
+TABLE = {name: set(re.findall(r"`(\w+)`", told)) for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)}
+DEPLOYED = {
+    kind: set(re.findall(r"`(\w+)`", told))
+    for kind, told in re.findall(r"^\| \*(\w+)\* \| ([^|]+)", PAGE, re.M)
+}  # fmt: skip
+PRIVATE: Mapping[str, dict[str, Any]] = {
+    **{name: {"groups": 2, "alpha": 1} for name in ("fedgroup", "fedgrouprox", "flexcfl")},
+    **{name: {"groups": 2} for name in ("ifca", "fesem")},
+    **{
+        "fedgsp": {"beta": 2},
+        "naive_gsp": {"groups": 2, "icg": True},
+        "ida": {"intrac": True},
+        "pacfl": {"vectors": 1},
+    },
+    **{"astraea": {"gamma": 2}, "flhc": {"warmup_rounds": 1}},
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_on_the_wire_is_what_the_page_says(name: str, tmp_path: Path) -> None:
+    config = tables("fedavg", clients=4)
+    config["algorithm"] = {"name": name, **PRIVATE.get(name, {})}
+    config["train"] = {"rounds": 2, "clients_per_round": 4}
+    config["model"] = {"name": "mlp" if name in ("fedfusion", "fedclust") else "mclr"}
+    settings = {"clients": 4, "min_clients": 4}
+    grid = nodes(tmp_path, config, 4)
+    told = deploy(tmp_path, config, grid, **settings)
+    assert not told.refused
+    seen: dict[str, set[str]] = {"hello": set(), "note": set(), "test": set(), "work": set()}
+    d = len(models(tmp_path / "run")[0])
+    for request, reply in zip(grid.sent, grid.replied, strict=True):
+        note = note_of(reply)
+        assert set(reply.content) <= {"coterie", "fields"}
+        if "identity" in note:
+            assert set(note) == {"identity"}
+            seen["hello"] |= set(json.loads(note["identity"]))
+            continue
+        seen["note"] |= set(note)
+        fields = reply.content.array_records["fields"]
+        work = json.loads(note_of(request)["work"])
+        kind = "test" if work.get("split") == "test" else "work"
+        parts = {n: "slice" if n == "delta" and a.numpy().shape != (d,) else n for n, a in fields.items()}
+        seen[kind] |= set(parts.values())
+    migrates = name in ("flexcfl",)
+    places = {"choice"} if name in ("fedgroup", "fedgrouprox", "flexcfl") else set()
+    assert seen["work"] == TABLE[name] | places
+    assert seen["hello"] == DEPLOYED["hello"]
+    assert seen["test"] == DEPLOYED["test"]
+    assert seen["note"] == DEPLOYED["note"] - (set() if migrates else {"drifted"})
+    assert DEPLOYED["place"] == {"choice", "size"}
+
+
+def test_noise_comes_from_a_secret_of_the_client(tmp_path: Path) -> None:
+    config = tables("fedgsp", privacy="discrete_laplace", epsilon=0.1)
+    seen = []
+    for run in ("a", "b", "b"):
+        grid = nodes(tmp_path / run, config)
+        again = len(list((tmp_path / run).glob("run*")))
+        given = {"config": tomli_w.dumps(config), "settings": json.dumps(SETTINGS)}
+        serve(grid, {**given, "out": str(tmp_path / run / f"run{again}"), "resume": False}, Told())
+        fields = [m.content.array_records["fields"] for m in grid.replied if "fields" in m.content]
+        seen.append(np.stack([f["histogram"].numpy() for f in fields if "histogram" in f]))
+    assert not np.array_equal(seen[0], seen[1])
+    assert np.array_equal(seen[1], seen[2])

@@ -10,7 +10,7 @@ KINDS = ("algorithms", "models", "datasets", "partitions", "shifts", "servers", 
 PAPERS = ("fedgroup", "flexcfl", "fedclust", "fedgsp", "rfedavg")
 DATASETS = (
     *("cifar10", "digits", "emnist_letters_aj", "femnist", "fashion_mnist", "file"),
-    *("mnist", "sent140", "svhn", "synthetic"),
+    *("mnist", "nodes", "sent140", "svhn", "synthetic"),
 )
 ALGORITHMS = (
     *("astraea", "cfl", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedclust", "fedfusion"),

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +79,30 @@ def _reason(error: Exception) -> str:
     return {2: "config", 3: "data"}.get(error.code, "work") if isinstance(error, CoterieError) else "work"
 
 
-def _node(message: Message, context: Context) -> tuple[Any, str]:
-    """This node, ready to work, and its name."""
+@lru_cache(maxsize=8)
+def _built(config: str, settings: str, classes: str | None) -> Any:
+    """Network and method of a run, as every machine makes them; ``classes`` is the node's own list."""
     from coterie.deploy.built import Built
-    from coterie.deploy.node import Cache, Holding, Node, cache_root
     from coterie.deploy.serve import parse
     from coterie.deploy.settings import Settings
+
+    known = Settings.loads(settings)
+    labels = known.classes if classes is None else tuple(part.strip() for part in classes.split(","))
+    return Built.of(parse(config), known.shape, labels)
+
+
+def _node(message: Message, context: Context) -> tuple[Any, str]:
+    """This node, ready to work, and its name."""
+    from coterie.deploy.node import Cache, Holding, Node, cache_root
     from coterie.engines.flower import run_of
 
     name = str(context.node_config.get("client", ""))
     if not name:
         raise DataError("node: no name, got none; expected --node-config 'client=\"hospital-3\"'")
-    settings = Settings.loads(str(context.run_config[KEYS["settings"]]))
-    classes = str(context.node_config.get("classes", "")).split(",") if "classes" in context.node_config else None
-    labels = settings.classes if classes is None else tuple(part.strip() for part in classes)
-    built = Built.of(parse(str(context.run_config[KEYS["config"]])), settings.shape, labels)
-    holding = Holding.of(*_load(context), shape=settings.shape, classes=len(labels))
+    given = context.node_config.get("classes")
+    texts = (str(context.run_config[KEYS[key]]) for key in ("config", "settings"))
+    built = _built(*texts, None if given is None else str(given))
+    holding = Holding.of(*_load(context), shape=built.shape, classes=built.classes)
     return Node(built, holding, Cache(cache_root(context.node_config, name), run_of(message))), name
 
 

@@ -177,6 +177,23 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
     return _load(dataset, root, pixels, hub)
 
 
+def nodes(root: Path | None = None, *, shape: tuple[int, ...], classes: tuple[str, ...]) -> Samples:
+    """Data that lie on the clients of a real federation, and never here: for `coterie deploy` alone.
+
+    Args:
+        root: not looked at.
+        shape: of one input.
+        classes: their names, in the order of the labels.
+
+    Raises:
+        DataError: always.
+    """
+    raise DataError(
+        f"data.source: the data stay on their nodes, got inputs of shape {list(shape)} in {len(classes)} classes; "
+        "expected `coterie deploy`, or another source"
+    )
+
+
 SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
     {
         "digits": digits,
@@ -189,6 +206,7 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "svhn": svhn,
         "sent140": sent140,
         "file": file,
+        "nodes": nodes,
     }
 )
 CONTEXT = frozenset({"root"})  # parameters of a source that the library fills in, not the configuration

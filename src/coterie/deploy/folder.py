@@ -11,7 +11,7 @@ import tomli_w
 
 from coterie.config import check, read
 from coterie.deploy.keys import make_server
-from coterie.deploy.settings import known_of
+from coterie.deploy.settings import OWN, known_of
 from coterie.types import ConfigError
 
 PYPROJECT = """\
@@ -56,6 +56,15 @@ TRIAL = {tables}
 def load_client(context):
     """Inputs [n, ...] and labels [n] to train on, and the same to test on. Fill in; here: a share of {source}."""
     return share(TRIAL, int(context.node_config["share"]))
+'''
+OWN_CLIENT = '''\
+"""A node's own samples. This file is sent to every node; where a site must keep its own, it names one of its own in
+--node-config 'loader="/etc/coterie/client.py"', or parquet files in 'data="/srv/patients"'."""
+
+
+def load_client(context):
+    """Inputs [n, ...] and labels [n] to train on, and the same to test on: fill in."""
+    raise NotImplementedError("load_client of client.py is to be filled in")
 '''
 DEPLOY = """\
 # Whom the server expects, and how it is reached.
@@ -108,6 +117,7 @@ def init(folder: Path, config: Path, clients: int | None = None, hosts: Sequence
     checked = check(tables, str(config))
     resolved = checked.resolved()
     shape, labels = known_of(checked)
+    own = checked.data.source == OWN
     known = clients or resolved["data"]["partition"].get("clients", 2)
     name = "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "federation"
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +126,7 @@ def init(folder: Path, config: Path, clients: int | None = None, hosts: Sequence
     runs = tomli_w.dumps({"x": str(folder.resolve() / "runs")}).partition(" = ")[2].strip().strip('"')
     written = {
         "pyproject.toml": PYPROJECT.format(name=name, version=version("coterie")),
-        "client.py": CLIENT.format(tables=_literal(trial), source=checked.data.source),
+        "client.py": OWN_CLIENT if own else CLIENT.format(tables=_literal(trial), source=checked.data.source),
         "deploy.toml": DEPLOY.format(clients=known, shape=list(shape), classes=listed, folder=runs),
         "run.toml": tomli_w.dumps({key: v for key, v in resolved.items() if key not in ("engine", "folder")}),
         "LICENSE": LICENSE,

@@ -19,7 +19,6 @@ from coterie.types import ConfigError
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 OWN = "nodes"  # data.source of clients that hold their own data
-PLACEHOLDER = {"source": "digits", "partition": {"kind": "iid"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +113,9 @@ def load(folder: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Settin
 
 def known_of(config: RunConfig) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Shape of an input and names of the classes of a configuration's data."""
+    if config.data.source == OWN:
+        given = config.options("source")
+        return tuple(given["shape"]), tuple(given["classes"])
     samples = read_samples(config)
     names = tuple(samples.label_names) or tuple(map(str, range(samples.classes)))
     return tuple(samples.x.shape[1:]), names
