@@ -84,8 +84,11 @@ def test_commands_and_options_are_frozen() -> None:
     assert isinstance(study, click.Group)
     assert options(root) == {"--version", "--install-completion", "--show-completion"}
     assert {name: options(command) for name, command in (root.commands | data.commands | study.commands).items()} == {
-        "run": {"config", "--set", "--out", "--seed", "--engine", "--workers", "--data-root", "--debug"},
-        "resume": {"run", "--engine", "--workers", "--data-root", "--debug"},
+        "run": {
+            *("config", "--set", "--out", "--seed", "--engine", "--workers", "--ray-address", "--device"),
+            *("--data-root", "--debug"),
+        },
+        "resume": {"run", "--engine", "--workers", "--ray-address", "--device", "--data-root", "--debug"},
         "show": {"run", "--debug"},
         "report": {"runs", "--out", "--figures", "--data-root", "--open", "--no-open", "--debug"},
         "plot": {"runs", "--chart", "--out", "--data-root", "--debug"},

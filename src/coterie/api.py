@@ -87,8 +87,11 @@ def run(
     sampler: Literal["uniform", "cover_then_uniform"] | Callable[[int], IntArray] = "cover_then_uniform",
     seed: int = 0,
     shift: Shift | None = None,
-    engine: Literal["pool", "serial"] = "pool",
+    engine: Literal["pool", "serial", "vmap", "ray"] = "pool",
     workers: Count | None = None,
+    device: str = "auto",
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32",
+    ray_address: str | None = None,
     evaluate_every: Count = 1,
     evaluate_clients: Count | None = None,
     measures: Sequence[Measure] = (),
@@ -108,8 +111,12 @@ def run(
         sampler: which clients, by name or as a function of the round.
         shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         seed: everything random follows from it.
-        engine: ``pool`` (a process per core) or ``serial``.
-        workers: processes of the pool.
+        engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a GPU) or ``ray`` (a
+            cluster).
+        workers: processes of the pool, or actors of Ray; default one per core.
+        device: of ``vmap``: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
+        precision: of ``vmap``; ``tf32`` and ``bfloat16`` do not equal the other engines.
+        ray_address: of the cluster, ``auto`` for one that runs on this machine; ``None``: one is started here.
         evaluate_every: rounds between evaluations.
         evaluate_clients: score a random sample of so many clients, and state its standard error; ``None``: all.
         measures: what else to measure in every round, see ``coterie.observing``.
@@ -146,7 +153,10 @@ def run(
             refuse(Problem("sampler", "unknown choice", sampler, expected))
         able = np.flatnonzero(data.sizes("train") > 0)
         sampler = Sampler(sampler, able, clients_per_round, key)
-    door = make_door(engine, data, module, local, decay=decay, workers=workers)
+    door = make_door(
+        engine, data, module, local,
+        decay=decay, workers=workers, device=device, precision=precision, address=ray_address,
+    )  # fmt: skip
     rows, last = [], None
     with door:
         rounds_of = simulate(

@@ -58,8 +58,16 @@ Assignments = Annotated[
 Root = Annotated[
     Path | None, typer.Option("--data-root", help="Folder of the datasets; default: the variable COTERIE_DATA.")
 ]
-EngineName = Annotated[str | None, typer.Option("--engine", help="pool or serial.", autocompletion=complete_engine)]
-Workers = Annotated[int | None, typer.Option("--workers", help="Processes of the pool; default: one per core.")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="pool, serial, vmap or ray.", autocompletion=complete_engine)
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Processes of the pool, actors of Ray; default: one per core.")
+]
+RayAddress = Annotated[
+    str | None, typer.Option("--ray-address", metavar="ADDRESS", help="Of a Ray cluster: host:port, or auto.")
+]
+DeviceName = Annotated[str | None, typer.Option("--device", help="Of vmap: auto, cpu, cuda, cuda:1, ...")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 PAPERS = "fedgroup, flexcfl, fedclust, fedgsp or rfedavg"
 KINDS = "What to list: algorithms, models, datasets, partitions, shifts, servers or objectives."
@@ -97,13 +105,16 @@ def run(
     seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
     engine: EngineName = None,
     workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: DeviceName = None,
     data_root: Root = None,
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""
     from coterie.config import load
 
-    values = {"seed": seed, **_values(engine, workers, data_root)}
+    reached = {"engine.address": ray_address, "engine.device": device}
+    values = {"seed": seed, **reached, **_values(engine, workers, data_root)}
     checked = load(config, assignments or (), values)
     with _signals() as signals:
         from coterie.experiment import make_folder, prepare
@@ -117,14 +128,21 @@ def run(
 
 @app.command()
 def resume(
-    run: RunPath, engine: EngineName = None, workers: Workers = None, data_root: Root = None, debug: Debug = False
+    run: RunPath,
+    engine: EngineName = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: DeviceName = None,
+    data_root: Root = None,
+    debug: Debug = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its newest checkpoint."""
     from coterie.config import load
     from coterie.store import RunFolder
 
     folder = RunFolder.open(run)
-    checked = load(folder.path / "config.toml", (), _values(engine, workers, data_root))
+    reached = {"engine.address": ray_address, "engine.device": device}
+    checked = load(folder.path / "config.toml", (), {**reached, **_values(engine, workers, data_root)})
     checkpoint = folder.latest_checkpoint(checked.resolved())
     for line in checkpoint.warnings if checkpoint else ():
         typer.echo(f"warning: {line}", err=True)

@@ -17,7 +17,8 @@ ALGORITHMS = (
     *("fedgroup", "fedgrouprox", "fedgsp", "fedmmd", "fedprox", "fedyogi", "fesem", "flexcfl"),
     *("flhc", "ida", "ifca", "naive_gsp", "pacfl", "rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
 )  # the registries themselves wait for torch
-NAMED = {"data.source": DATASETS, "algorithm.name": ALGORITHMS, "engine.name": ("pool", "serial")}
+ENGINES = ("pool", "serial", "vmap", "ray")
+NAMED = {"data.source": DATASETS, "algorithm.name": ALGORITHMS, "engine.name": ENGINES}
 SHOWN = 50  # run folders
 
 

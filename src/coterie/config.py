@@ -50,16 +50,14 @@ PLACE: Mapping[str, tuple[str, ...]] = {
 }
 OPTIONAL = ("server", "objective")
 OWN = ("model", "algorithm", *OPTIONAL)  # what may be the user's own, ``module:factory``
+REACHED = ("name", "workers", "device", "precision", "graphs", "memory", "address", "each", "samples")
 FREE = (
-    ("engine", "name"), ("engine", "workers"), ("checkpoint",), ("data", "root"), ("folder",), ("log",)
+    *(("engine", option) for option in REACHED), ("checkpoint",), ("data", "root"), ("folder",), ("log",)
 )  # cannot change results, so not in the hash  # fmt: skip
+ROUNDED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))  # can, in the last digits, with vmap
 
 
 # --- the fixed tables ---------------------------------------------------------------------------------------------
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _local(
@@ -84,11 +82,18 @@ def _train(
 
 
 def _engine(
-    name: Literal["pool", "serial"] = "pool",
-    workers: Annotated[int, Field(ge=1, le=1024)] = _cores(),
+    name: Literal["pool", "serial", "vmap", "ray"] = "pool",
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None,
     round_timeout: Annotated[float, Field(gt=0)] | None = None,
+    device: str = "auto",
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32",
+    graphs: bool = False,
+    memory: Annotated[float, Field(gt=0)] | None = None,
+    address: str | None = None,
+    each: Literal["serial", "vmap"] = "serial",
+    samples: Literal["shard", "path"] = "shard",
 ) -> None:
-    """How clients are reached."""
+    """How clients are reached; see ``docs/engines.md``. From ``device`` on: of vmap, from ``address`` on: of ray."""
 
 
 def _quorum(
@@ -498,7 +503,7 @@ def _cross(tables: Mapping[str, Any], model: type[BaseModel], clients: int | Non
 
     where = "" if clients is not None else " (data.partition.clients)"
     count = value("data", "partition", "clients") if clients is None else clients
-    return _quorum_met(value) + ([] if count is None else _crossed(count, where, value))
+    return _quorum_met(value) + _engine_met(tables) + ([] if count is None else _crossed(count, where, value))
 
 
 def _quorum_met(value: Callable[..., Any]) -> list[Problem]:
@@ -507,6 +512,22 @@ def _quorum_met(value: Callable[..., Any]) -> list[Problem]:
         return []
     expected = f"at most {cohort} (train.clients_per_round)"
     return [Problem("quorum.min_replies", "more replies than clients are asked", least, expected)]
+
+
+def _engine_met(tables: Mapping[str, Any]) -> list[Problem]:
+    """Options of another engine than the one chosen."""
+    given = tables.get("engine")
+    if not isinstance(given, Mapping) or given.get("name", "pool") not in ("pool", "serial", "vmap", "ray"):
+        return []
+    found, defaults = [], schema.options(_engine)
+    of_vmap, of_ray = ("device", "precision", "graphs", "memory"), ("address", "each", "samples")
+    for option in (*of_vmap, *of_ray):
+        value, default = given.get(option, defaults[option][1]), defaults[option][1]
+        fits = given.get("name") == "ray" if option in of_ray else _batched(given)
+        if value != default and not fits:
+            who = "engine.name 'ray'" if option in of_ray else "engine.name 'vmap', or 'ray' with engine.each 'vmap'"
+            found.append(Problem(f"engine.{option}", "of another engine", value, who))
+    return found
 
 
 def _crossed(clients: int, where: str, value: Callable[..., Any]) -> list[Problem]:
@@ -530,11 +551,21 @@ def _crossed(clients: int, where: str, value: Callable[..., Any]) -> list[Proble
 def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved configuration as flat key paths, without what cannot change results (engine, checkpoints, data root).
 
+    With ``vmap`` the engine can, in the last digits: then it counts.
+
     Example:
         >>> relevant({"seed": 1, "engine": {"workers": 2}, "data": {"source": "digits", "root": "data"}})
         {'seed': 1, 'data.source': 'digits'}
     """
-    return {schema.spelled(p): v for p, v in _leaves(resolved, ()) if not any(p[: len(f)] == f for f in FREE)}
+    engine = resolved.get("engine")
+    rounded = isinstance(engine, Mapping) and _batched(engine)
+    free = [f for f in FREE if not (rounded and f in ROUNDED)]
+    return {schema.spelled(p): v for p, v in _leaves(resolved, ()) if not any(p[: len(f)] == f for f in free)}
+
+
+def _batched(engine: Mapping[str, Any]) -> bool:
+    """Whether clients are trained together: then results equal those of the other engines but for rounding."""
+    return engine.get("name") == "vmap" or (engine.get("name") == "ray" and engine.get("each") == "vmap")
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
-from coterie.config import RunConfig, check_against, registry
+from coterie.config import RunConfig, check, check_against, registry
 from coterie.data import Population, Samples, load_parts, load_samples, make_parts, populate, save_parts
 from coterie.data.parts import Parts
 from coterie.data.shifts import Scene, make_shift
@@ -292,9 +294,27 @@ def make_engine(prepared: Prepared) -> Door:
         decay=prepared.decay,
         workers=engine.workers,
         round_timeout=engine.round_timeout,
+        device=engine.device,
+        precision=engine.precision,
+        graphs=engine.graphs,
+        memory=engine.memory,
+        address=engine.address,
+        each=engine.each,
+        load=partial(samples_here, config.resolved()) if engine.samples == "path" else None,
         min_replies=quorum.min_replies,
         max_skipped_rounds=quorum.max_skipped_rounds,
     )
+
+
+def samples_here(resolved: dict[str, Any]) -> Tensor:
+    """The inputs of a resolved configuration's samples, as this machine has them: what an actor of Ray reads.
+
+    Raises:
+        DataError: if they cannot be read here.
+    """
+    if "COTERIE_DATA" in os.environ:  # where they lie is each node's own
+        resolved = {**resolved, "data": {name: v for name, v in resolved["data"].items() if name != "root"}}
+    return load_data(check(resolved))[2].x
 
 
 def _loop(

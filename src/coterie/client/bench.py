@@ -31,6 +31,14 @@ def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
     return running[bounds[1:]] - running[bounds[:-1]]
 
 
+def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay: tuple[str, ...]) -> Trainer:
+    """Local training of a copy of a network: in closed form where its shape allows it, else through autograd."""
+    stack = DenseStack.of(module, decay)
+    if stack is not None and type(objective) is CrossEntropy and not solver.momentum:
+        return Dense(stack)
+    return Autograd(copy.deepcopy(module), objective, decay)
+
+
 @dataclass(frozen=True)
 class Rows:
     """The pooled samples of some clients, in client order, with each one's bounds."""
@@ -57,9 +65,17 @@ class Bench:
         module: the network; it is copied, never changed.
         solver: the run's local SGD; work records may override its budget.
         decay: names of the kernels that carry L2.
+        device: where models are scored; training is on the CPU.
     """
 
-    def __init__(self, population: Population, module: nn.Module, solver: Solver, decay: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        population: Population,
+        module: nn.Module,
+        solver: Solver,
+        decay: tuple[str, ...] = (),
+        device: str = "cpu",
+    ) -> None:
         self.population = population
         self.module = module
         self.solver = solver
@@ -67,8 +83,8 @@ class Bench:
         self.layout = Layout.of(module)
         self.sizes = population.sizes("train")
         self._trainers: dict[Objective, Trainer] = {}
-        self._vector = torch.empty(self.layout.d)
-        self._scorer = bind(copy.deepcopy(module), self._vector).eval()
+        self._vector = torch.empty(self.layout.d, device=device)
+        self._scorer = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
@@ -115,12 +131,7 @@ class Bench:
 
     def _trainer(self, objective: Objective) -> Trainer:
         if objective not in self._trainers:
-            stack = DenseStack.of(self.module, self.decay)
-            closed = stack is not None and type(objective) is CrossEntropy and not self.solver.momentum
-            self._trainers[objective] = (
-                Dense(stack) if stack is not None and closed
-                else Autograd(copy.deepcopy(self.module), objective, self.decay)
-            )  # fmt: skip
+            self._trainers[objective] = make_trainer(self.module, objective, self.solver, self.decay)
         return self._trainers[objective]
 
     def answer(
@@ -152,13 +163,14 @@ class Bench:
         rows = self._gather(ids, work.split)
         self._vector.copy_(vector)
         correct, loss = np.zeros(len(rows.y)), np.zeros(len(rows.y))
-        x, chunk = (channels_last(rows.x), _IMAGES) if self._convolves else (rows.x, _CHUNK)
+        small = self._convolves and self._vector.device.type == "cpu"
+        x, chunk = (channels_last(rows.x), _IMAGES) if small else (rows.x, _CHUNK)
         for at in range(0, len(rows.y), chunk):
             y = rows.y[at : at + chunk]
             logits = self._scorer(x[at : at + chunk])
-            correct[at : at + chunk] = (logits.argmax(1) == y).numpy()
+            correct[at : at + chunk] = (logits.argmax(1) == y).cpu().numpy()
             if work.loss:
-                loss[at : at + chunk] = F.cross_entropy(logits, y, reduction="none").numpy()
+                loss[at : at + chunk] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
         return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
     def _gather(self, ids: IntArray, split: Split) -> Rows:
@@ -174,7 +186,8 @@ class Bench:
         parts = [self.population.parts(split)[i] for i in ids]
         held = torch.from_numpy(np.concatenate(parts) if parts else np.empty(0, np.int64))
         bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
-        rows = Rows(self.population.x[held], self.population.y[held], bounds)
+        at = self._vector.device
+        rows = Rows(self.population.x[held].to(at), self.population.y[held].to(at), bounds)
         kept[name] = rows
         most = 1.2 * self.population.sizes("test").sum() if split == "test" else 0
         while len(kept) > 1 and sum(len(r.y) for r in kept.values()) > most:

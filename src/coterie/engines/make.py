@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from coterie.client import Bench
+from coterie.client.many import Precision
 from coterie.data.population import Population
 from coterie.engines.door import Door, Quorum
 from coterie.engines.gate import Gate
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
-from coterie.types import Engine, Solver
+from coterie.engines.vmap import VmapEngine
+from coterie.types import ConfigError, Engine, Solver
 from coterie.vectors import Layout
 
-ENGINES = ("pool", "serial")
+ENGINES = ("pool", "serial", "vmap", "ray")
+Name = Literal["pool", "serial", "vmap", "ray"]
 
 
 def make_door(
-    name: Literal["pool", "serial"],
+    name: Name,
     population: Population,
     module: nn.Module,
     solver: Solver,
@@ -31,25 +35,62 @@ def make_door(
     round_timeout: float | None = None,
     min_replies: int = 1,
     max_skipped_rounds: int = 10,
+    device: str = "auto",
+    precision: Precision = "float32",
+    graphs: bool = False,
+    memory: float | None = None,
+    address: str | None = None,
+    each: Literal["serial", "vmap"] = "serial",
+    load: Callable[[], Tensor] | None = None,
 ) -> Door:
     """Build an engine and the door in front of it. The door is a context manager; leaving it ends the workers.
 
     Args:
-        name: ``pool`` or ``serial``.
+        name: ``pool``, ``serial``, ``vmap`` or ``ray``.
         population: who holds what.
         module: the network, its parameters' values do not matter.
         solver: local SGD.
         decay: names of the kernels that carry L2.
-        workers: processes of the pool; default one per core.
+        workers: processes of the pool, or actors of Ray; default one per core.
         round_timeout: seconds after which a request is closed.
         min_replies: quorum of a round.
         max_skipped_rounds: how many rounds in a row may miss it.
+        device: of ``vmap``: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        precision: of ``vmap``.
+        graphs: of ``vmap``: record CUDA graphs.
+        memory: of ``vmap``: GiB of a block.
+        address: of the Ray cluster.
+        each: how a Ray actor trains.
+        load: reads all samples on a Ray actor's node; ``None``: they are sent.
+
+    Raises:
+        ConfigError: for an engine that cannot be had here, or that cannot train this network.
     """
     bench = Bench(population, module, solver, decay)
-    engine: Engine = (
-        PoolEngine(bench, workers, round_timeout) if name == "pool" else SerialEngine(bench, round_timeout)
-    )  # fmt: skip
+    engine: Engine
+    match name:
+        case "pool":
+            engine = PoolEngine(bench, workers, round_timeout)
+        case "serial":
+            engine = SerialEngine(bench, round_timeout)
+        case "vmap":
+            engine = VmapEngine(bench, round_timeout, device, precision, graphs, memory)
+        case "ray":
+            engine = _ray()(
+                bench, address, workers, round_timeout, each, load,
+                device=device, precision=precision, graphs=graphs, memory=memory,
+            )  # fmt: skip
     cap = float(max(1, population.sizes("train").max()))
     able = np.flatnonzero(population.sizes("train") > 0)
     quorum, features = Quorum(min_replies, max_skipped_rounds), math.prod(population.shape)
     return Door(engine, Gate(cap), quorum, population.classes, able, Layout.of(module), features)
+
+
+def _ray() -> Any:
+    try:
+        from coterie.engines.ray import RayEngine
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ConfigError("engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'") from None
+    return RayEngine

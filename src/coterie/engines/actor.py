@@ -1,0 +1,134 @@
+"""What trains clients in a process elsewhere: it is told everything it needs, and keeps nothing that could change.
+
+Which samples a client holds travels with the work. So any actor can train any client, and what one was at when it was
+lost can be done again by another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+
+from coterie.client.bench import make_trainer
+from coterie.client.many import Device
+from coterie.client.sgd import Trainer
+from coterie.engines.serial import ClientError, failure
+from coterie.engines.vmap import Blocks, find_device
+from coterie.keys import Key
+from coterie.types import CoterieError, IntArray, Objective, Solver, Train
+
+Each = Literal["serial", "vmap"]
+Load = Callable[[], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A call: who trains what, on which samples.
+
+    Args:
+        work: what to do.
+        keys: the clients' streams.
+        which: int64 ``[n]``, the row of the models that each one gets.
+        labels: of each client's samples.
+        places: of each client the number of its shard and its rows there, or the rows in the actor's own samples.
+    """
+
+    work: Train
+    keys: tuple[Key, ...]
+    which: IntArray
+    labels: tuple[IntArray, ...]
+    places: tuple[tuple[int, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What an actor is made of; sent once."""
+
+    module: nn.Module
+    solver: Solver
+    decay: tuple[str, ...]
+    each: Each
+    device: Device
+    memory: float | None
+    load: Load | None
+
+
+def fingerprint(x: Tensor) -> str:
+    """The shape and a hash of samples, to tell whether a node reads the same ones.
+
+    Example:
+        >>> fingerprint(torch.zeros(2, 3)) == fingerprint(torch.zeros(3, 2))
+        False
+    """
+    values = x.contiguous().numpy()
+    return f"{values.dtype}{values.shape} {blake2b(values.tobytes(), digest_size=8).hexdigest()}"
+
+
+class Actor:
+    """Trains clients on one core or GPU."""
+
+    def look_in(self, path: Sequence[str]) -> None:
+        """Search for modules where the run finds its own, as far as these folders are here, too."""
+        sys.path += [place for place in path if place not in sys.path and os.path.isdir(place)]
+
+    def equip(self, own: Equipment) -> str:
+        """Take up the equipment; says what its own samples are."""
+        torch.set_num_threads(1)
+        self.limits = threadpool_limits(1)
+        self.own = own
+        self.trainers: dict[Objective, Trainer] = {}
+        self.blocks = self._blocks(self.own) if self.own.each == "vmap" else None
+        self.x = None if self.own.load is None else self.own.load()
+        return "" if self.x is None else fingerprint(self.x)
+
+    def _blocks(self, own: Equipment) -> Blocks:
+        where = Device(find_device(own.device.name), own.device.precision, own.device.graphs)
+        return Blocks(own.module, own.solver, own.decay, where, own.memory)
+
+    def train(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
+        """Updates, sizes and losses of the clients of a job; or what failed, and where."""
+        starts = torch.from_numpy(models[job.which])
+        self.at = job.keys[0].id
+        try:
+            if self.blocks is None:
+                return self._each(job, starts, shards)
+            sizes = np.array([len(y) for y in job.labels])
+            sample = partial(self._samples, job, shards)
+            delta, loss, _ = self.blocks.train(job.work, sizes, sample, starts, np.arange(len(sizes)), job.keys)
+            return delta.numpy(), sizes.astype(np.float64), loss
+        except CoterieError as error:
+            return error, ""
+        except Exception as error:  # noqa: BLE001 - whatever the user's module raised is told where the run is
+            return ClientError(failure(self.at, job.keys[0], error)), traceback.format_exc()
+
+    def _each(self, job: Job, starts: Tensor, shards: Sequence[NDArray[Any]]) -> Any:
+        own, objective = self.own, job.work.objective
+        if objective not in self.trainers:
+            self.trainers[objective] = make_trainer(own.module, objective, own.solver, own.decay)
+        trainer, solver = self.trainers[objective], job.work.solver(own.solver)
+        delta, told = torch.empty_like(starts), np.empty((2, len(starts)))
+        for at, key in enumerate(job.keys):
+            self.at = key.id
+            x, y = self._samples(job, shards, at)
+            found = trainer.train(x, y, starts[at], delta[at], solver, objective.mu, key)
+            told[:, at] = found.size, found.loss
+        return delta.numpy(), told[0], told[1]
+
+    def _samples(self, job: Job, shards: Sequence[NDArray[Any]], at: int) -> tuple[Tensor, Tensor]:
+        shard, rows = job.places[at]
+        y = torch.from_numpy(np.array(job.labels[at]))
+        if self.x is not None:
+            return self.x[torch.from_numpy(np.array(rows))], y
+        return torch.from_numpy(np.array(shards[shard][rows])), y

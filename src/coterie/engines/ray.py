@@ -1,0 +1,361 @@
+"""Actors over a Ray cluster, one a core or a GPU. Nothing else imports Ray.
+
+Models go into the object store once a round, and a node reads its copy without copying again. Samples go there once,
+too, in shards of a few neighbouring clients that a node fetches when it first needs one; or each actor reads them from
+its own node's disk. Which of its samples a client holds travels with the work, so an actor keeps nothing that a shift
+could change, and any actor can train any client: what a lost actor or node was at is done again by another. Since each
+client draws from its own key, the result is that of ``serial`` to the bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayError, RayTaskError
+from torch import Tensor
+
+from coterie.client import Bench
+from coterie.client.many import Device, Precision
+from coterie.data.population import Population
+from coterie.engines.actor import Actor, Each, Equipment, Job, Load, fingerprint
+from coterie.keys import Key
+from coterie.types import ConfigError, CoterieError, DataError, IntArray, RemoteError, Reply, Train, Work
+
+_SHARD = 2 * 2**20  # bytes; large enough that a transfer is worth its call, small enough to hold what is not asked for
+_DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
+
+
+@dataclass(eq=False)
+class Member:
+    """An actor as the driver sees it: the call that says it is there, and what it is at."""
+
+    handle: Any
+    coming: Any
+    at: dict[Any, IntArray] = field(default_factory=dict)
+
+
+class RayEngine:
+    """Deals clients to actors over a cluster, longest first.
+
+    Args:
+        bench: the population, the module and the solver.
+        address: of the cluster, ``auto`` for the one that runs on this machine; ``None``: that of ``RAY_ADDRESS``, else
+            one is started here.
+        workers: actors; default one per core of the cluster, or per GPU where ``each`` is ``vmap`` and it has some.
+        round_timeout: seconds after which clients without an update are left out, ``None``: wait for all.
+        each: how an actor trains, ``serial`` or ``vmap``.
+        load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
+        device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
+        precision: of a ``vmap`` actor.
+        graphs: of a ``vmap`` actor.
+        memory: of a ``vmap`` actor, GiB.
+        retries: how often a client is run again after its actor was lost.
+        patience: seconds without a single actor after which the run ends.
+        spare: actors that another engine let go (``release``), taken up before new ones are asked for.
+
+    Raises:
+        ConfigError: when it first trains, if there is no such cluster.
+        DataError: if a node reads other samples than the run's.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        address: str | None = None,
+        workers: int | None = None,
+        round_timeout: float | None = None,
+        each: Each = "serial",
+        load: Load | None = None,
+        device: str = "auto",
+        precision: Precision = "float32",
+        graphs: bool = False,
+        memory: float | None = None,
+        retries: int = 3,
+        patience: float = 120.0,
+        spare: Sequence[Any] = (),
+    ) -> None:
+        self.bench = bench
+        self.address, self.workers, self.round_timeout = address, workers, round_timeout
+        self.each, self.load, self.memory = each, load, memory
+        self.device = Device(device, precision, graphs)
+        self.retries, self.patience = retries, patience
+        self.members: list[Member] = []
+        self.count = 0
+        self.spare = list(spare)
+        self.ours, self.lost, self.print = False, 0, ""
+        self._deal_shards()
+
+    # --- samples -------------------------------------------------------------------------------------------------
+
+    def _deal_shards(self) -> None:
+        """Which shard each client is in: neighbours, a few MB of samples in each."""
+        population = self.bench.population
+        sample = int(np.prod(population.shape, dtype=np.int64)) * 4
+        ends = np.cumsum(population.sizes("train") * sample)
+        self.shard_of = np.concatenate([[0], ends[:-1]]) // _SHARD
+        self.shards: dict[int, tuple[Any, dict[int, slice]]] = {}
+
+    def _shard(self, number: int) -> tuple[Any, dict[int, slice]]:
+        """The samples of a shard in the object store, and where each of its clients' are."""
+        if number not in self.shards:
+            population = self.bench.population
+            first, last = np.searchsorted(self.shard_of, [number, number + 1])
+            clients = range(int(first), int(last))
+            ends = np.cumsum([0, *(len(population.train[i]) for i in clients)]).tolist()
+            held = np.concatenate([population.train[i] for i in clients])
+            x = population.x[torch.from_numpy(held)].numpy()
+            where = {i: slice(a, b) for i, a, b in zip(clients, ends, ends[1:], strict=False)}
+            self.shards[number] = ray.put(x), where
+        return self.shards[number]
+
+    def hold(self, population: Population) -> None:
+        before = self.bench.population
+        if population.x is not before.x:
+            self.shards.clear()
+        for at, (old, new) in enumerate(zip(before.train, population.train, strict=True)):
+            if old is not new:
+                self.shards.pop(int(self.shard_of[at]), None)
+        self.bench.hold(population)
+
+    # --- a round -------------------------------------------------------------------------------------------------
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        if not isinstance(work, Train):
+            return [self.bench.answer(work, ids, models, which, key)]
+        end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
+        self._ensure()
+        delta = np.empty((len(ids), models.shape[1]), np.float32)
+        told, done = np.zeros((2, len(ids))), np.zeros(len(ids), bool)
+        for places, result in self._results(work, ids, models, which, key, end):
+            delta[places], told[0, places], told[1, places] = result
+            done[places] = True
+        fields = {"delta": work.leaves(delta[done]), "size": told[0, done], "loss": told[1, done]}
+        return [Reply(key.round, ids[done], fields, key.purpose)]
+
+    def _results(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key, end: float | None
+    ) -> Iterator[tuple[IntArray, Any]]:
+        """What comes home, call by call, until all is there or the time is over."""
+        calls = self._caller(work, ids, models, which, key)
+        tasks, lost = deque(self._cut(work, ids)), Counter[int]()
+        alone = time.monotonic() + self.patience
+        try:
+            while tasks or any(member.at for member in self.members):
+                for _ in range(_DEEP):
+                    for member in self.members:
+                        if tasks and member.coming is None and len(member.at) < _DEEP:
+                            places = tasks.popleft()
+                            member.at[calls(member.handle, places)] = places
+                now = time.monotonic()
+                alone = now + self.patience if any(member.coming is None for member in self.members) else alone
+                if now > alone:
+                    raise RemoteError(self._nobody())
+                if end is not None and now > end:
+                    return
+                for member, call in self._wait(min(1.0, alone - now, *([end - now] if end else []))):
+                    places, result = self._take(member, call)
+                    if result is not None:
+                        yield places, result
+                    elif member not in self.members:
+                        tasks.extendleft(member.at.values())
+                        lost.update(int(place) for places in member.at.values() for place in places)
+                        self._check(lost, ids, key)
+        finally:
+            for member in [member for member in self.members if member.at]:
+                ray.kill(member.handle)  # what it is still at is of no use any more
+                self.members.remove(member)
+
+    def _caller(self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Any:
+        """``(actor, places in ids) -> call``. Models that clients share go into the object store, once."""
+        used, rows = np.unique(which, return_inverse=True)
+        values, population = models.numpy(), self.bench.population
+        shared = ray.put(values[used]) if len(used) < len(ids) else None
+
+        def call(handle: Any, places: IntArray) -> Any:
+            some = ids[places].tolist()
+            held = [torch.from_numpy(population.train[i]) for i in some]
+            found: dict[int, int] = {}
+            shards: list[Any] = []
+            where: list[tuple[int, Any]] = []
+            for i, rows_of in zip(some, held, strict=True):
+                if self.load is not None:
+                    where.append((0, rows_of.numpy()))
+                    continue
+                ref, spans = self._shard(int(self.shard_of[i]))
+                if int(self.shard_of[i]) not in found:
+                    found[int(self.shard_of[i])] = len(shards)
+                    shards.append(ref)
+                where.append((found[int(self.shard_of[i])], spans[i]))
+            row = rows[places] if shared is not None else np.arange(len(places))
+            keys, labels = tuple(key.client(i) for i in some), tuple(population.y[mine].numpy() for mine in held)
+            job = Job(work, keys, row, labels, tuple(where))
+            return handle.train.remote(job, values[which[places]] if shared is None else shared, *shards)
+
+        return call
+
+    def _cut(self, work: Train, ids: IntArray) -> list[IntArray]:
+        """Calls, the longest clients first, each a part of what is left: large ones first, so that few are needed."""
+        steps = self.bench.steps(work, ids)
+        order, actors = np.argsort(-steps, kind="stable"), max(1, len(self.members))
+        part = actors if self.each == "vmap" else 2 * actors
+        if self.round_timeout is not None and self.each == "serial":
+            return np.split(order, range(1, len(order)))  # what is done in time comes home
+        before = np.concatenate([[0], np.cumsum(steps[order])])
+        calls, at = [], 0
+        while at < len(order):
+            aim = before[at] + (before[-1] - before[at]) / part
+            to = max(at + 1, int(np.searchsorted(before, aim, side="right")) - 1)
+            calls.append(order[at:to])
+            at = to
+        return calls
+
+    def _wait(self, seconds: float) -> list[tuple[Member, Any]]:
+        """The calls that ended, and whose they are."""
+        known = {call: member for member in self.members for call in ([member.coming] if member.coming else member.at)}
+        if not known:
+            time.sleep(seconds)
+            return []
+        ended, _ = ray.wait(list(known), num_returns=1, timeout=max(0.0, seconds))
+        return [(known[call], call) for call in ended]
+
+    def _take(self, member: Member, call: Any) -> tuple[IntArray, Any]:
+        """What a call gave; ``None`` where the actor only said that it is there, or was lost and replaced."""
+        nothing = np.empty(0, np.int64)
+        try:
+            found = ray.get(call)
+        except RayTaskError as error:
+            raise self._failed(error) from error
+        except RayError as error:
+            self.lost += 1
+            if self.lost > self.retries + len(self.members):
+                line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise RemoteError(f"engine: {self.lost} actors were lost, and nothing came home ({line})") from error
+            self._replace(member)
+            return nothing, None
+        if call is member.coming:
+            member.coming = None
+            if found != self.print:
+                what = "a node reads other samples than this one"
+                raise DataError(f"engine.samples: {what}, got {found}; expected {self.print}")
+            return nothing, None
+        self.lost = 0
+        if isinstance(found[0], Exception):
+            raise found[0] from (RuntimeError(found[1]) if found[1] else None)
+        return member.at.pop(call), found
+
+    def _failed(self, error: RayTaskError) -> Exception:
+        """What went wrong in an actor before or beside the training."""
+        cause = error.cause
+        if isinstance(cause, CoterieError):
+            return cause
+        if isinstance(cause, ImportError):
+            return ConfigError(f"engine.name: a node cannot import what the run needs: {cause}; expected it installed")
+        return error
+
+    def _check(self, lost: Counter[int], ids: IntArray, key: Key) -> None:
+        place, times = lost.most_common(1)[0] if lost else (0, 0)
+        if times > self.retries:
+            raise RemoteError(
+                f"engine: actors were lost {times} times in round {key.round} at client {ids[place]}; "
+                f"expected at most {self.retries} times"
+            )
+
+    def _nobody(self) -> str:
+        got = {name: value for name, value in ray.cluster_resources().items() if name in ("CPU", "GPU")}
+        return (
+            f"engine.workers: no node has taken an actor for {self.patience:g} s, got a cluster with {got}; "
+            f"expected room for one that asks for {self._asked()}"
+        )
+
+    # --- actors --------------------------------------------------------------------------------------------------
+
+    def _asked(self) -> dict[str, int]:
+        gpu = self.each == "vmap" and self.device.name != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+        return {"num_cpus": 1, "num_gpus": 1} if gpu else {"num_cpus": 1}
+
+    def _ensure(self) -> None:
+        """A connection, and as many actors as there should be; those that are not there yet may come later."""
+        if not self.count:
+            self._begin()
+        self.members += [self._hire() for _ in range(self.count - len(self.members))]
+
+    def _begin(self) -> None:
+        self.ours = connect(self.address, self.workers)
+        asked, bench = self._asked(), self.bench
+        self.print = "" if self.load is None else fingerprint(torch.as_tensor(bench.population.x))
+        own = Equipment(bench.module, bench.solver, bench.decay, self.each, self.device, self.memory, self.load)
+        self.own = ray.put(own)
+        self.remote = ray.remote(**asked, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
+        room = ray.cluster_resources().get("GPU" if "num_gpus" in asked else "CPU", 1)
+        self.count = self.workers or max(1, int(room))
+
+    def _hire(self) -> Member:
+        handle = self.spare.pop() if self.spare else self.remote.remote()
+        handle.look_in.remote(list(sys.path))
+        return Member(handle, handle.equip.remote(self.own))
+
+    def release(self) -> list[Any]:
+        """Let the actors go without ending them: another engine may take them up, which saves their start."""
+        handles, self.members, self.count = [member.handle for member in self.members], [], 0
+        return handles
+
+    def _replace(self, member: Member) -> None:
+        """Let an actor go, and ask for another in its place."""
+        ray.kill(member.handle)
+        self.members[self.members.index(member)] = self._hire()
+
+    def close(self) -> None:
+        if ray.is_initialized():
+            for member in self.members:
+                ray.kill(member.handle)
+            if self.ours:
+                ray.shutdown()
+        self.members, self.count, self.shards, self.ours = [], 0, {}, False
+
+
+def connect(address: str | None, workers: int | None = None) -> bool:
+    """Join a cluster, unless this process is in one; whether it is now.
+
+    Raises:
+        ConfigError: if there is none at this address.
+    """
+    if ray.is_initialized():
+        return False
+    here = {} if address or os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+    try:
+        with _own_signals():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **here)
+    except (ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        expected = "a cluster that runs (ray start --head), or none to start one here"
+        raise ConfigError(f"engine.address: cannot join ({line}), got {address!r}; expected {expected}") from error
+    return True
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes over SIGTERM when it starts; who had it gets it back."""
+    try:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        yield
+    finally:
+        for number, handler in before.items():
+            try:
+                signal.signal(number, handler)
+            except ValueError:
+                break  # not the main thread, where nobody can have taken them

@@ -1,0 +1,219 @@
+"""Many clients at once on one device: clients sorted by steps, cut into blocks that fit its memory.
+
+It is for a GPU, and runs on a CPU, too. A client's random draws come from its own key, so the updates do not depend on
+the blocks but for rounding, and equal those of ``serial`` to 1e-4 in float32.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coterie.client import Bench
+from coterie.client.many import Device, Many, Precision, Sample, refuse_statistics
+from coterie.data.population import Population
+from coterie.engines.serial import ClientError
+from coterie.keys import Key
+from coterie.types import ConfigError, CoterieError, FloatArray, IntArray, Objective, Reply, Solver, Train, Work
+
+_CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
+_SHARE = 0.5  # of the memory that is free on an accelerator
+
+
+def find_device(name: str = "auto") -> str:
+    """The device to compute on; ``auto`` is the first CUDA device where there is one, else the CPU.
+
+    Raises:
+        ConfigError: for a device that is not there.
+
+    Example:
+        >>> find_device("cpu")
+        'cpu'
+    """
+    count = torch.cuda.device_count()
+    if name == "auto":
+        return "cuda:0" if count else "cpu"
+    kind, _, number = name.partition(":")
+    known = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
+    if name not in known or (kind == "cpu" and number):
+        raise ConfigError(f"engine.device: not on this machine, got {name!r}; expected {', '.join(known)}")
+    return name
+
+
+class Blocks:
+    """Trains any number of clients in blocks, wherever their samples are.
+
+    Args:
+        module: the network.
+        solver: the run's local SGD.
+        decay: names of the kernels that carry L2.
+        device: where and how.
+        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a CPU.
+
+    Raises:
+        ConfigError: for a network with running statistics, or graphs without a GPU.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        solver: Solver,
+        decay: tuple[str, ...] = (),
+        device: Device | None = None,
+        memory: float | None = None,
+    ) -> None:
+        refuse_statistics(module)
+        self.module, self.solver, self.decay = module, solver, decay
+        self.device = device or Device()
+        if self.device.graphs and self.device.name == "cpu":
+            raise ConfigError("engine.graphs: CUDA graphs need a GPU, got true on the CPU; expected false")
+        self.memory = memory
+        self.many: dict[Objective, Many] = {}
+
+    def train(
+        self,
+        work: Train,
+        sizes: IntArray,
+        samples: Callable[[int], Sample],
+        models: Tensor,
+        which: IntArray,
+        keys: Sequence[Key],
+        end: float | None = None,
+    ) -> tuple[Tensor, FloatArray, NDArray[np.bool_]]:
+        """Train ``n`` clients.
+
+        Args:
+            work: what to do.
+            sizes: int64 ``[n]``, how many samples each one holds.
+            samples: inputs and labels of the client at a place of ``0..n-1``.
+            models: float32 ``[k, d]``.
+            which: int64 ``[n]``, the row of ``models`` that each one gets.
+            keys: their streams.
+            end: of the monotonic clock; clients that are not done then are left out.
+
+        Returns:
+            updates float32 ``[n, d]``, losses ``[n]``, and who is done, bool ``[n]``.
+
+        Raises:
+            ClientError: if the network fails.
+        """
+        delta = torch.zeros(len(sizes), models.shape[1])
+        loss, done = np.zeros(len(sizes)), np.zeros(len(sizes), bool)
+        many, solver = self._trainer(work.objective), work.solver(self.solver)
+        if not any(solver.count(int(size)) for size in sizes):
+            return delta, loss, ~done
+        for block in self._blocks(many, solver, sizes, samples, keys):
+            if end is not None and time.monotonic() > end:
+                break
+            held, theirs = [samples(place) for place in block.tolist()], [keys[place] for place in block.tolist()]
+            starts = models[torch.from_numpy(which[block])]
+            with self._named(theirs):
+                some = torch.from_numpy(block)
+                delta[some], loss[block], done[block] = many.train(held, starts, solver, theirs, end)
+        return delta, loss, done
+
+    def _blocks(
+        self, many: Many, solver: Solver, sizes: IntArray, samples: Callable[[int], Sample], keys: Sequence[Key]
+    ) -> Iterator[IntArray]:
+        """Places, the clients with the most steps first, cut where a block would outgrow the memory."""
+        steps = np.array([solver.count(int(size)) for size in sizes], np.int64)
+        order = np.argsort(-steps, kind="stable")
+        x, y = samples(int(order[0]))
+        with self._named([keys[int(order[0])]]):
+            many.look(x, y)
+        most, used, first = self._room(), 0, 0
+        for at, place in enumerate(order.tolist()):
+            cost = many.cost(int(sizes[place]), x, solver)
+            if used + cost > most and at > first:
+                yield order[first:at]
+                used, first = 0, at
+            used += cost
+        yield order[first:]
+
+    def _room(self) -> float:
+        """Bytes that a block may take."""
+        if self.memory is not None:
+            return self.memory * 2**30
+        if self.device.name == "cpu":
+            return _CPU_MEMORY * 2**30
+        return _SHARE * torch.cuda.mem_get_info(self.device.name)[0]
+
+    def _trainer(self, objective: Objective) -> Many:
+        if objective not in self.many:
+            self.many[objective] = Many(self.module, objective, self.decay, self.device)
+        return self.many[objective]
+
+    @contextmanager
+    def _named(self, keys: Sequence[Key]) -> Iterator[None]:
+        """What a network raises becomes one line that says whose training it was."""
+        try:
+            yield
+        except CoterieError:
+            raise
+        except torch.OutOfMemoryError as error:
+            what = f"a block of {len(keys)} clients does not fit {self.device.name} in round {keys[0].round}"
+            raise ClientError(f"engine.memory: {what}, got {self.memory or 'no limit'}; expected less GiB") from error
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            shown = ", ".join(str(key.id) for key in keys[:4]) + (f", ... ({len(keys)} in all)" if keys[4:] else "")
+            what = f"client{'s' * (len(keys) > 1)} {shown}: training failed in round {keys[0].round}: {line}"
+            raise ClientError(f"model.name: {what} (vmap takes fewer networks than pool and serial)") from error
+
+
+class VmapEngine:
+    """Trains blocks of clients with one gradient call a step, and scores models on the same device.
+
+    Args:
+        bench: the population, the module and the solver.
+        round_timeout: seconds after which clients not yet done are left out, ``None``: wait for all.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        precision: ``float32``; ``tf32`` or ``bfloat16`` are faster on a GPU, and do not equal ``serial``.
+        graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
+        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a CPU.
+
+    Raises:
+        ConfigError: for a network with running statistics, or a device that is not there.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        round_timeout: float | None = None,
+        device: str = "auto",
+        precision: Precision = "float32",
+        graphs: bool = False,
+        memory: float | None = None,
+    ) -> None:
+        where = Device(find_device(device), precision, graphs)
+        self.blocks = Blocks(bench.module, bench.solver, bench.decay, where, memory)
+        self.bench = bench
+        if where.name != "cpu":
+            self.bench = Bench(bench.population, bench.module, bench.solver, bench.decay, where.name)
+        self.round_timeout = round_timeout
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        if not isinstance(work, Train):
+            return [self.bench.answer(work, ids, models, which, key)]
+        end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
+        population, size = self.bench.population, self.bench.sizes[ids]
+
+        def samples(place: int) -> Sample:
+            rows = torch.from_numpy(population.train[ids[place]])
+            return population.x[rows], population.y[rows]
+
+        keys = [key.client(i) for i in ids.tolist()]
+        delta, loss, done = self.blocks.train(work, size, samples, models, which, keys, end)
+        fields = {"delta": work.leaves(delta.numpy()[done]), "size": size[done].astype(np.float64), "loss": loss[done]}
+        return [Reply(key.round, ids[done], fields, key.purpose)]
+
+    def hold(self, population: Population) -> None:
+        self.bench.hold(population)
+
+    def close(self) -> None:
+        self.blocks.many.clear()

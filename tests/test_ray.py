@@ -1,0 +1,264 @@
+"""Ray: the bits of serial on a cluster of several nodes, one of which dies in mid-run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.cli import invoke
+from coterie.client import Bench
+from coterie.config import check
+from coterie.engines import Door, SerialEngine
+from coterie.experiment import samples_here
+from coterie.keys import Key
+from coterie.objectives import plain
+from coterie.rounds import as_algorithm
+from coterie.types import Reply, Solver, Train
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
+from tests.contract import test_algorithms as contract
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+SOLVER = Solver(epochs=1, batch_size=10, lr=0.1)
+MEMORY = 80 * 2**20
+
+
+@contextmanager
+def cluster_of(nodes: int) -> Iterator[Any]:
+    """A head without cores, and nodes of one core each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(nodes):
+            cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+class Crew:
+    """``(bench, options) -> engine``; an engine takes up the actors of the one before."""
+
+    def __init__(self, address: str) -> None:
+        from coterie.engines.ray import connect
+
+        self.address, self.engine = address, None
+        connect(address)
+
+    def __call__(self, bench: Bench, **options: Any) -> Any:
+        from coterie.engines.ray import RayEngine
+
+        spare = self.engine.release() if self.engine else []
+        self.engine = RayEngine(bench, self.address, patience=90.0, spare=spare, **options)
+        return self.engine
+
+
+@pytest.mark.slow
+def test_on_a_cluster_of_three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that needs one, in one test, since a cluster takes long to start. The last but one kills a node."""
+    with cluster_of(2) as cluster:
+        crew = Crew(cluster.address)
+        with monkeypatch.context() as brief:
+            every_algorithm_gives_the_bits_of_serial(crew, brief)
+        a_shift_reaches_the_actors(crew)
+        samples_read_where_the_actor_is(crew, tmp_path)
+        actors_that_train_many_clients_at_once(crew)
+        a_client_that_raises_is_named(crew)
+        a_lost_actor_is_replaced(crew, tmp_path)
+        a_node_killed_in_mid_run_changes_nothing(crew, cluster)
+        a_round_timeout_leaves_stragglers_out(crew)
+
+
+class Kept:
+    """An engine that a door does not close."""
+
+    def __init__(self, engine: Any) -> None:
+        self.run, self.hold = engine.run, engine.hold
+
+    def close(self) -> None:
+        pass
+
+
+def ask(engine: Any, net: nn.Module, clients: int, work: Train = Train(plain), round: int = 0) -> Reply:
+    ids = np.arange(clients)
+    models = torch.stack([flatten(net), 0.9 * flatten(net)])
+    return Door(Kept(engine)).run(work, ids, models, ids % 2, key=Key(1).at(round))
+
+
+def same(a: Reply, b: Reply) -> None:
+    assert np.array_equal(a.ids, b.ids)
+    assert all(np.array_equal(a.fields[name], b.fields[name]) for name in a.fields)
+
+
+def every_algorithm_gives_the_bits_of_serial(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds of each. Actors are made once for all methods that train the same network."""
+    monkeypatch.setattr(contract, "ROUNDS", 2)
+    monkeypatch.setattr(contract, "SOLVER", SOLVER)
+    data, engine = blobs(), None
+    cases = {name: make(2) for name, make in contract.CASES.items()}
+    for name, method in cases.items():
+        net = contract.net_for(method)
+        if engine is None or engine.bench.layout != Bench(data, net, SOLVER).layout:
+            engine = crew(Bench(data, net, SOLVER))
+        engine.hold(data)
+        over = contract.states(as_algorithm(method), data, Kept(engine))
+        for a, b in zip(contract.run(method, population=data), over, strict=True):
+            contract.same(a.groups, b.groups)
+            assert contract.timeless(a.row) == contract.timeless(b.row), name
+
+
+class Tuned(nn.Module):
+    """Slow, or failing, or dying once per mark on the disk, as ``how`` says."""
+
+    def __init__(self, how: str, mark: str = "") -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 4))
+        self.how, self.mark, self.home = how, mark, os.getpid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "raise" and os.getpid() != self.home:
+            raise RuntimeError("no such layer")
+        if self.how == "slow" and os.getpid() != self.home:
+            time.sleep(0.01)
+        if self.how == "die" and os.getpid() != self.home and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os._exit(1)
+        return self.body(x)
+
+
+def a_shift_reaches_the_actors(crew: Crew) -> None:
+    """Clients that swap their samples, and labels that change, are trained on what they hold now."""
+    data, net = blobs(), small_net()
+    swapped = data.with_parts((*data.train[6:], *data.train[:6]), data.test)
+    relabelled = ct.Population(data.x, (data.y + 1) % 4, data.train, data.test, 4)
+    over, alone = crew(Bench(data, net, SOLVER)), SerialEngine(Bench(data, net, SOLVER))
+    before = ask(over, net, 12)
+    for population in (data, swapped, relabelled):
+        over.hold(population)
+        alone.hold(population)
+        same(ask(alone, net, 12), ask(over, net, 12))
+    assert not np.array_equal(before.fields["delta"], ask(over, net, 12).fields["delta"])
+
+
+def read(path: str) -> Tensor:
+    return torch.from_numpy(np.load(path))
+
+
+def samples_read_where_the_actor_is(crew: Crew, tmp_path: Path) -> None:
+    data, net, file = blobs(), small_net(), str(tmp_path / "x.npy")
+    np.save(file, data.x.numpy())
+    over = crew(Bench(data, net, SOLVER), load=partial(read, file))
+    same(ask(SerialEngine(Bench(data, net, SOLVER)), net, 12), ask(over, net, 12))
+    other = ct.Population(data.x + 1, data.y, data.train, data.test, 4)
+    with pytest.raises(ct.DataError, match=r"engine\.samples: a node reads other samples than this one"):
+        ask(crew(Bench(other, net, SOLVER), load=partial(read, file)), net, 12)
+
+
+def test_samples_as_a_configuration_names_them() -> None:
+    tables: dict[str, Any] = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 6}}, "model": {"name": "mclr"},
+        "train": {"rounds": 1, "clients_per_round": 6}, "algorithm": {"name": "fedavg"},
+    }  # fmt: skip
+    found = samples_here(check(tables).resolved())
+    assert torch.equal(found, ct.load("digits", partition={"kind": "iid", "clients": 6}).x)
+
+
+def actors_that_train_many_clients_at_once(crew: Crew) -> None:
+    data, net = blobs(), Tuned("").body
+    over = ask(crew(Bench(data, net, SOLVER), each="vmap", device="cpu"), net, 12)
+    alone = ask(SerialEngine(Bench(data, net, SOLVER)), net, 12)
+    np.testing.assert_allclose(over.fields["delta"], alone.fields["delta"], atol=1e-4, rtol=0)
+
+
+def a_client_that_raises_is_named(crew: Crew) -> None:
+    with pytest.raises(ct.CoterieError, match="client 0: training failed in round 7: no such layer") as caught:
+        ask(crew(Bench(blobs(), Tuned("raise"), SOLVER)), Tuned("raise"), 1, round=7)
+    assert caught.value.code == 2
+
+
+def a_lost_actor_is_replaced(crew: Crew, tmp_path: Path) -> None:
+    data, net = blobs(), Tuned("die", str(tmp_path / "died"))
+    same(ask(SerialEngine(Bench(data, net, SOLVER)), net, 12), ask(crew(Bench(data, net, SOLVER)), net, 12))
+    assert (tmp_path / "died").exists()
+
+
+def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
+    data, net, long = blobs(clients=24), Tuned("slow"), Solver(epochs=3, batch_size=5, lr=0.1)
+    engine, alone = crew(Bench(data, net, long)), SerialEngine(Bench(data, net, long))
+    end = time.monotonic() + 60
+    ask(engine, net, 1)
+    while any(member.coming is not None for member in engine.members) and time.monotonic() < end:
+        ask(engine, net, 2)
+    before = list(engine.members)
+    node = next(node for node in cluster.list_all_nodes() if node is not cluster.head_node)
+    killer = threading.Timer(0.4, lambda: cluster.remove_node(node, allow_graceful=False))
+    killer.start()
+    found = ask(engine, net, 24)
+    killer.join()
+    same(ask(alone, net, 24), found)
+    assert len([member for member in before if member in engine.members]) == 1, "the node took its actor with it"
+    same(ask(alone, net, 24, round=1), ask(engine, net, 24, round=1))
+
+
+def a_round_timeout_leaves_stragglers_out(crew: Crew) -> None:
+    data, net = blobs(clients=40), Tuned("slow")
+    engine = crew(Bench(data, net, SOLVER), round_timeout=None)
+    ask(engine, net, 1)  # the actors are there
+    engine.round_timeout = 1.0
+    reply = ask(engine, net, 40, Train(plain, steps=10))
+    assert 0 < len(reply) < 40
+    expected = ask(SerialEngine(Bench(data, net, SOLVER)), net, 40, Train(plain, steps=10))
+    assert np.array_equal(reply.fields["delta"], expected.fields["delta"][reply.ids])
+
+
+def test_a_cluster_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    from coterie.engines.ray import connect
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **given: (_ for _ in ()).throw(ConnectionError("nobody\nlistens")))
+    with pytest.raises(ct.ConfigError, match=r"engine.address: cannot join \(nobody\), got 'auto'; expected a cluster"):
+        connect("auto")
+
+
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options arrive; the engine itself is tried above."""
+    from coterie.engines import make
+
+    made: list[tuple[Any, ...]] = []
+
+    def engine(bench: Bench, *given: Any, **options: Any) -> SerialEngine:
+        made.append((*given, options["device"]))
+        return SerialEngine(bench)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(make, "_ray", lambda: engine)
+    Path("run.toml").write_text(
+        'data = {source = "digits", partition = {kind = "planted", clients = 8, groups = 2}}\n'
+        'model = {name = "mclr"}\nlocal = {epochs = 1}\ntrain = {rounds = 1, clients_per_round = 4}\n'
+        'algorithm = {name = "fedavg"}\n'
+    )
+    at = ("--ray-address", "head:6379", "--workers", "3", "--set", "engine.samples=path", "--set", "engine.each=vmap")
+    assert invoke(["run", "run.toml", "--engine", "ray", *at, "--out", "one"]) == 0
+    address, workers, timeout, each, load, device = made[0]
+    assert (address, workers, timeout, each, device) == ("head:6379", 3, None, "vmap", "auto")
+    assert len(load()) == 1797
+    assert invoke(["run", "run.toml", "--ray-address", "auto", "--out", "two"]) == 2

@@ -1,0 +1,289 @@
+"""Many clients at once: equal to one at a time, whatever the network, the objective, the solver and the blocks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import coterie as ct
+from coterie.cli import invoke
+from coterie.client import Bench
+from coterie.client.many import Device, Many
+from coterie.client.replay import Replay
+from coterie.config import check, differing
+from coterie.engines import Door, SerialEngine
+from coterie.engines.vmap import VmapEngine, find_device
+from coterie.keys import Key
+from coterie.models import MODELS, build
+from coterie.objectives import fuse, fusion, mmd, plain, proximal
+from coterie.rounds import as_algorithm
+from coterie.types import Evaluate, Reply, Solver, Train
+from coterie.vectors import flatten
+from tests.conftest import blobs, small_net
+from tests.contract import test_algorithms as contract
+from tests.contract.test_algorithms import CASES, Make
+
+SOLVER = Solver(epochs=2, batch_size=5, lr=0.1)
+
+
+def mixed() -> nn.Module:
+    """Three kinds of dropout, and one that the network calls itself."""
+    return nn.Sequential(
+        *(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.3), nn.Unflatten(1, (2, 2, 2)), nn.Dropout2d(0.4)),
+        *(nn.Flatten(), Tired(), nn.Linear(8, 4)),
+    )
+
+
+class Tired(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x.unsqueeze(2), 0.2, self.training).squeeze(2)
+
+
+class Mean(nn.Module):
+    """Every sample sees its batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - 0.5 * x.mean(dim=0)
+
+
+class Turned(nn.Module):
+    """Dropout where the batch is not the first dimension."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x.T, 0.5, self.training).T
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += len(x)
+        return x
+
+
+def frozen() -> nn.Module:
+    net = small_net()
+    net[0].weight.requires_grad_(False)
+    return net
+
+
+def between(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 4))
+
+
+def ask(engine: Any, ids: np.ndarray, net: nn.Module, work: Train, round: int = 0) -> Reply:
+    """Every other client gets another model."""
+    models = torch.stack([flatten(net), 0.9 * flatten(net)])
+    with Door(engine) as door:
+        return door.run(work, ids, models, ids % 2, key=Key(1).at(round))
+
+
+def both(
+    net: nn.Module, solver: Solver = SOLVER, work: Train = Train(plain), data: ct.Population | None = None,
+    decay: tuple[str, ...] = (), **options: Any,
+) -> tuple[Reply, Reply]:  # fmt: skip
+    data = data or blobs()
+    ids = np.arange(data.clients)
+    return (
+        ask(SerialEngine(Bench(data, net, solver, decay)), ids, net, work),
+        ask(VmapEngine(Bench(data, net, solver, decay), device="cpu", **options), ids, net, work),
+    )
+
+
+def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
+    assert np.array_equal(a.ids, b.ids)
+    assert np.array_equal(a.fields["size"], b.fields["size"])
+    np.testing.assert_allclose(a.fields["delta"], b.fields["delta"], rtol=0, atol=gap)
+    np.testing.assert_allclose(a.fields["loss"], b.fields["loss"], rtol=0, atol=gap)
+
+
+@pytest.mark.parametrize(
+    ("net", "solver", "work"),
+    [
+        (small_net(), SOLVER, Train(plain)),
+        (mixed(), SOLVER, Train(plain)),
+        (mixed(), Solver(epochs=2, batch_size=5, lr=0.1, momentum=0.9, l2=0.01), Train(proximal(0.5))),
+        (mixed(), SOLVER, Train(mmd(0.1))),
+        (fuse(small_net(), "conv", Key(0)), SOLVER, Train(fusion())),
+        (mixed(), SOLVER, Train(plain, steps=7)),
+        (mixed(), SOLVER, Train(plain, full_gradient=True)),
+        (mixed(), SOLVER, Train(plain, spent=2)),
+        (between(Mean()), SOLVER, Train(plain)),
+        (between(Turned()), SOLVER, Train(plain)),
+        (between(nn.BatchNorm1d(8, track_running_stats=False)), Solver(epochs=2, batch_size=50), Train(plain)),
+        (frozen(), SOLVER, Train(plain)),
+    ],
+    ids=["dense", "dropout", "prox-momentum-l2", "mmd", "fusion", "steps", "full-gradient", "spent", "batch-mean",
+         "turned", "batch-norm", "frozen"],
+)  # fmt: skip
+def test_together_equals_one_after_another(net: nn.Module, solver: Solver, work: Train) -> None:
+    alone, together = both(net, solver, work, decay=("0.weight",))
+    close(alone, together)
+    assert work.spent or np.abs(alone.fields["delta"]).max() > 0.01
+    assert work.spent or np.abs(alone.fields["delta"] - alone.fields["delta"][0]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["cnn_small", "lenet5", "bigru", "bilstm", "stacked_lstm"])
+def test_the_papers_networks(name: str) -> None:
+    shape, classes = ((5, 20), 2) if "lstm" in name or "gru" in name else ((1, 28, 28), 10)
+    assert name in MODELS
+    rng = torch.Generator().manual_seed(1)
+    x, y = torch.randn(40, *shape, generator=rng), torch.randint(classes, (40,), generator=rng)
+    data = ct.Population(x, y, (np.arange(13), np.arange(13, 21), np.arange(21, 40)), ([], [], []), classes)
+    close(*both(build(name, shape, classes, Key(0)), Solver(epochs=1, batch_size=10), data=data))
+
+
+def test_blocks_do_not_matter() -> None:
+    for net in (mixed(), between(Turned())):
+        one, many = (both(net, memory=memory)[1] for memory in (None, 1e-6))
+        close(one, many, 1e-6)
+
+
+def test_finished_clients_drop_off_and_the_rest_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clients with 2, 4 and 40 steps, a deadline after a few steps keeps those that are done."""
+    data, net = blobs(clients=3), small_net()
+    parts = [data.train[0][:10], np.concatenate(data.train)[:20], np.concatenate([*data.train] * 4)[:200]]
+    data, seen = data.with_parts(tuple(parts), data.test), []
+    whole, clock = both(net, Solver(epochs=1, batch_size=5), data=data)[1], iter(range(10_000))
+    plainly = Many._together
+
+    def counted(self: Many, given: Any, solver: Solver) -> None:
+        seen.append(len(given[1]))
+        plainly(self, given, solver)
+
+    monkeypatch.setattr(Many, "_together", counted)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    engine = VmapEngine(Bench(data, net, Solver(epochs=1, batch_size=5)), round_timeout=8.0, device="cpu")
+    late = ask(engine, np.arange(3), net, Train(plain))
+    assert late.ids.tolist() == [0, 1]
+    assert seen[:5] == [3, 3, 2, 2, 1]
+    np.testing.assert_array_equal(late.fields["delta"], whole.fields["delta"][:2])
+
+
+def test_clients_that_have_nothing_to_do_are_done() -> None:
+    data = blobs(clients=3)
+    empty = data.with_parts((data.train[0], np.empty(0, np.int64), data.train[2]), data.test)
+    engine = VmapEngine(Bench(empty, small_net(), SOLVER), device="cpu")
+    (reply,) = engine.run(Train(plain), np.arange(3), flatten(small_net())[None], np.zeros(3, int), key=Key(1).at(0))
+    assert reply.fields["size"].tolist() == [len(data.train[0]), 0, len(data.train[2])]
+    assert not reply.fields["delta"][1].any()
+
+
+def test_lower_precision_is_near_and_not_the_same() -> None:
+    alone, together = both(mixed(), precision="bfloat16")
+    gap = np.abs(alone.fields["delta"] - together.fields["delta"]).max()
+    assert 1e-5 < gap < 0.2
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    close(*both(small_net(), precision="tf32"))  # a CPU has none
+    assert before == (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+
+
+def test_recorded_steps_are_the_steps() -> None:
+    """All that CUDA graphs need, but for CUDA: inputs in place, a recording per shape, buffers that stay."""
+    net, solver, data = mixed(), Solver(epochs=8, batch_size=5, lr=0.1, momentum=0.5), blobs()
+    made: list[int] = []
+    many = Many(net, plain, (), Device("cpu", graphs=True))
+    many.replay = Replay(lambda step, state: (made.append(len(state)), step)[1])
+    order = np.argsort([-len(rows) for rows in data.train], kind="stable")
+    samples = [(data.x[torch.from_numpy(data.train[i])], data.y[torch.from_numpy(data.train[i])]) for i in order]
+    starts = flatten(net).repeat(len(order), 1)
+    for round in (0, 1):
+        keys = [Key(1).at(round).client(int(i)) for i in order]
+        recorded, _, _ = many.train(samples, starts, solver, keys)
+        plainly, _, _ = Many(net, plain).train(samples, starts, solver, keys)
+        torch.testing.assert_close(recorded, plainly, atol=0, rtol=0)
+        if round == 0:
+            first = len(made)
+    assert 1 <= first == len(made), "the second round replays what the first recorded"
+
+
+@pytest.mark.parametrize(
+    ("layer", "line"),
+    [
+        (nn.BatchNorm1d(8), r"vmap trains no network with running statistics, got 1 \(BatchNorm1d\)"),
+        (Counting(), "vmap trains no network that changes its buffers"),
+        (Noisy(), "clients 1, .* in all.: training failed in round 0: vmap: called random operation"),
+    ],
+)
+def test_what_vmap_cannot_train_is_one_line(layer: nn.Module, line: str) -> None:
+    with pytest.raises(ct.CoterieError, match=line) as caught:
+        ask(
+            VmapEngine(Bench(blobs(), between(layer), SOLVER), device="cpu"),
+            np.arange(12),
+            between(layer),
+            Train(plain),
+        )
+    assert caught.value.code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(ct.ConfigError, match=r"engine.device: not on this machine, got 'cuda:7'; expected auto, cpu"):
+        find_device("cuda:7")
+
+
+def test_evaluation_is_that_of_the_other_engines() -> None:
+    data, net = blobs(), small_net()
+    asked = Evaluate(), np.arange(12), flatten(net)[None], np.zeros(12, int)
+    alone, together = (
+        engine(Bench(data, net, SOLVER)).run(*asked, key=Key(0))[0] for engine in (SerialEngine, VmapEngine)
+    )
+    assert all(np.array_equal(alone.fields[name], together.fields[name]) for name in alone.fields)
+
+
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
+def test_every_algorithm_runs_on_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds of each: the same groups as one client at a time, and models within 1e-4."""
+    brief = Solver(epochs=1, batch_size=10, lr=0.1)
+    monkeypatch.setattr(contract, "ROUNDS", 2)
+    monkeypatch.setattr(contract, "SOLVER", brief)
+    method, data = make(2), blobs()
+    engine = VmapEngine(Bench(data, contract.net_for(method), brief), device="cpu")
+    together = contract.states(as_algorithm(method), data, engine)
+    for a, b in zip(contract.run(method, population=data), together, strict=True):
+        assert np.array_equal(a.groups.member, b.groups.member)
+        torch.testing.assert_close(a.groups.models, b.groups.models, atol=1e-4, rtol=0)
+
+
+def test_from_the_command_line_and_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text(
+        '[data]\nsource = "digits"\npartition = {kind = "planted", clients = 8, groups = 2}\n'
+        'model = {name = "mclr"}\nlocal = {epochs = 1}\ntrain = {rounds = 2, clients_per_round = 4}\n'
+        'algorithm = {name = "fedgroup", groups = 2, alpha = 2}\n'.replace("[data]\n", "data.").replace(
+            "partition =", "data.partition ="
+        )
+    )
+    assert invoke(["run", "run.toml", "--engine", "vmap", "--device", "cpu", "--out", "one"]) == 0
+    assert invoke(["run", "run.toml", "--engine", "serial", "--out", "two"]) == 0
+    assert invoke(["run", "run.toml", "--engine", "serial", "--device", "cpu", "--out", "three"]) == 2
+    data = ct.load("digits", partition={"kind": "planted", "clients": 8, "groups": 2})
+    given: dict[str, Any] = {"data": data, "model": "mclr", "rounds": 2, "clients_per_round": 4}
+    one, two = (ct.run(ct.fedgroup(groups=2, alpha=2), engine=engine, **given) for engine in ("vmap", "serial"))
+    torch.testing.assert_close(one.state.models, two.state.models, atol=1e-4, rtol=0)
+
+
+def test_a_run_goes_on_with_the_arithmetic_that_it_began_with() -> None:
+    tables: dict[str, Any] = {
+        "data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
+        "train": {"rounds": 3, "clients_per_round": 4}, "algorithm": {"name": "fedavg"},
+    }  # fmt: skip
+    pool, ray, vmap = (check(tables | {"engine": {"name": name}}).resolved() for name in ("pool", "ray", "vmap"))
+    assert differing(pool, ray) == []
+    assert "engine.name" in differing(pool, vmap)
+    with pytest.raises(ct.ConfigError, match=r"engine.precision: of another engine, got 'bfloat16'"):
+        check(tables | {"engine": {"name": "pool", "precision": "bfloat16"}})
