@@ -353,12 +353,12 @@ def test_a_node_that_does_not_fit_is_refused_in_clear_words(change: dict[str, st
 def test_another_version_and_another_model_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = nodes(tmp_path, tables())
     monkeypatch.setattr("coterie.deploy.node.version", lambda name: "0.0.9")
-    with pytest.raises(QuorumError, match="nobody to train"):
+    with pytest.raises(QuorumError, match="too few clients before round 0"):
         deploy(tmp_path, tables(), grid, min_clients=1, longest_wait=0.2)
     monkeypatch.undo()
     monkeypatch.setattr("coterie.deploy.node.signature", lambda layout: "other")
     told = Told()
-    with pytest.raises(QuorumError, match="nobody to train"):
+    with pytest.raises(QuorumError, match="too few clients before round 0"):
         play(tmp_path / "b", tables(), grid, told, min_clients=1, longest_wait=0.2)
     assert len(told.lines) == 6
     assert all("another model, got 'other'" in line for line in told.lines)

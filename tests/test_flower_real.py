@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,14 +21,18 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from coterie.config import RunConfig, check, read
 from coterie.deploy import local as here
 from coterie.deploy.folder import init
-from coterie.deploy.run import follow, submit
+from coterie.deploy.keys import make_node, make_server
+from coterie.deploy.process import _family, environment, free_ports, start, stop
+from coterie.deploy.run import follow, home_of, submit
 from coterie.deploy.settings import Settings, load
 from coterie.experiment import run_config
+from coterie.types import CoterieError, QuorumError
 from tests.test_deploy import CONFIG, difference, left_behind
 from tests.test_flower import METHODS
 
 pytestmark = pytest.mark.flower
-LONG = 900.0
+LONG = 900.0  # seconds that a node may take on a machine that is busy otherwise
+TRIALS = int(os.environ.get("COTERIE_TRIALS", "20"))
 
 
 class Site:
@@ -95,3 +103,145 @@ def test_six_nodes_five_rounds_are_the_serial_engine(name: str, six: Site) -> No
     print(f"{name}: {time.monotonic() - begun:.0f} s, largest difference {gap:g}")
     assert gap <= 1e-6
     assert not any(row["refused"] for row in rows_of(out))
+
+
+# --- who is let in ------------------------------------------------------------------------------------------------
+
+
+def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
+    with site(tmp_path, 3, up=1, min_clients=1) as one:
+        folder, address = one.folder, one.up.address
+        make_server(tmp_path / "other")
+        make_node(folder / "keys", "stranger")
+        good, ca = str(folder / "keys" / "client-00.key"), str(folder / "keys" / "ca.crt")
+        bad = str(folder / "keys" / "stranger.key")
+        attempts = {
+            "no certificate": ["--auth-supernode-private-key", bad],
+            "wrong CA": [
+                "--root-certificates",
+                str(tmp_path / "other" / "ca.crt"),
+                "--auth-supernode-private-key",
+                good,
+            ],
+            "unregistered key": ["--root-certificates", ca, "--auth-supernode-private-key", bad],
+            "no key": ["--root-certificates", ca],
+            "plain text": ["--insecure"],
+        }
+        nodes = [
+            start(
+                [
+                    "flower-supernode", "--superlink", address, *how, "--host", "127.0.0.1",
+                    "--port", str(free_ports(1)[0]), "--node-config", f'client="client-0{i}" share={i % 3}',
+                ],
+                environment(home_of(folder) / f"bad-{i}"),
+                folder / "logs" / f"bad-{i}.log",
+            )
+            for i, how in enumerate(attempts.values(), 1)
+        ]  # fmt: skip
+        try:
+            time.sleep(30.0)
+            out = one.run(one.with_algorithm(1, name="fedavg"))
+            admitted = (folder / "logs" / "superlink.log").read_text().count("[Fleet.ActivateNode] Activated")
+        finally:
+            stop(nodes)
+        print(f"admitted: {admitted} of 1 invited and {len(attempts)} others")
+        assert admitted == 1
+        assert json.loads((out / "nodes.json").read_text())["clients"] == ["client-00"]
+
+
+# --- newcomers and drift ------------------------------------------------------------------------------------------
+
+
+def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
+    with site(tmp_path, 4, up=3, min_clients=3) as four:
+        name = "client-03"
+        make_node(four.folder / "keys", name)
+        loader = four.folder / "client.py"
+        marked = loader.read_text().replace(
+            "    return share(", f"    import os\n    if os.path.exists({str(tmp_path / 'swap')!r}) and "
+            "context.node_config['share'] == 0:\n        return share(TRIAL, 1)\n    return share(",
+        )  # fmt: skip
+        loader.write_text(marked)
+        four.up.register([name])
+
+        def act(row: Mapping[str, Any]) -> None:
+            if row["round"] == 1:
+                four.up.start_node(name, 3)
+            if row["round"] == 3:
+                (tmp_path / "swap").touch()
+
+        config = four.with_algorithm(10, name="flexcfl", groups=2, alpha=1)
+        tables = config.resolved() | {"train": config.resolved()["train"] | {"evaluate_every": 5}}
+        out = four.run(check(tables), act)
+        rows = rows_of(out)
+        groups = dict(line.split(",")[:2] for line in (out / "groups.csv").read_text().splitlines()[1:])
+        joined = [row["round"] for row in rows if {"kind": "joined", "clients": [name]} in row["shift"]]
+        print("joined before round", joined, "migrations", [row["migrations"] for row in rows], groups)
+        assert joined
+        assert groups[name] == groups["client-01"]
+        assert sum(row["migrations"] for row in rows) == 1
+        assert groups["client-00"] == groups["client-01"]
+
+
+# --- kills --------------------------------------------------------------------------------------------------------
+
+
+VICTIMS = ("a node", "all nodes", "the ServerApp", "the SuperLink")
+
+
+@pytest.mark.parametrize("trial", range(TRIALS))
+def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: Path) -> None:
+    """SIGKILL at a random moment: the run goes on, or stops with its exit code inside the stated wait; then resume."""
+    draw = random.Random(trial)
+    victim, phase = VICTIMS[trial % 4], draw.choice(["cold start", "training", "between rounds"])
+    waits = {"longest_wait": 60.0, "reply_wait": 180.0, "min_clients": 2}
+    killed: list[float] = []
+    with site(tmp_path, 3) as three:
+        config = three.with_algorithm(3, name="fedgroup", groups=2, alpha=1)
+
+        def kill() -> None:
+            link = three.up.superlink
+            assert link is not None
+            match victim:
+                case "a node":
+                    stop([three.up.nodes.pop("client-02")], 0.0)
+                case "all nodes":
+                    stop(list(three.up.nodes.values()), 0.0)
+                case "the SuperLink":
+                    stop([link], 0.0)
+                case _:
+                    for pid, _ in _family(link.pid):
+                        if "flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
+                            os.kill(pid, signal.SIGKILL)
+            killed.append(time.monotonic())
+
+        def on_round(row: Mapping[str, Any]) -> None:
+            if row["round"] == 0 and phase != "cold start":
+                wait = 0.0 if phase == "between rounds" else draw.uniform(2.0, 15.0)
+                threading.Timer(wait, kill).start()
+
+        if phase == "cold start":
+            threading.Timer(draw.uniform(25.0, 60.0), kill).start()
+        out, error = tmp_path / "d" / "runs" / "killed", None
+        try:
+            three.run(config, on_round, out, **waits)
+        except CoterieError as caught:
+            error = caught
+        lasted = time.monotonic() - killed[0]
+        code = 0 if error is None else error.code
+        print(f"trial {trial}: {victim} in {phase}: code {code} after {lasted:.0f} s: {error or 'went on'}")
+        assert code in {"a node": (0,), "all nodes": (5,)}.get(victim, (7,))
+        stop_after = {"a node": LONG, "all nodes": 60 + 2 * 180 + 60}.get(victim, 300.0)
+        assert lasted < stop_after
+    if code:
+        with here.local(three.folder, 3) as again:
+            three.up = again
+            three.settings = replace(three.settings, superlink=again.address)
+            three.run(config, out=out, resume=True)
+        assert not left_behind(tmp_path)
+    assert len(rows_of(out)) == 3
+    if code:
+        assert isinstance(error, QuorumError) == (victim == "all nodes")
+        gap = difference(out, three.simulated(config, "whole"))
+        print(f"trial {trial}: resumed, largest difference from a run that nobody disturbed {gap:g}")
+        assert gap <= 1e-6 or victim == "all nodes"  # its last round may have had fewer replies

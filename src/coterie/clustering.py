@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from threadpoolctl import threadpool_limits
 
 from coterie.keys import Key
@@ -64,6 +62,9 @@ def agglomerate(
         >>> found.labels.tolist(), found.threshold, agglomerate(d, threshold=0.5).count, agglomerate(d, count=3).count
         ([0, 0, 1, 1], 5.5, 4, 3)
     """
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
     n = len(distance)
     tree = linkage(squareform(distance, checks=False), method) if n > 1 else np.empty((0, 4))
     heights = tree[:, 2]
@@ -192,6 +193,9 @@ def complete_linkage(distance: Matrix, m: int) -> IntArray:
         >>> complete_linkage(np.array([[0, 1, 9], [1, 0, 9], [9, 9, 0]], float), 2).tolist()
         [0, 0, 1]
     """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
     tree = linkage(squareform(distance, checks=False), "complete")
     labels = fcluster(tree, m, "maxclust").astype(np.int64) - 1
     return _ordered(_fill_empty(labels, distance.mean(axis=1), m))

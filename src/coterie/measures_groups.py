@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from coterie.similarity import Matrix
 from coterie.types import FloatArray, IntArray
@@ -103,5 +102,7 @@ def _shares(histograms: Matrix) -> Matrix:
 def _squared(rows: Matrix) -> FloatArray:
     if len(rows) < 2:
         return np.empty(0)
+    from scipy.spatial.distance import pdist
+
     found: FloatArray = pdist(rows, "sqeuclidean")
     return found

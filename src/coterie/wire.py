@@ -16,7 +16,7 @@ from coterie.vectors import Layout
 
 PROTOCOL = 1
 LONGEST = 64  # letters of a client's name
-FAILURES = ("config", "data", "missing", "model", "work")  # all that a client says of a failure; its log has the rest
+FAILURES = ("config", "data", "missing", "work")  # all that a client says of a failure; its log has the rest
 
 
 @dataclass(frozen=True, slots=True)

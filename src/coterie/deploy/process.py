@@ -137,6 +137,9 @@ def stop(processes: Sequence[subprocess.Popen[bytes]], wait: float = 8.0) -> Non
         with suppress(ProcessLookupError, PermissionError):
             if _stat(pid)[1] == born:
                 os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + wait + 2.0
+    while any(_lives(pid, born) for pid, born in family) and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
@@ -153,6 +156,15 @@ def _stat(pid: int) -> tuple[int, int]:
         return int(after[1]), int(after[19])
     except (OSError, ValueError, IndexError):
         return -1, -1
+
+
+def _lives(pid: int, born: int) -> bool:
+    """Whether a process is there and is no zombie, which whoever started it has yet to reap."""
+    try:
+        after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return after[0] != "Z" and int(after[19]) == born
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _family(pid: int) -> set[tuple[int, int]]:

@@ -120,6 +120,7 @@ class Lines:
     status: str = "pending"
     plain: list[str] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
+    reader: threading.Thread | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Ends when the run is over.
@@ -168,12 +169,13 @@ class Lines:
 
         def read() -> None:
             assert process.stdout is not None
-            with suppress(ValueError, OSError):
+            with process.stdout, suppress(ValueError, OSError):
                 for line in process.stdout:
                     lines.put(line)
             lines.put(None)
 
-        threading.Thread(target=read, daemon=True).start()
+        self.reader = threading.Thread(target=read, daemon=True)
+        self.reader.start()
         return lines
 
     def _close(self) -> None:
@@ -181,6 +183,9 @@ class Lines:
             self.process.kill()
             self.process.wait()
             self.process = None
+        if self.reader is not None:
+            self.reader.join(10.0)
+            self.reader = None
 
     def _ask(self, heard: float) -> float:
         """Ask for the status; returns when the SuperLink was last heard of."""

@@ -109,22 +109,31 @@ class Attendance:
     classes: int
     last: NDArray[np.bool_] | None = field(default=None)
 
+    def gather(self, round: int) -> None:
+        """Wait for enough clients.
+
+        Raises:
+            QuorumError: if they are not there in time.
+        """
+        engine, least, longest = self.engine, self.settings.min_clients, self.settings.longest_wait
+        engine.gather(least, longest)
+        able = int((engine.present & engine.trains).sum())
+        if able < least:
+            raise QuorumError(
+                f"deploy.toml: min_clients: too few clients before round {round} after {longest:g} s, got {able}; "
+                f"expected at least {least}"
+            )
+
     def __call__(self, scene: Scene, initial: Population, round: int, warm: NDArray[np.bool_], key: Key) -> Scene:
         """The scene of this round. See ``coterie.data.shifts.Shift``.
 
         Raises:
             QuorumError: if too few clients are there for too long.
         """
-        engine, least, longest = self.engine, self.settings.min_clients, self.settings.longest_wait
+        engine = self.engine
         before = engine.present if self.last is None else self.last
-        engine.gather(least, longest)
+        self.gather(round)
         here = engine.present
-        able = int((here & engine.trains).sum())
-        if able < least:
-            raise QuorumError(
-                f"deploy.toml: min_clients: too few clients before round {round} after {longest:g} s, got {able}; "
-                f"expected at least {least}"
-            )
         named = {
             "joined": [engine.names[i] for i in np.flatnonzero(here & ~before)],
             "left": [engine.names[i] for i in np.flatnonzero(before & ~here)],
@@ -168,10 +177,7 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     start = 0 if checkpoint is None else checkpoint.round
     d, rounds = layout.d, config.train.rounds
     tell("start", {"folder": str(folder.path), "round": start, "rounds": rounds, "parameters": d, "pid": os.getpid()})
-    waited = settings.longest_wait
-    engine.gather(settings.min_clients, waited)
-    if not (engine.present & engine.trains).any():
-        raise QuorumError(f"deploy.toml: min_clients: nobody to train after {waited:g} s, got 0 clients; expected some")
+    attend.gather(start)
     population = view(engine, settings.shape, built.classes)
     rows = folder.rewind(start) if given["resume"] else []
     progress = Progress.start(population, checkpoint, rows)

@@ -282,8 +282,10 @@ class FlowerEngine:
         """Look until this many clients are there, or the time is over; returns who joined or came back."""
         end = time.monotonic() + longest
         self.look()
+        pause = self.least_poll
         while len(self.nodes) + len(self.waiting) < least and time.monotonic() < end:
-            time.sleep(max(0.05, self.least_poll))
+            time.sleep(min(pause, max(0.0, end - time.monotonic())))
+            pause = min(2.0, 1.2 * pause)
             self.look()
         return self.admit()
 

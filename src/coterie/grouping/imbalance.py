@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from coterie.engines.door import Door
 from coterie.keys import Key
@@ -83,6 +82,8 @@ def balancing(shares: Matrix) -> FloatArray:
         >>> balancing(np.array([[50 / 55, 0, 0], [5 / 55, 1, 0], [0, 0, 1]])).round(6).tolist()
         [0.366667, 0.3, 0.333333]
     """
+    from scipy.optimize import nnls
+
     classes, clusters = shares.shape
     system = np.vstack([shares - 1 / classes, np.sqrt(_RIDGE) * np.eye(clusters), np.ones((1, clusters))])
     wanted = np.zeros(len(system))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from coterie.similarity import Matrix
 from coterie.types import ConfigError, IntArray
@@ -141,6 +140,8 @@ def matching(cost: IntArray, size: int) -> IntArray:
         >>> matching(np.array([[0, 5], [0, 1], [0, 9], [4, 4]]), 2).tolist()
         [0, 1, 0, 1]
     """
+    from scipy.optimize import linear_sum_assignment
+
     _, column = linear_sum_assignment(np.repeat(cost, size, axis=1))
     label: IntArray = column.astype(np.int64) // size
     return label
