@@ -421,3 +421,105 @@ def arrived(view) -> list[int]:
     return [
         c for row in view.rounds for event in row["shift"] if event["shift"] == "arrivals" for c in event["clients"]
     ]
+
+
+# --- several seeds, and who wins ----------------------------------------------------------------------------------
+
+
+def seeded(name: str, seed: int, final: float, groups: list[int], each: list[float]) -> RunView:
+    moves = [[i, g] for i, g in enumerate(groups)]
+    course = [{**row, "moves": moves if not at else [], "sizes": [3, 3]} for at, row in enumerate(rows(0.2, final))]
+    tables = {"seed": seed, "algorithm": {"name": name}}
+    return RunView(name, course, np.array(groups), list("abcdef"), tables=tables, each=np.array(each))
+
+
+def both_methods() -> list[RunView]:
+    found = []
+    for seed, off in ((0, 0.0), (1, 0.02)):
+        found.append(seeded("fedavg", seed, 0.7 + off, [0] * 6, [0.7] * 6))
+        found.append(seeded("fedgroup", seed, 0.8 + off, [0, 0, 0, 1, 1, 1], [0.9, 0.9, 0.9, 0.8, 0.7, 0.5]))
+    return found
+
+
+def test_runs_that_differ_in_their_seeds_are_one_series_with_a_band():
+    from coterie.report.series import series_of
+
+    found = series_of(both_methods())
+    assert [(one.name, len(one.runs)) for one in found] == [("fedavg", 2), ("fedgroup", 2)]
+    last = found[1].curve()[-1]
+    assert [round(last[name], 6) for name in ("mean", "low", "high")] == [0.81, 0.8, 0.82]
+    spec = accuracy_chart(both_methods())
+    assert ("fedgroup", 80.0, 82.0) in {
+        (run, round(a, 6), round(b, 6)) for run, a, b in data_of(spec, "run", "low", "high")
+    }
+
+
+def test_the_headline_tells_the_uncertainty_over_seeds_and_the_lead_who_won():
+    from coterie.report.series import lead
+
+    assert headline(both_methods()) == (
+        "fedgroup reached 81.0 %, fedavg 71.0 %: grouping gained 10.0 points (± 0.0, 2 seeds)"
+    )
+    assert lead(both_methods()) == "Under fedgroup 8 of 12 clients over 2 seeds won and 2 lost against fedavg."
+
+
+def test_clients_are_compared_only_over_the_same_data():
+    from dataclasses import replace
+
+    from coterie.report.series import balance, series_of
+
+    base, ours = series_of(both_methods())
+    found = balance(ours, base)
+    assert (found.won, found.lost, found.same) == (8, 2, 2)
+    assert found.mean == pytest.approx(0.25 / 3)
+    assert found.worst == pytest.approx(-0.2)
+    other = replace(ours, runs=tuple(replace(run, dealt="other data") for run in ours.runs))
+    assert balance(other, base) is None
+
+
+def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
+    page = parse(write_page(tmp_path / "page.html", both_methods()))
+    assert {"gain-1", "before-after-1", "members-1"} <= set(json.loads(page.scripts[0][1]))
+    assert "8 of 12 clients won, 2 lost, 2 stayed as they were" in page.text
+    assert "+10.0 ± 0.0" in page.text
+
+
+def test_members_are_shown_one_by_one_or_by_their_number():
+    from coterie.report.members import member_chart, stays
+
+    run = both_methods()[1]
+    assert stays(run)[0] == {"client": 0, "group": 0, "start": 0, "stop": 2}
+    assert sorted(data_of(member_chart(run), "client", "group"))[0] == ("a", "group 0")
+    unknown = [{key: value for key, value in row.items() if key != "moves"} for row in run.rounds]
+    sizes = member_chart(RunView("x", unknown, run.groups, run.names))
+    assert ("group 1", 3) in data_of(sizes, "group", "clients")
+    assert stays(RunView("x", unknown, run.groups, run.names)) is None
+    assert member_chart(plain()) is None
+
+
+def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
+    from coterie.cli import invoke
+    from coterie.config import check
+    from coterie.experiment import run_config
+    from coterie.report.load import run_folders, views_of
+
+    planted = {"kind": "planted", "clients": 8, "groups": 2, "how": "swap"}
+    method = {"fedavg": {"name": "fedavg"}, "ifca": {"name": "ifca", "groups": 2}}
+    for at, (name, seed) in enumerate((name, seed) for seed in (0, 1) for name in method):
+        tables = {"seed": seed, "data": {"source": "digits", "partition": planted}, "model": {"name": "mclr"},
+                  "local": {"epochs": 1}, "train": {"rounds": 2, "clients_per_round": 8},
+                  "algorithm": method[name], "engine": {"name": "serial"}}  # fmt: skip
+        run_config(check(tables), tmp_path / "sweep" / f"{at}")
+    assert [folder.name for folder in run_folders([tmp_path / "sweep", tmp_path / "sweep" / "1"])] == list("0123")
+    views = views_of([tmp_path / "sweep"])
+    assert [view.histograms is None for view in views] == [False, False, True, True]
+    assert views[1].embedding is not None
+    assert views[0].dealt == views[1].dealt != views[2].dealt
+    assert invoke(["report", str(tmp_path / "sweep")]) == 0
+    page = parse(tmp_path / "sweep" / "report.html")
+    assert "fedavg on digits (planted), mclr, seeds 0, 1" in page.text
+    assert "Configuration and versions" in page.text
+    assert invoke(["plot", str(tmp_path / "sweep"), "--chart", "time", "--out", str(tmp_path / "time.svg")]) == 0
+    assert "<svg" in (tmp_path / "time.svg").read_text()
+    assert invoke(["report", str(tmp_path)]) == 2
+    assert "no run" in capsys.readouterr().err

@@ -283,8 +283,8 @@ def advise(
     rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15,
     seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3,
     methods: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Which methods are tried.")
-    ] = "fedgroup,flexcfl,ifca,fedclust",
+        str, typer.Option(metavar="A,B,...", help="Of fedgroup, flexcfl, ifca, fedclust; default: all that differ.")
+    ] = "",
     engine: EngineName = None,
     workers: Workers = None,
     data_root: Root = None,
@@ -295,7 +295,7 @@ def advise(
         from coterie.advise.command import go
 
         columns = {"client": client, "label": label, "features": features}
-        names = [name.strip() for name in methods.split(",")]
+        names = [name.strip() for name in methods.split(",")] if methods else []
         go(data, out, assignments or (), _values(engine, workers, data_root), columns, rounds, seeds, names)
 
 

@@ -21,8 +21,9 @@ from coterie.types import FloatArray, IntArray, Train
 
 STEPS, MOST_GROUPS = 50, 8
 MEMORY = 2e8  # clients times parameters that are held at once
-AGAIN, SHARE = 10, 0.8  # counts on parts of the clients, and how many clients a part has
+AGAIN, SHARE = 5, 0.8  # counts on parts of the clients, and how many clients a part has
 SHUFFLES = 199
+MOST_SAMPLES, PER_CLIENT, FEATURES = 200, 20, 128
 LEAST = 4
 
 
@@ -100,9 +101,9 @@ def _placed(delta: Tensor, m: int, key: Key) -> tuple[IntArray, FloatArray]:
 def differences(population: Population, member: IntArray, key: Key) -> dict[str, Any]:
     """In what the groups differ: the mix of their labels, their inputs, or neither, by tests on shuffled groups.
 
-    ``labels`` and ``inputs``: the mean squared distance of a group's mean label share, or mean input, to that of all
-    clients, divided by what it is when the clients are dealt to the groups at random; ``p_labels`` and ``p_inputs``:
-    the share of 199 such shuffles (and the groups themselves) that are at least as far apart. ``None`` with one group.
+    ``labels`` and ``inputs``: the mean squared distance of a group's mean label share, or mean random feature of its
+    inputs, to that of all clients, divided by what it is when the clients are dealt to the groups at random;
+    ``p_labels`` and ``p_inputs``: the share of 199 such shuffles (and the groups themselves) that are at least as far apart. ``None`` with one group.
     """
     known = np.flatnonzero(member >= 0)
     if len(np.unique(member[known])) < 2:
@@ -110,16 +111,29 @@ def differences(population: Population, member: IntArray, key: Key) -> dict[str,
     histograms = population.histograms()[known].astype(np.float64)
     share = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
     found: dict[str, Any] = {}
-    for name, rows in (("labels", share), ("inputs", _means(population, known))):
+    for name, rows in (("labels", share), ("inputs", _features(population, known, key))):
         ratio, p = _apart(rows, member[known], key.of(name))
         found |= {name: ratio, f"p_{name}": p}
     return found
 
 
-def _means(population: Population, ids: IntArray) -> FloatArray:
-    """The mean input of each client, ``[n, features]``; tokens are counted as numbers."""
-    rows = [population.x[torch.from_numpy(population.train[i])].flatten(1).to(torch.float64).mean(dim=0) for i in ids]
-    return torch.stack(rows).numpy()
+def _features(population: Population, ids: IntArray, key: Key) -> FloatArray:
+    """The mean random Fourier features of each client's inputs, ``[n, 128]``: alike only for like distributions.
+
+    ``mean cos(w_j . z + b_j)`` over a client's samples (at most 200), with each value of an input standardised and cut
+    at 3, and ``w_j ~ N(0, 1/d)``.
+
+    Source: Rahimi, Recht, Random Features for Large-Scale Kernel Machines (2007).
+    """
+    rng = key.of("features").generator()
+    held = [torch.from_numpy(np.sort(rng.permutation(population.train[i])[:MOST_SAMPLES])) for i in ids]
+    rows = [population.x[one].flatten(1).to(torch.float32) for one in held]
+    some = torch.cat([one[:PER_CLIENT] for one in rows])
+    middle, scale = some.mean(dim=0), some.std(dim=0).clamp_min(1e-6)
+    w = torch.from_numpy(rng.normal(size=(len(middle), FEATURES)) / np.sqrt(len(middle))).to(torch.float32)
+    b = torch.from_numpy(rng.uniform(0, 2 * np.pi, FEATURES)).to(torch.float32)
+    means = [torch.cos(((one - middle) / scale).clamp(-3, 3) @ w + b).mean(dim=0) for one in rows]
+    return torch.stack(means).numpy().astype(np.float64)
 
 
 def _apart(rows: FloatArray, member: IntArray, key: Key) -> tuple[float, float]:
@@ -145,8 +159,8 @@ def in_words(differing: Mapping[str, Any]) -> str:
         return ""
     labels, inputs = differing["p_labels"] <= 0.01, differing["p_inputs"] <= 0.01
     if labels:
-        rest = "and so do their inputs" if inputs else "their mean inputs do not"
+        rest = "and so do their inputs" if inputs else "their inputs do not"
         return f"Their label mixes differ, {rest}: clients of different groups have different classes."
     if inputs:
         return "Their labels are mixed alike, their inputs differ: clients of different groups see different things."
-    return "Labels are mixed alike and mean inputs are alike: the same inputs seem to have different labels."
+    return "Labels are mixed alike and inputs look alike: the same inputs seem to have different labels."

@@ -1,0 +1,181 @@
+"""Advice on planted federations, as a user asks for it, and what it rests on."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.advise.judging import decide
+from coterie.advise.looking import differences, in_words
+from coterie.advise.trying import Gain, Trial, gain, held_out
+from coterie.api import load as load_population
+from coterie.cli import invoke
+from coterie.config import load
+from coterie.keys import Key
+
+CONFIG = """
+[data]
+source = "digits"
+[data.partition]
+kind = "planted"
+clients = 40
+groups = {groups}
+how = "{how}"
+[model]
+name = "mclr"
+[local]
+epochs = 3
+lr = 0.1
+[train]
+rounds = 30
+clients_per_round = 8
+[algorithm]
+name = "fedprox"
+[engine]
+name = "serial"
+"""
+QUICK = ("--rounds", "6", "--seeds", "1", "--methods", "fedgroup")
+
+
+def ask(folder: Path, *arguments: str) -> dict[str, Any]:
+    assert invoke(["advise", *arguments, "--out", str(folder / "out")]) == 0
+    found: dict[str, Any] = json.loads((folder / "out" / "advise.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(("how", "groups"), [("rotate", 3), ("labels", 3), ("rotate", 1)])
+def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, groups):
+    (tmp_path / "c.toml").write_text(CONFIG.format(how=how, groups=groups))
+    found = ask(tmp_path, str(tmp_path / "c.toml"), *QUICK)
+    said, text = capsys.readouterr().out, (tmp_path / "out" / "advise.md").read_text()
+    assert found["headline"] in said
+    assert text.startswith(f"# {found['headline']}")
+    assert found["groups_found"] == groups
+    assert found["probe"]["rounds"] == 6
+    suggested = load(tmp_path / "out" / "suggested.toml")
+    assert suggested.algorithm.name == found["recommended"]
+    assert suggested.train.rounds == 30
+    with (tmp_path / "out" / "clients.csv").open(newline="") as file:
+        members = [row["group"] for row in csv.DictReader(file)]
+    assert len(members) == 40
+    assert sum(len(group["clients"]) for group in found["groups"]) == 40
+    if groups == 1:
+        assert found["verdict"] == "one group"
+        assert found["headline"] == "Grouping will not help: the clients form one group."
+        assert found["recommended"] == "fedavg"
+        assert set(members) == {"0"}
+        return
+    assert found["verdict"] == "helps"
+    best = found["methods"][found["recommended"]]
+    assert best["gain"]["mean"] - best["gain"]["half"] > 0
+    assert best["cost"]["bytes"] > 0.5 * found["methods"]["fedavg"]["cost"]["bytes"] > 0
+    planted = load_population("digits", partition={"kind": "planted", "clients": 40, "groups": 3, "how": how}).planted
+    pairs = {(int(a), b) for a, b in zip(planted, members, strict=True)}
+    assert len(pairs) == 3  # the same groups, whatever they are called
+    words = "have different classes" if how == "labels" else "see different things"
+    assert any(words in line for line in found["evidence"])
+
+
+def test_a_bare_file_is_enough_and_what_is_suggested_runs(tmp_path, capsys):
+    import pandas as pd
+
+    found = load_population("digits", partition={"kind": "planted", "clients": 24, "groups": 2, "how": "rotate"})
+    rows = [
+        {"site": f"site {i}", "label": f"digit {int(found.y[r])}", "image": found.x[r].flatten().tolist()}
+        for i in range(24)
+        for r in (*found.train[i], *found.test[i])
+    ]  # fmt: skip
+    pd.DataFrame(rows).sample(frac=1, random_state=0).to_parquet(tmp_path / "mine.parquet")
+    advice = ask(tmp_path, str(tmp_path / "mine.parquet"), "--rounds", "6", "--seeds", "1", "--methods", "fedgroup",
+                 "--engine", "serial")  # fmt: skip
+    assert advice["verdict"] == "helps"
+    assert advice["groups_found"] == 2
+    assert len(advice["learning_rates"]) == 5
+    assert "next: coterie run" in capsys.readouterr().out
+    suggested = str(tmp_path / "out" / "suggested.toml")
+    assert invoke(["run", suggested, "--set", "train.rounds=2", "--out", str(tmp_path / "run")]) == 0
+
+
+def test_what_cannot_be_advised_on_is_refused_in_a_line(tmp_path, capsys):
+    import pandas as pd
+
+    bare, odd, config = tmp_path / "bare.parquet", tmp_path / "odd.parquet", tmp_path / "c.toml"
+    pd.DataFrame({"x0": [1.0, 2.0], "y": [0, 1]}).to_parquet(bare)
+    odd.write_bytes(b"PAR1 no parquet")
+    config.write_text(CONFIG.format(how="rotate", groups=2).replace("clients = 40", "clients = 3"))
+    few = ("--set", "train.clients_per_round=2")
+    for arguments, code, words in (
+        ([str(bare)], 2, "--client: no column that is called like one, got x0, y; expected --client COLUMN"),
+        ([str(bare), "--client", "who"], 3, "no column 'who'"),
+        ([str(odd)], 3, "cannot be read as parquet"),
+        ([str(tmp_path / "none.parquet")], 3, "no such file"),
+        ([str(config), *few, "--methods", "kmeans"], 2, "--methods: unknown choice, got 'kmeans'"),
+        ([str(config), *few], 2, "advise: too few clients"),
+        ([str(config), *few, "--out", str(bare)], 2, "--out: cannot be written"),
+    ):
+        assert invoke(["advise", *arguments, *(() if "--out" in arguments else ("--out", str(tmp_path / "o")))]) == code
+        error = capsys.readouterr().err
+        assert words in error
+        assert "Traceback" not in error
+
+
+def trial(name: str, accuracy: float, groups: int = 2, moved: int = 100, clients: int = 50) -> Trial:
+    size = np.full(clients, 10.0)
+    rng = np.random.default_rng(len(name))
+    correct = np.clip(10 * accuracy + rng.normal(size=(3, clients)) / 10, 0, 10)
+    row = {"transfers": {"down_bytes": moved, "up_bytes": moved}, "seconds": {"total": 1.0, "evaluation": 0.5}}
+    return Trial(name, {}, correct, size, np.arange(clients) % groups, [row] * 3)
+
+
+@pytest.mark.parametrize(
+    ("groups", "accuracies", "moved", "expected"),
+    [
+        (3, {"fedgroup": 0.9, "ifca": 0.9}, {"fedgroup": 100, "ifca": 300}, ("helps", "fedgroup")),
+        (3, {"fedgroup": 0.7, "ifca": 0.9}, {"fedgroup": 100, "ifca": 300}, ("helps", "ifca")),
+        (3, {"fedgroup": 0.5, "ifca": 0.4}, {}, ("groups without gain", None)),
+        (1, {"fedgroup": 0.5, "ifca": 0.4}, {}, ("one group", None)),
+        (1, {"fedgroup": 0.5, "ifca": 0.7}, {}, ("splits", "ifca")),
+    ],
+)
+def test_the_cheapest_of_those_that_help_most_is_recommended(groups, accuracies, moved, expected):
+    base = trial("fedavg", 0.5, 1)
+    trials = {name: trial(name, a, moved=moved.get(name, 100)) for name, a in accuracies.items()}
+    gains = {name: gain(one, base, Key(0)) for name, one in trials.items()}
+    assert decide(groups, trials, gains) == expected
+
+
+def test_flexcfl_is_recommended_where_data_shift():
+    trials = {name: trial("same", 0.9) for name in ("fedgroup", "flexcfl")}
+    gains = {name: Gain(0.4, 0.01, 40, 0) for name in trials}
+    assert decide(3, trials, gains) == ("helps", "fedgroup")
+    assert decide(3, trials, gains, shifting=True) == ("helps", "flexcfl")
+
+
+def test_a_gain_that_may_be_chance_is_none():
+    rng = np.random.default_rng(0)
+    size, none = np.full(40, 5.0), np.zeros(40, np.int64)
+    one, other = (Trial("x", {}, rng.binomial(5, 0.5, (3, 40)).astype(float), size, none, ()) for _ in range(2))
+    found = gain(one, other, Key(0))
+    assert abs(found.mean) < found.half
+
+
+def test_samples_held_out_are_training_samples_that_nobody_trains_on():
+    whole = load_population("digits", partition={"kind": "iid", "clients": 10})
+    part = held_out(whole, Key(0))
+    for before, train, test in zip(whole.train, part.train, part.test, strict=True):
+        assert sorted([*train, *test]) == sorted(before)
+        assert 0.15 < len(test) / len(before) < 0.25
+
+
+@pytest.mark.parametrize(("how", "words"), [("labels", "different classes"), ("rotate", "see different things"),
+                                            ("swap", "different labels")])  # fmt: skip
+def test_it_tells_in_what_groups_differ(how, words):
+    partition = {"kind": "planted", "clients": 40, "groups": 3, "how": how}
+    found = load_population("digits", partition=partition)
+    said = in_words(differences(found, found.planted, Key(0)))
+    assert words in said or (how == "swap" and "different classes" in said)
