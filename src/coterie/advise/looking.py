@@ -102,8 +102,9 @@ def differences(population: Population, member: IntArray, key: Key) -> dict[str,
     """In what the groups differ: the mix of their labels, their inputs, or neither, by tests on shuffled groups.
 
     ``labels`` and ``inputs``: the mean squared distance of a group's mean label share, or mean random feature of its
-    inputs, to that of all clients, divided by what it is when the clients are dealt to the groups at random;
-    ``p_labels`` and ``p_inputs``: the share of 199 such shuffles (and the groups themselves) that are at least as far apart. ``None`` with one group.
+    inputs, to that of all clients, divided by what it is when the clients are dealt to the groups at random.
+    ``p_labels`` and ``p_inputs``: the share of 199 such shuffles (and the groups themselves) that are at least as far
+    apart. ``None`` with one group.
     """
     known = np.flatnonzero(member >= 0)
     if len(np.unique(member[known])) < 2:
