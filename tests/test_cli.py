@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -366,3 +367,20 @@ def test_every_error_has_its_code() -> None:
 
     codes = [cli._expected(kind("x")) for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)]
     assert codes == [2, 3, 4, 5, 70]
+
+
+def test_the_first_round_does_not_count_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, out = iter([0.0, 60.0, 60.0, 61.0, 62.0]), StringIO()
+    monkeypatch.setattr("coterie.terminal.time.monotonic", lambda: next(clock))
+    with Reporter(20, file=out) as reporter:
+        for done in range(3):
+            reporter({"round": done, "accuracy": 0.5, "sizes": [7]})
+    lines = [line.rsplit(", ", 1)[1] for line in out.getvalue().splitlines()]
+    assert lines == ["19 min 0 s left", "18.0 s left", "17.0 s left"]
+
+
+def test_an_unknown_command_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["rum"]) == 2
+    (line,) = errors(capsys)
+    assert line.count("Did you mean") == 1
+    assert line.endswith("`coterie --help` lists them.")

@@ -306,3 +306,16 @@ def test_a_manifest_is_readable_json(folder: RunFolder) -> None:
     assert manifest["schema"] == 1
     assert set(manifest["files"]) == {"state.safetensors"}
     assert manifest["config"]["data"]["source"] == "digits"
+
+
+def test_what_is_no_run_is_told_which_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"got 'nope'; expected the folder of a run, which `coterie run CONFIG.toml`"):
+        RunFolder.open("nope")
+    for name in "edcba":
+        RunFolder.create(tmp_path / "runs" / name, {"seed": 0})
+    for wrong in ("nope", "runs"):
+        with pytest.raises(
+            ConfigError, match=r"expected the folder of a run, as runs/a, runs/b, runs/c, runs/d, \.\.\.$"
+        ):
+            RunFolder.open(wrong)

@@ -598,7 +598,8 @@ def invoke(arguments: Sequence[str]) -> int:
         typer.echo(error.format_message())
         return USAGE
     except click.ClickException as error:
-        _say(error.format_message())
+        message = error.format_message().split(" (Did you mean")[0]  # typer says it once more
+        _say(f"{message} `coterie --help` lists them." if message.startswith("No such command") else message)
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPT

@@ -119,7 +119,7 @@ class RunFolder:
             ConfigError: if it holds no run.
         """
         if not (Path(path) / "config.toml").is_file():
-            _refuse(f"run: no run, got {str(path)!r}; expected the folder of a run, which holds config.toml")
+            _refuse(f"run: no run, got {str(path)!r}; expected the folder of a run, {_runs_near(Path(path))}")
         return cls(Path(path))
 
     @property
@@ -451,6 +451,17 @@ def damaged(file: Path, error: Exception) -> CheckpointError:
     """The one line for a file of a run that is not what was written."""
     what = f"{type(error).__name__} ({(str(error).splitlines() or [''])[0]})"
     return CheckpointError(f"{file}: damaged, got {what}; expected the file as the run wrote it")
+
+
+def _runs_near(path: Path, most: int = 4) -> str:
+    """What runs there are, in a folder that is none itself or in ``runs``, or how to make one."""
+    found: list[Path] = []
+    for folder in (path, Path("runs")):
+        if not found and folder.is_dir():
+            found = sorted(file.parent for file in folder.glob("*/config.toml"))
+    if not found:
+        return "which `coterie run CONFIG.toml` makes"
+    return f"as {', '.join(str(p) for p in found[:most])}{', ...' if len(found) > most else ''}"
 
 
 def _refuse(message: str) -> NoReturn:

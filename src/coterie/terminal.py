@@ -91,6 +91,7 @@ class Reporter:
         self.console = console(file)
         self.accuracy: float | None = None
         self.error: float | None = None
+        self.first: float | None = None  # when the first round was done, which may have had a cold start
         self.bar = self._bar() if self.console.is_terminal else None
         self.task = self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
 
@@ -121,6 +122,7 @@ class Reporter:
         if row.get("accuracy") is not None:
             self.accuracy, self.error = row["accuracy"], row.get("accuracy_error")
         done = row["round"] + 1
+        self.first = time.monotonic() if self.first is None else self.first
         note = (row.get("notes") or {}).get("grouping")
         if note:
             self.console.print(f"round {done}/{self.rounds}: {note}")
@@ -131,8 +133,13 @@ class Reporter:
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=done, said=said)
         elif done == self.start + 1 or done * LINES // self.rounds > (done - 1) * LINES // self.rounds:
-            left = (time.monotonic() - self.begun) / (done - self.start) * (self.rounds - done)
-            say(f"round {done}/{self.rounds}: {said}, {duration(left)} left", self.console.file)
+            say(f"round {done}/{self.rounds}: {said}, {duration(self._left(done))} left", self.console.file)
+
+    def _left(self, done: int) -> float:
+        """Seconds that are left, by the rounds so far; by those after the first where there are any."""
+        begun, count = (self.begun, done - self.start) if done - self.start < 2 else (self.first, done - self.start - 1)
+        assert begun is not None
+        return (time.monotonic() - begun) / count * (self.rounds - done)
 
 
 def counted(number: int, what: str) -> str:
