@@ -27,7 +27,7 @@ from coterie.deploy.own import load_function, read_own, share
 from coterie.deploy.process import stop
 from coterie.deploy.settings import Settings, load
 from coterie.experiment import load_data, run_config
-from coterie.types import ConfigError, DataError
+from coterie.types import ConfigError, CoterieError, DataError
 
 CONFIG = """
 seed = 3
@@ -202,6 +202,59 @@ def test_processes_are_stopped_with_all_that_they_started() -> None:
     while any(_runs(int(child)) for child in children):
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def followed(
+    lines: list[str], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], list[int]]:
+    """Follow a run whose log holds these lines; returns the summary and the rounds told."""
+    from coterie.deploy import run
+
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines))
+    script = tmp_path / "flwr"
+    script.write_text(f"#!/bin/sh\ncat {tmp_path / 'log'}\n")
+    script.chmod(0o755)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    monkeypatch.setattr(run, "command", lambda name: str(script))
+    monkeypatch.setattr(run, "status", lambda home, number: status)
+    rounds: list[int] = []
+    config = check(read(tmp_path / "c.toml"))
+    return run.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
+
+
+def told(number: int, what: str, value: Any) -> str:
+    return "INFO :  @coterie " + json.dumps({"number": number, what: value})
+
+
+START = told(0, "start", {"folder": "/runs/a", "round": 0, "rounds": 2, "parameters": 650})
+
+
+def test_a_run_is_shown_from_its_log_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [told(1 + t, "round", {"round": t, "accuracy": 0.5, "sizes": [3], "skipped": False}) for t in range(2)]
+    lines = ["WARNING: something", START, rows[0], rows[0], "@coterie {torn", rows[1], told(3, "done", {"rounds": 2})]
+    summary, rounds = followed(lines, "finished:completed", tmp_path, monkeypatch)
+    assert (summary, rounds) == ({"rounds": 2}, [0, 1])
+    assert "2 rounds, in /runs/a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "words"),
+    [
+        ([START, told(1, "error", {"code": 5, "message": "quorum: too few"})], 5, "quorum: too few"),
+        ([START, told(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
+        ([START, told(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
+        ([START, "ERROR: killed"], 7, "run 7: finished:failed, got 'ERROR: killed'"),
+        ([], 7, "no line in its log"),
+    ],
+)
+def test_a_run_that_failed_elsewhere_has_its_exit_code(
+    lines: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CoterieError, match=words) as caught:
+        followed(lines, "finished:failed", tmp_path, monkeypatch)
+    assert caught.value.code == code
 
 
 def _runs(pid: int) -> bool:

@@ -6,6 +6,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -170,9 +172,7 @@ def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
             if row["round"] == 3:
                 (tmp_path / "swap").touch()
 
-        config = four.with_algorithm(10, name="flexcfl", groups=2, alpha=1)
-        tables = config.resolved() | {"train": config.resolved()["train"] | {"evaluate_every": 5}}
-        out = four.run(check(tables), act)
+        out = four.run(four.with_algorithm(8, name="flexcfl", groups=2, alpha=1), act)
         rows = rows_of(out)
         groups = dict(line.split(",")[:2] for line in (out / "groups.csv").read_text().splitlines()[1:])
         joined = [row["round"] for row in rows if {"kind": "joined", "clients": [name]} in row["shift"]]
@@ -245,3 +245,19 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
         gap = difference(out, three.simulated(config, "whole"))
         print(f"trial {trial}: resumed, largest difference from a run that nobody disturbed {gap:g}")
         assert gap <= 1e-6 or victim == "all nodes"  # its last round may have had fewer replies
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_takes_everything_down(number: int, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(CONFIG)
+    init(tmp_path / "d", tmp_path / "c.toml")
+    line = [sys.executable, "-c", "from coterie.cli import main; main()", "deploy", "local", str(tmp_path / "d")]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for said in process.stdout:
+        if "in " in said and "fedavg" in said:  # the rounds begin
+            break
+    process.send_signal(number)
+    process.communicate(timeout=120.0)
+    assert process.returncode == 128 + number
+    assert not left_behind(tmp_path)

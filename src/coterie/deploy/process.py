@@ -121,7 +121,15 @@ def _die_with_parent() -> None:
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]], wait: float = 8.0) -> None:
-    """End processes and all that they started: asked first, then killed."""
+    """End processes and all that they started: asked first, then killed. No signal disturbs it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        _stop(processes, wait)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]], wait: float) -> None:
     family = {member for process in processes for member in _family(process.pid)}
     for process in processes:
         _signal(process, signal.SIGTERM)

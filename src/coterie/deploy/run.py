@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -217,33 +217,41 @@ class Lines:
         return None
 
 
-def follow(folder: Path, config: RunConfig, run: int, on_round: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+def nothing(row: Mapping[str, Any]) -> None:
+    """Tell nobody of a round."""
+
+
+def follow(
+    folder: Path, config: RunConfig, run: int, on_round: Callable[[Mapping[str, Any]], None] = nothing
+) -> dict[str, Any]:
     """Show a run until it is over; returns its summary.
 
     Raises:
         CoterieError: what ended it, with the exit code of a run on this machine where the server could say; otherwise
             `RemoteError`.
     """
-    lines, reporter, summary = Lines(home_of(folder), run), None, None
-    for told in lines:
-        if "start" in told:
-            begun = told["start"]
-            going = f", from round {begun['round'] + 1}" if begun["round"] else ""
-            rounds = counted(begun["rounds"], "round")
-            say(
-                f"{config.algorithm.name} on {config.data.source}: {config.model.name} ({begun['parameters']:,} "
-                f"parameters), {rounds}{going}, in {begun['folder']}"
-            )
-            reporter = Reporter(begun["rounds"], begun["round"])
-        elif "round" in told and reporter is not None:
-            reporter(told["round"])
-            on_round(told["round"])
-        elif "say" in told:
-            say(str(told["say"]))
-        elif "error" in told:
-            raise ERRORS.get(told["error"]["code"], RemoteError)(str(told["error"]["message"]))
-        elif "done" in told:
-            summary = told["done"]
+    lines, summary = Lines(home_of(folder), run), None
+    with ExitStack() as stack:
+        reporter: Callable[[Mapping[str, Any]], None] = nothing
+        for told in lines:
+            if "start" in told:
+                begun = told["start"]
+                going = f", from round {begun['round'] + 1}" if begun["round"] else ""
+                rounds = counted(begun["rounds"], "round")
+                say(
+                    f"{config.algorithm.name} on {config.data.source}: {config.model.name} ({begun['parameters']:,} "
+                    f"parameters), {rounds}{going}, in {begun['folder']}"
+                )
+                reporter = stack.enter_context(Reporter(begun["rounds"], begun["round"]))
+            elif "round" in told:
+                reporter(told["round"])
+                on_round(told["round"])
+            elif "say" in told:
+                say(str(told["say"]))
+            elif "error" in told:
+                raise ERRORS.get(told["error"]["code"], RemoteError)(str(told["error"]["message"]))
+            elif "done" in told:
+                summary = told["done"]
     if summary is None:
         why = next((line for line in reversed(lines.plain) if line.strip()), "no line in its log")
         raise RemoteError(
@@ -262,7 +270,7 @@ def run_remote(folder: Path, config: RunConfig, settings: Settings, resume: bool
     place = out or out_of(folder, settings, config, resume)
     run = submit(folder, config, settings, place, resume)
     try:
-        summary = follow(folder, config, run, lambda row: None)
+        summary = follow(folder, config, run)
     except BaseException as error:
         if not isinstance(error, CoterieError) or isinstance(error, RemoteError):
             with suppress(RemoteError):
