@@ -12,7 +12,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower lint check docs bench golden clean
+.PHONY: help demo test test-flower lint check docs bench bench-peers golden clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ test-flower: $(VENV)/.dev ## federations of real processes: kills, newcomers, ho
 
 bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop
 	@$(BIN)/python benchmarks/local_sgd.py $(ARGS)
+
+bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
+	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
 
 golden: $(VENV)/.dev ## the golden numbers alone
 	@$(PYTEST) tests/golden $(ARGS)

@@ -1,4 +1,4 @@
-"""Memory of a process and its children."""
+"""Memory and processor time of a process and its children."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def proportional(pid: int | None = None) -> float:
             continue
         total += next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
     return total / 2**20
+
+
+def processor(pid: int | None = None) -> float:
+    """Seconds of the processors that a process and all its descendants took so far."""
+    total, me = 0.0, psutil.Process(pid)
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
 
 
 def watch(peak: list[float], done: threading.Event, pid: int | None = None, every: float = 0.2) -> None:

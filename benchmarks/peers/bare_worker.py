@@ -1,0 +1,28 @@
+"""A loop written by hand: one process, so many threads."""
+
+import os
+import sys
+
+import numpy as np
+import torch
+from nets import fit, flat, load, net
+from task import Task, serve
+
+task, out, threads = Task(sys.argv[1]), sys.argv[2], int(os.environ["THREADS"])
+torch.set_num_threads(threads)
+module, vector = net(task.model), task.w0
+
+
+def run(round: int) -> np.ndarray:
+    global vector
+    total, size = np.zeros_like(vector), 0
+    for number in range(task.clients):
+        _, x, y, order = task.client(round, number)
+        load(module, vector)
+        fit(module, x, y, order, task.lr, task.batch)
+        total, size = total + flat(module) * len(y), size + len(y)
+    vector = total / size
+    return vector
+
+
+serve(run, out)
