@@ -24,6 +24,7 @@ from coterie.algorithms import ALGORITHMS
 from coterie.config import check
 from coterie.deploy.serve import serve
 from coterie.experiment import run_config
+from coterie.report.load import view_of
 from coterie.types import ConfigError, QuorumError
 from tests.fake_grid import FakeGrid, Meddle, contexts
 
@@ -291,11 +292,12 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     assert list(rows) == ["client-00", "client-01", "client-03", "client-04", "client-05", "client-02"]
     assert int(rows["client-02"]["since_round"]) >= 2
     assert rows["client-02"]["group"] == rows["client-00"]["group"] != rows["client-01"]["group"]
-    events = [event for row in told.rows for event in row["shift"]]
+    events = [event for row in told.rows for event in row["attendance"]]
     assert {"kind": "joined", "clients": ["client-02"]} in events
     assert {"kind": "left", "clients": ["client-04"]} in events
     assert {"kind": "joined", "clients": ["client-04"]} in events
     assert not told.refused
+    assert list(view_of(tmp_path / "run").names) == list(rows)
 
 
 def test_a_client_whose_data_are_swapped_migrates(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
         out = four.run(four.with_algorithm(8, name="flexcfl", groups=2, alpha=1), act)
         rows = rows_of(out)
         groups = dict(line.split(",")[:2] for line in (out / "groups.csv").read_text().splitlines()[1:])
-        joined = [row["round"] for row in rows if {"kind": "joined", "clients": [name]} in row["shift"]]
+        joined = [row["round"] for row in rows if {"kind": "joined", "clients": [name]} in row["attendance"]]
         print("joined before round", joined, "migrations", [row["migrations"] for row in rows], groups)
         assert joined
         assert groups[name] == groups["client-01"]

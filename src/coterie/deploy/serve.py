@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.config import RunConfig
-from coterie.data import Population
+from coterie.data import Population, save_parts
+from coterie.data.parts import Parts
 from coterie.data.shifts import Scene
 from coterie.deploy.built import Built
 from coterie.deploy.settings import Settings
@@ -80,6 +81,12 @@ class Register:
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(self.path)
+
+
+def nobodys(names: Sequence[str], clients: int) -> Parts:
+    """A partition that knows the clients' names and none of their samples, for who reads the run's folder."""
+    none = (np.empty(0, np.int64),) * clients
+    return Parts(none, none, (*names, *("" for _ in range(clients - len(names)))))
 
 
 def view(engine: FlowerEngine, shape: tuple[int, ...], classes: int) -> Population:
@@ -164,11 +171,16 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     run, names = register.read()
     layout = Layout.of(built.module)
     ours = Identity("server", version("coterie"), signature(layout), settings.shape, settings.classes)
+
+    def joined(names: Sequence[str]) -> None:
+        register.write(run, names)
+        save_parts(folder.path / "partition.npz", nobodys(names, settings.clients))
+
     engine = FlowerEngine(
         grid, ours, built.objective, settings.clients, run, names=names, timeout=settings.reply_wait,
-        say=lambda line: tell("say", line), joined=lambda names: register.write(run, names),
+        say=lambda line: tell("say", line), joined=joined,
     )  # fmt: skip
-    register.write(run, names)
+    joined(names)
     quorum = Quorum(config.quorum.min_replies, config.quorum.max_skipped_rounds)
     door = Door(
         engine, Gate(cap=settings.most_samples), quorum, built.classes, None, layout, math.prod(settings.shape), engine
@@ -183,7 +195,7 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     progress = Progress.start(population, checkpoint, rows)
     progress.scene = None
     for result in _rounds(built, door, population, attend, progress):
-        _count(engine, result)
+        _row(engine, result)
         folder.append_round(result.row)
         progress.take(result)
         folder.save_checkpoint(result.groups, progress.round, {"since": progress.since}, config.checkpoint.keep)
@@ -249,12 +261,18 @@ def _rounds(built: Built, door: Door, population: Population, attend: Attendance
     )
 
 
-def _count(engine: FlowerEngine, result: RoundResult) -> None:
-    """Clients that gave no reply stand beside those whose replies the gate refused."""
-    refused = {**result.row["refused"]}
+def _row(engine: FlowerEngine, result: RoundResult) -> None:
+    """The row of a round: who came and went, and clients that gave no reply beside those that the gate refused.
+
+    Rows of a simulation say what a shift did; here nobody knows but the clients.
+    """
+    row = result.row
+    refused = {**row["refused"]}
     for reason, count in engine.counted().items():
         refused[reason] = refused.get(reason, 0) + count
-    result.row["refused"] = dict(sorted(refused.items()))
+    row["refused"] = dict(sorted(refused.items()))
+    row["attendance"] = row.pop("shift")
+    del row["changed"], row["missed"]
 
 
 def _finish(built: Built, folder: RunFolder, progress: Progress, engine: FlowerEngine) -> dict[str, Any]:

@@ -123,7 +123,10 @@ class FlowerEngine:
         return Message(content, self.nodes[id], kind, ttl=self.timeout, group_id=str(key.round))
 
     def _exchange(self, ids: Sequence[int], messages: Sequence[Message]) -> list[tuple[int, Message]]:
-        """Send messages and wait for the replies to them, until all are there or the time is over."""
+        """Send messages and wait for the replies to them, until all are there or the time is over.
+
+        What ``grid.send_and_receive`` does, which looks every 3 s; looking more often ends an exchange sooner.
+        """
         if not messages:
             return []
         end = time.monotonic() + self.timeout
