@@ -300,6 +300,16 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     assert list(view_of(tmp_path / "run").names) == list(rows)
 
 
+def test_a_client_without_training_samples_is_scored_alone(tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables())
+    with np.load(tmp_path / "share-5.npz") as held:
+        np.savez(tmp_path / "share-5.npz", x=held["x"][:0], y=held["y"][:0], tx=held["tx"], ty=held["ty"])
+    told = deploy(tmp_path, tables(rounds=1), grid, min_clients=5)
+    to = [m.metadata.message_type for m in grid.sent if m.metadata.dst_node_id == 105]
+    assert to == ["query.describe", "evaluate"]
+    assert not told.refused
+
+
 def test_a_client_whose_data_are_swapped_migrates(tmp_path: Path) -> None:
     config = tables("flexcfl", rounds=6)
     grid = nodes(tmp_path, config)

@@ -66,20 +66,23 @@ class Holding:
             (torch.float32, 0)
         """
         none = (np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
-        return cls(
+        own = cls(
             _split("train", train, shape, classes), _split("test", none if test is None else test, shape, classes)
         )
+        if not len(own.train[1]) + len(own.test[1]):
+            raise DataError("load_client: no samples, got none to train and none to test; expected some")
+        return own
 
     def population(self, client: int, classes: int) -> Population:
         """A population in which only the client with this number holds anything."""
         (x, y), (tx, ty) = self.train, self.test
         none: IntArray = np.empty(0, np.int64)
-        before = (none,) * client
+        before, some = (none,) * client, none if len(y) else np.zeros(1, np.int64)  # a population needs one who trains
         return Population(
             torch.cat([x, tx]),
             torch.cat([y, ty]),
-            (*before, np.arange(len(y))),
-            (*before, np.arange(len(y), len(y) + len(ty))),
+            (*before, np.arange(len(y)), some),
+            (*before, np.arange(len(y), len(y) + len(ty)), none),
             classes,
         )
 

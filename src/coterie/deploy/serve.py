@@ -245,12 +245,14 @@ def open_folder(out: Path, config: RunConfig, resume: bool, settings: Settings) 
 
 def _rounds(built: Built, door: Door, population: Population, attend: Attendance, progress: Progress) -> Any:
     config, key = built.config, Key(built.config.seed)
+    everyone = np.arange(population.clients)
+    sampler = Sampler(config.train.sampler, everyone, config.train.clients_per_round, key)
     return simulate(
         built.algorithm,
         door,
         population,
         starts(built.module, key),
-        Sampler(config.train.sampler, np.arange(population.clients), config.train.clients_per_round, key),
+        lambda round, present: sampler(round, present & attend.engine.trains),
         config.train.rounds,
         key,
         shift=attend,
@@ -258,6 +260,7 @@ def _rounds(built: Built, door: Door, population: Population, attend: Attendance
         start=progress.round,
         skipped=progress.skipped,
         evaluate_every=config.train.evaluate_every,
+        evaluate_clients=config.train.evaluate_clients,
     )
 
 
