@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,14 +43,18 @@ class Job:
         keys: the clients' streams.
         which: int64 ``[n]``, the row of the models that each one gets.
         labels: of each client's samples.
-        places: of each client the number of its shard and its rows there, or the rows in the actor's own samples.
+        places: of each client its shard and its rows there, or the rows in the actor's own samples.
+        fresh: names of the shards that come with the call, and are kept.
+        stale: names of those to forget.
     """
 
     work: Train
     keys: tuple[Key, ...]
     which: IntArray
     labels: tuple[IntArray, ...]
-    places: tuple[tuple[int, Any], ...]
+    places: tuple[tuple[Any, Any], ...]
+    fresh: tuple[Any, ...] = ()
+    stale: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Actor:
         self.limits = threadpool_limits(1)
         self.own = own
         self.trainers: dict[Objective, Trainer] = {}
+        self.shards: dict[Any, NDArray[Any]] = {}
         self.blocks = self._blocks(self.own) if self.own.each == "vmap" else None
         self.x = None if self.own.load is None else self.own.load()
         return "" if self.x is None else fingerprint(self.x)
@@ -98,22 +104,26 @@ class Actor:
         return Blocks(own.module, own.solver, own.decay, where, own.memory)
 
     def train(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
-        """Updates, sizes and losses of the clients of a job; or what failed, and where."""
+        """Updates, sizes and losses of the clients of a job, and the seconds spent; or what failed, and where."""
+        begun = time.perf_counter()
+        for name in job.stale:
+            del self.shards[name]
+        self.shards.update(zip(job.fresh, shards, strict=True))
         starts = torch.from_numpy(models[job.which])
         self.at = job.keys[0].id
         try:
             if self.blocks is None:
-                return self._each(job, starts, shards)
+                return *self._each(job, starts), time.perf_counter() - begun
             sizes = np.array([len(y) for y in job.labels])
-            sample = partial(self._samples, job, shards)
+            sample = partial(self._samples, job)
             delta, loss, _ = self.blocks.train(job.work, sizes, sample, starts, np.arange(len(sizes)), job.keys)
-            return delta.numpy(), sizes.astype(np.float64), loss
+            return delta.numpy(), sizes.astype(np.float64), loss, time.perf_counter() - begun
         except CoterieError as error:
             return error, ""
         except Exception as error:  # noqa: BLE001 - whatever the user's module raised is told where the run is
             return ClientError(failure(self.at, job.keys[0], error)), traceback.format_exc()
 
-    def _each(self, job: Job, starts: Tensor, shards: Sequence[NDArray[Any]]) -> Any:
+    def _each(self, job: Job, starts: Tensor) -> tuple[Any, ...]:
         own, objective = self.own, job.work.objective
         if objective not in self.trainers:
             self.trainers[objective] = make_trainer(own.module, objective, own.solver, own.decay)
@@ -121,14 +131,14 @@ class Actor:
         delta, told = torch.empty_like(starts), np.empty((2, len(starts)))
         for at, key in enumerate(job.keys):
             self.at = key.id
-            x, y = self._samples(job, shards, at)
+            x, y = self._samples(job, at)
             found = trainer.train(x, y, starts[at], delta[at], solver, objective.mu, key)
             told[:, at] = found.size, found.loss
         return delta.numpy(), told[0], told[1]
 
-    def _samples(self, job: Job, shards: Sequence[NDArray[Any]], at: int) -> tuple[Tensor, Tensor]:
+    def _samples(self, job: Job, at: int) -> tuple[Tensor, Tensor]:
         shard, rows = job.places[at]
         y = torch.from_numpy(np.array(job.labels[at]))
         if self.x is not None:
             return self.x[torch.from_numpy(np.array(rows))], y
-        return torch.from_numpy(np.array(shards[shard][rows])), y
+        return torch.from_numpy(np.array(self.shards[shard][rows])), y

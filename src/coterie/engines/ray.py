@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +37,18 @@ from coterie.keys import Key
 from coterie.types import ConfigError, CoterieError, DataError, IntArray, RemoteError, Reply, Train, Work
 
 _SHARD = 2 * 2**20  # bytes; large enough that a transfer is worth its call, small enough to hold what is not asked for
+_SHORT = 0.06  # seconds of work for an actor, below which a round is dealt in one call each
 _DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The samples of some clients in the object store, and which rows are whose; what changes gets a new name."""
+
+    name: tuple[int, int]
+    ref: Any
+    size: int
+    where: dict[int, slice]
 
 
 @dataclass(eq=False)
@@ -47,6 +58,24 @@ class Member:
     handle: Any
     coming: Any
     at: dict[Any, IntArray] = field(default_factory=dict)
+    held: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)  # shards and their bytes
+
+    def take(self, name: tuple[int, int], size: int) -> bool:
+        """Whether the actor must be sent a shard; from now on it holds it."""
+        new = name not in self.held
+        self.held[name] = size
+        self.held.move_to_end(name)
+        return new
+
+    def forget(self, room: float, needed: set[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """The shards to be dropped so that the others take no more than ``room`` bytes."""
+        total, stale = sum(self.held.values()), []
+        for name in [name for name in self.held if name not in needed]:
+            if total <= room:
+                break
+            total -= self.held.pop(name)
+            stale.append(name)
+        return tuple(stale)
 
 
 class RayEngine:
@@ -96,6 +125,7 @@ class RayEngine:
         self.retries, self.patience = retries, patience
         self.members: list[Member] = []
         self.count = 0
+        self.pace, self.room = float("inf"), 0.0
         self.spare = list(spare)
         self.ours, self.lost, self.print = False, 0, ""
         self._deal_shards()
@@ -108,10 +138,11 @@ class RayEngine:
         sample = int(np.prod(population.shape, dtype=np.int64)) * 4
         ends = np.cumsum(population.sizes("train") * sample)
         self.shard_of = np.concatenate([[0], ends[:-1]]) // _SHARD
-        self.shards: dict[int, tuple[Any, dict[int, slice]]] = {}
+        self.shards: dict[int, Shard] = {}
+        self.version = 0
 
-    def _shard(self, number: int) -> tuple[Any, dict[int, slice]]:
-        """The samples of a shard in the object store, and where each of its clients' are."""
+    def _shard(self, number: int) -> Shard:
+        """A shard, put into the object store if it is not there as it is now."""
         if number not in self.shards:
             population = self.bench.population
             first, last = np.searchsorted(self.shard_of, [number, number + 1])
@@ -120,7 +151,8 @@ class RayEngine:
             held = np.concatenate([population.train[i] for i in clients])
             x = population.x[torch.from_numpy(held)].numpy()
             where = {i: slice(a, b) for i, a, b in zip(clients, ends, ends[1:], strict=False)}
-            self.shards[number] = ray.put(x), where
+            self.version += 1
+            self.shards[number] = Shard((number, self.version), ray.put(x), x.nbytes, where)
         return self.shards[number]
 
     def hold(self, population: Population) -> None:
@@ -140,10 +172,12 @@ class RayEngine:
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         self._ensure()
         delta = np.empty((len(ids), models.shape[1]), np.float32)
-        told, done = np.zeros((2, len(ids))), np.zeros(len(ids), bool)
+        told, done, spent = np.zeros((2, len(ids))), np.zeros(len(ids), bool), 0.0
         for places, result in self._results(work, ids, models, which, key, end):
-            delta[places], told[0, places], told[1, places] = result
-            done[places] = True
+            delta[places], told[0, places], told[1, places], seconds = result
+            done[places], spent = True, spent + seconds
+        steps = float(self.bench.steps(work, ids[done]).sum())
+        self.pace = spent / steps if steps else self.pace
         fields = {"delta": work.leaves(delta[done]), "size": told[0, done], "loss": told[1, done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
@@ -160,7 +194,7 @@ class RayEngine:
                     for member in self.members:
                         if tasks and member.coming is None and len(member.at) < _DEEP:
                             places = tasks.popleft()
-                            member.at[calls(member.handle, places)] = places
+                            member.at[calls(member, places)] = places
                 now = time.monotonic()
                 alone = now + self.patience if any(member.coming is None for member in self.members) else alone
                 if now > alone:
@@ -186,35 +220,40 @@ class RayEngine:
         values, population = models.numpy(), self.bench.population
         shared = ray.put(values[used]) if len(used) < len(ids) else None
 
-        def call(handle: Any, places: IntArray) -> Any:
+        def call(member: Member, places: IntArray) -> Any:
             some = ids[places].tolist()
             held = [torch.from_numpy(population.train[i]) for i in some]
-            found: dict[int, int] = {}
-            shards: list[Any] = []
-            where: list[tuple[int, Any]] = []
-            for i, rows_of in zip(some, held, strict=True):
+            fresh: list[Shard] = []
+            where: list[tuple[Any, Any]] = []
+            for i, mine in zip(some, held, strict=True):
                 if self.load is not None:
-                    where.append((0, rows_of.numpy()))
+                    where.append((None, mine.numpy()))
                     continue
-                ref, spans = self._shard(int(self.shard_of[i]))
-                if int(self.shard_of[i]) not in found:
-                    found[int(self.shard_of[i])] = len(shards)
-                    shards.append(ref)
-                where.append((found[int(self.shard_of[i])], spans[i]))
+                shard = self._shard(int(self.shard_of[i]))
+                fresh += [shard] if member.take(shard.name, shard.size) else []
+                where.append((shard.name, shard.where[i]))
+            stale = member.forget(self.room, {name for name, _ in where})
             row = rows[places] if shared is not None else np.arange(len(places))
             keys, labels = tuple(key.client(i) for i in some), tuple(population.y[mine].numpy() for mine in held)
-            job = Job(work, keys, row, labels, tuple(where))
-            return handle.train.remote(job, values[which[places]] if shared is None else shared, *shards)
+            job = Job(work, keys, row, labels, tuple(where), tuple(shard.name for shard in fresh), stale)
+            given = values[which[places]] if shared is None else shared
+            return member.handle.train.remote(job, given, *(shard.ref for shard in fresh))
 
         return call
 
     def _cut(self, work: Train, ids: IntArray) -> list[IntArray]:
-        """Calls, the longest clients first, each a part of what is left: large ones first, so that few are needed."""
+        """Calls, the longest clients first, each a part of what is left; one for each actor where a round is short.
+
+        A call costs a few milliseconds, so where all of them together would take little more, an even share of the
+        steps is better than a choice at the end.
+        """
         steps = self.bench.steps(work, ids)
         order, actors = np.argsort(-steps, kind="stable"), max(1, len(self.members))
-        part = actors if self.each == "vmap" else 2 * actors
         if self.round_timeout is not None and self.each == "serial":
             return np.split(order, range(1, len(order)))  # what is done in time comes home
+        if self.pace * steps.sum() < _SHORT * actors:
+            return shares(order, steps, actors)
+        part = actors if self.each == "vmap" else 2 * actors
         before = np.concatenate([[0], np.cumsum(steps[order])])
         calls, at = [], 0
         while at < len(order):
@@ -303,6 +342,7 @@ class RayEngine:
         self.remote = ray.remote(**asked, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
         room = ray.cluster_resources().get("GPU" if "num_gpus" in asked else "CPU", 1)
         self.count = self.workers or max(1, int(room))
+        self.room = ray.cluster_resources().get("object_store_memory", 0.0) / (2 * self.count)
 
     def _hire(self) -> Member:
         handle = self.spare.pop() if self.spare else self.remote.remote()
@@ -326,6 +366,22 @@ class RayEngine:
             if self.ours:
                 ray.shutdown()
         self.members, self.count, self.shards, self.ours = [], 0, {}, False
+
+
+def shares(order: IntArray, steps: IntArray, count: int) -> list[IntArray]:
+    """At most ``count`` even shares: each client, the longest first, goes to the share with the fewest steps.
+
+    Example:
+        >>> [share.tolist() for share in shares(np.array([2, 0, 1]), np.array([3, 2, 5]), 2)]
+        [[2], [0, 1]]
+    """
+    mine: list[list[int]] = [[] for _ in range(count)]
+    total = np.zeros(count)
+    for place in order.tolist():
+        least = int(total.argmin())
+        mine[least].append(place)
+        total[least] += max(1, steps[place])
+    return [np.array(share, np.int64) for share in mine if share]
 
 
 def connect(address: str | None, workers: int | None = None) -> bool:
