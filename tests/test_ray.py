@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +264,41 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (address, workers, timeout, each, device) == ("head:6379", 3, None, "vmap", "auto")
     assert len(load()) == 1797
     assert invoke(["run", "run.toml", "--ray-address", "auto", "--out", "two"]) == 2
+
+
+def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
+    """What an actor does, in this process: shards come once, and are forgotten when it is told so."""
+    from coterie.client.many import Device
+    from coterie.engines.actor import Actor, Equipment, Job
+
+    data, net = blobs(clients=3), small_net()
+    x = data.x[torch.from_numpy(np.concatenate(data.train))].numpy()
+    ends = np.cumsum([0, *(len(rows) for rows in data.train)]).tolist()
+    labels = tuple(data.y[torch.from_numpy(rows)].numpy() for rows in data.train)
+    places = tuple((("all", 1), slice(a, b)) for a, b in pairwise(ends))
+    keys = tuple(Key(1).at(0).client(i) for i in range(3))
+    models, which = torch.stack([flatten(net), 0.9 * flatten(net)]).numpy(), np.array([0, 1, 0])
+    job = Job(Train(plain), keys, which, labels, places, (("all", 1),))
+    expected = ask(SerialEngine(Bench(data, net, SOLVER)), net, 3)
+    for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
+        actor = Actor()
+        assert actor.equip(Equipment(net, SOLVER, (), each, Device("cpu"), None, None)) == ""
+        for given, shards in ((job, (x,)), (replace(job, fresh=()), ())):
+            delta, size, loss, seconds = actor.train(given, models, *shards)
+            np.testing.assert_allclose(delta, expected.fields["delta"], rtol=0, atol=gap)
+            assert size.tolist() == expected.fields["size"].tolist()
+            np.testing.assert_allclose(loss, expected.fields["loss"], rtol=0, atol=gap)
+            assert seconds > 0
+        error, _ = actor.train(replace(job, fresh=(), stale=(("all", 1),)), models)
+        assert isinstance(error, ct.CoterieError)
+        assert not actor.shards
+
+
+def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:
+    from coterie.engines.ray import Member
+
+    member = Member(None, None)
+    assert [member.take((number, 1), 10) for number in (0, 1, 0, 2)] == [True, True, False, True]
+    assert member.forget(30, {(2, 1)}) == ()
+    assert member.forget(20, {(2, 1)}) == ((1, 1),)
+    assert member.take((1, 1), 10)
