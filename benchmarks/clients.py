@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.memory import watch
+from benchmarks.memory import processor, watch
 
 import coterie as ct
 
@@ -36,15 +36,17 @@ def one(clients: int, rounds: int, cohort: int) -> dict[str, float]:
     seconds: list[dict[str, float]] = []
     result = ct.run(
         ct.fedgroup(groups=3), data=data, model="mclr", local=local, rounds=rounds, clients_per_round=cohort,
-        evaluate_clients=1000, on_round=lambda done: seconds.append(done.row["seconds"]),
+        evaluate_clients=1000, on_round=lambda done: seconds.append({**done.row["seconds"], "busy": processor()}),
     )  # fmt: skip
     done.set()
     thread.join()
     last, total = result.rows[-1], [s["total"] for s in seconds[1:]]
+    busy = seconds[-1]["busy"] - seconds[0]["busy"]
     own = [s["total"] - s["training"] for s in seconds[1:]]
     return {
         "clients": clients, "load": loaded, "first_round": seconds[0]["total"], "round": statistics.median(total),
         "best": min(total), "sum": sum(total), "not_training": statistics.median(own), "GB": peak[0],
+        "processor": busy,
         "accuracy": last["accuracy"], "error": last["accuracy_error"],
     }  # fmt: skip
 
@@ -68,13 +70,15 @@ def main() -> None:
             told = subprocess.run([*call, "--cohort", str(args.cohort)], check=True, capture_output=True, text=True)
             found[n].append(json.loads(told.stdout.splitlines()[-1]))
     best = {n: min(runs, key=lambda run: run["sum"]) for n, runs in found.items()}
-    base = best[args.clients[0]]["sum"]
-    print("  clients    load  1st round  round (median)  not training  rounds' sum  ratio  memory  accuracy")
+    base, busy = (best[args.clients[0]][name] for name in ("sum", "processor"))
+    print(
+        "  clients    load  1st round  round (median)  not training  rounds' sum  ratio  processor  ratio  memory  accuracy"
+    )
     for n, run in best.items():
         print(
             f"{n:>9,} {run['load']:6.1f}s {run['first_round']:9.2f}s {run['round']:14.3f}s"
             f"{run['not_training']:13.3f}s "
-            f"{run['sum']:11.2f}s {run['sum'] / base:6.2f}x {run['GB']:5.2f} GB  "
+            f"{run['sum']:11.2f}s {run['sum'] / base:6.2f}x {run['processor']:8.2f}s {run['processor'] / busy:5.2f}x {run['GB']:5.2f} GB  "
             f"{run['accuracy']:.1%} ± {run['error'] or 0:.1%}"
         )
     print(f"asked: ratio at most {ASKED['ratio']}x, memory at most {ASKED['GB']} GB")

@@ -102,9 +102,10 @@ def measure(model: str, rate: float, repeat: int) -> dict[str, object]:
     module = build(model, shape, classes, ct.Key(0).of("model"))
     operations = flop(module, x[:BATCH], y[:BATCH])
     data = ct.Population(x, y, (np.arange(SAMPLES),), (np.empty(0, np.int64),), classes)
-    bench = Bench(data, module, ct.Solver(epochs=5, batch_size=BATCH, lr=0.01))
+    epochs = 5 if DenseStack.of(module) is not None else 1
+    bench = Bench(data, module, ct.Solver(epochs=epochs, batch_size=BATCH, lr=0.01))
     w0 = flatten(module)
-    out, steps = torch.empty_like(w0), 5 * SAMPLES // BATCH
+    out, steps = torch.empty_like(w0), epochs * SAMPLES // BATCH
 
     def train() -> None:
         bench.train(Train(plain), 0, w0, out, ct.Key(0).at(0))
