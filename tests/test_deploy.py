@@ -246,7 +246,8 @@ def test_a_run_is_shown_from_its_log_each_line_once(
         ([START, told(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
         ([START, told(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
         ([START, "ERROR: killed"], 7, "run 7: finished:failed, got 'ERROR: killed'"),
-        ([], 7, "no line in its log"),
+        ([START, "Installed d"], 7, "got no word of why, as when it is killed"),
+        ([], 7, "got no word of why"),
     ],
 )
 def test_a_run_that_failed_elsewhere_has_its_exit_code(

@@ -253,10 +253,10 @@ def follow(
             elif "done" in told:
                 summary = told["done"]
     if summary is None:
-        why = next((line for line in reversed(lines.plain) if line.strip()), "no line in its log")
-        raise RemoteError(
-            f"run {run}: {lines.status or 'no status'}, got {why.strip()[-200:]!r}; expected it to end well"
-        )
+        errors = (line.strip() for line in reversed(lines.plain) if "rror" in line or "ERROR" in line)
+        last = next(errors, "")
+        why = repr(last[-200:]) if last else "no word of why, as when it is killed"
+        raise RemoteError(f"run {run}: {lines.status or 'no status'}, got {why}; expected it to end well")
     return summary
 
 
