@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,24 @@ def test_no_more_than_a_block_of_updates_is_held(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(SerialEngine, "run", watched)
     go(data, ct.fedavg(), rounds=1, clients_per_round=12)
     assert most == [5, 5, 2]
+
+
+def test_the_updates_of_a_block_are_let_go_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, alive, held = blobs(12), [], []
+    monkeypatch.setattr("coterie.folding.LARGE", 0)
+    monkeypatch.setattr("coterie.folding.BLOCK", 5 * 4 * 28)
+    run = SerialEngine.run
+
+    def watched(self: Any, work: Any, *rest: Any, **named: Any) -> Any:
+        held.append(sum(block() is not None for block in alive))
+        replies = run(self, work, *rest, **named)
+        alive.extend(weakref.ref(reply.fields["delta"]) for reply in replies if isinstance(work, Train))
+        return replies
+
+    monkeypatch.setattr(SerialEngine, "run", watched)
+    go(data, ct.fedavg(), rounds=1, clients_per_round=12)
+    assert len(alive) == 3
+    assert not any(held)
 
 
 def test_lost_replies_and_a_missed_quorum_of_a_folded_round(monkeypatch: pytest.MonkeyPatch) -> None:

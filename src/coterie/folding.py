@@ -74,7 +74,9 @@ def fold(
         for i, (j, weight) in enumerate(zip(mine.tolist(), each.tolist(), strict=True)):
             total[j].add_(delta[i], alpha=weight)
         counted += np.bincount(mine, each, k)
-        parts.append(Updates(reply.ids, mine, delta[:, :0], reply.fields["size"], reply.fields["loss"]))
+        nothing = torch.empty(len(mine), 0)  # not a view of the updates, which would keep them
+        parts.append(Updates(reply.ids, mine, nothing, reply.fields["size"], reply.fields["loss"]))
+        del reply, delta
     columns = zip(*((p.ids, p.row, p.size, p.loss) for p in parts), strict=True)
     home, rows, sizes, losses = (np.concatenate(column) for column in columns)
     some = torch.from_numpy(np.where(counted > 0, counted, 1.0))
