@@ -192,6 +192,9 @@ def test_what_cannot_be_exported_is_one_line(run: Path, table: Path, tmp_path: P
     begun = RunFolder.create(tmp_path / "begun", check(tables(table)).resolved())
     with pytest.raises(ConfigError, match="no model yet"):
         export_run(begun.path)
+    (begun.path / "nodes.json").write_text("{}")
+    with pytest.raises(DataError, match="of real clients, whose samples are not here"):
+        export_run(begun.path)
     table.rename(tmp_path / "elsewhere")
     try:
         with pytest.raises(DataError, match="no such file"):

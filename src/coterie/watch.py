@@ -176,7 +176,7 @@ def _progress(follower: Follower) -> str:
 def _each(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Seconds of a usual round, of the last ones."""
     spent = [row["seconds"]["total"] for row in rows[-RECENT:] if row.get("seconds")]
-    return statistics.fmean(spent) if spent else None
+    return statistics.median(spent) if spent else None
 
 
 def _stalled(follower: Follower) -> str:

@@ -30,10 +30,10 @@ from coterie.export.card import Card, card_of, markdown
 from coterie.export.network import Unspellable, source_of
 from coterie.rounds import serving
 from coterie.store import Checkpoint, RunFolder
-from coterie.types import ConfigError
+from coterie.types import ConfigError, DataError
 from coterie.vectors import Layout, state_dict
 
-MANIFEST = "export.json"
+MANIFEST, NODES = "export.json", "nodes.json"  # the latter is that of a deployed run
 TOLERANCE = 1e-5
 
 
@@ -66,7 +66,8 @@ def export_run(
     Raises:
         ConfigError: if there is no run or no round yet, ``out`` holds something else, or the network cannot be written.
         CheckpointError: if no checkpoint is whole.
-        DataError: if the run's data are not at hand: they tell the shape of inputs, and the accuracies of the card.
+        DataError: if the run's data are not at hand, as those of real clients never are: they tell the shape of inputs,
+            and the accuracies of the card.
 
     Example:
         >>> import tempfile
@@ -82,6 +83,11 @@ def export_run(
         ['README.md', 'export.json', 'group-0.safetensors', 'groups.csv', 'load.py']
     """
     folder = RunFolder.open(run)
+    if (folder.path / NODES).is_file():
+        what = f"of real clients, whose samples are not here, got {folder.path}"
+        raise DataError(
+            f"run: {what}; expected a simulation; this one's models are in models/, its groups in groups.csv"
+        )
     target = folder.path / "export" if out is None else Path(out)
     _check_free(target)
     if onnx:
