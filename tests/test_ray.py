@@ -239,6 +239,8 @@ def test_a_cluster_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ray, "init", lambda **given: (_ for _ in ()).throw(ConnectionError("nobody\nlistens")))
     with pytest.raises(ct.ConfigError, match=r"engine.address: cannot join \(nobody\), got 'auto'; expected a cluster"):
         connect("auto")
+    with pytest.raises(ct.ConfigError, match=r"engine.address: cannot join \(.*refused\), got '127.0.0.1:1'"):
+        connect("127.0.0.1:1")
 
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections import Counter, OrderedDict, deque
@@ -394,13 +395,21 @@ def connect(address: str | None, workers: int | None = None) -> bool:
         return False
     here = {} if address or os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
     try:
+        _knock(address)
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **here)
-    except (ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
+    except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         expected = "a cluster that runs (ray start --head), or none to start one here"
         raise ConfigError(f"engine.address: cannot join ({line}), got {address!r}; expected {expected}") from error
     return True
+
+
+def _knock(address: str | None) -> None:
+    """See whether anybody listens at ``host:port``: Ray itself would wait for a minute."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 @contextmanager
