@@ -177,10 +177,12 @@ def test_finished_clients_drop_off_and_the_rest_is_left_at_the_deadline(monkeypa
 def test_clients_that_have_nothing_to_do_are_done() -> None:
     data = blobs(clients=3)
     empty = data.with_parts((data.train[0], np.empty(0, np.int64), data.train[2]), data.test)
-    engine = VmapEngine(Bench(empty, small_net(), SOLVER), device="cpu")
-    (reply,) = engine.run(Train(plain), np.arange(3), flatten(small_net())[None], np.zeros(3, int), key=Key(1).at(0))
-    assert reply.fields["size"].tolist() == [len(data.train[0]), 0, len(data.train[2])]
-    assert not reply.fields["delta"][1].any()
+    for memory in (None, 1e-9):  # all in a block, and alone
+        engine = VmapEngine(Bench(empty, small_net(), SOLVER), device="cpu", memory=memory)
+        start, which = flatten(small_net())[None], np.zeros(3, int)
+        (reply,) = engine.run(Train(plain), np.arange(3), start, which, key=Key(1).at(0))
+        assert reply.fields["size"].tolist() == [len(data.train[0]), 0, len(data.train[2])]
+        assert not reply.fields["delta"][1].any()
 
 
 def test_lower_precision_is_near_and_not_the_same() -> None:

@@ -92,7 +92,7 @@ class Schedule:
             ([2, 1, 1], [2, 2, 2, 1])
         """
         steps = np.array([solver.count(size) for size in sizes], np.int64)
-        width = min(solver.batch_size, max(sizes, default=1))
+        width = max(1, min(solver.batch_size, max(sizes, default=1)))
         active = (steps[:, None] > np.arange(steps.max(initial=0))).sum(axis=0)
         before = np.concatenate([[0], np.cumsum(active)])
         rows = np.empty((before[-1], width), np.int64)
@@ -189,9 +189,9 @@ class Many:
         loss = self.loss[: len(samples)].cpu().numpy().astype(np.float64) / np.maximum(seen, 1)
         return self._updates(starts), loss, done
 
-    def cost(self, size: int, x: Tensor, solver: Solver) -> int:
-        """Bytes that a client with ``size`` samples like ``x`` takes in a block."""
-        batch, sample = min(size, solver.batch_size), x[0].numel() * x.element_size()
+    def cost(self, size: int, most: int, x: Tensor, solver: Solver) -> int:
+        """Bytes that a client with ``size`` samples like ``x`` takes in a block whose largest has ``most``."""
+        batch, sample = min(most, solver.batch_size), x[0].numel() * x.element_size()
         models = 4 * self.layout.d * (4 + bool(solver.momentum))
         return models + size * sample + batch * (2 * sample + 3 * self.saved)
 

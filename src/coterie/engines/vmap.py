@@ -123,16 +123,17 @@ class Blocks:
     ) -> Iterator[IntArray]:
         """Places, the clients with the most steps first, cut where a block would outgrow the memory."""
         steps = np.array([solver.count(int(size)) for size in sizes], np.int64)
-        order = np.argsort(-steps, kind="stable")
+        order = np.lexsort((-sizes, -steps))
         x, y = samples(int(order[0]))
         with self._named([keys[int(order[0])]]):
             many.look(x, y)
         most, used, first = self._room(), 0, 0
         for at, place in enumerate(order.tolist()):
-            cost = many.cost(int(sizes[place]), x, solver)
+            cost = many.cost(int(sizes[place]), int(sizes[order[first]]), x, solver)
             if used + cost > most and at > first:
                 yield order[first:at]
                 used, first = 0, at
+                cost = many.cost(int(sizes[place]), int(sizes[place]), x, solver)
             used += cost
         yield order[first:]
 
@@ -142,7 +143,9 @@ class Blocks:
             return self.memory * 2**30
         if self.device.name == "cpu":
             return _CPU_MEMORY * 2**30
-        return _SHARE * torch.cuda.mem_get_info(self.device.name)[0]
+        name = self.device.name  # what torch keeps of past blocks is free, too
+        kept = torch.cuda.memory_reserved(name) - torch.cuda.memory_allocated(name)
+        return _SHARE * (torch.cuda.mem_get_info(name)[0] + kept)
 
     def _trainer(self, objective: Objective) -> Many:
         if objective not in self.many:
@@ -199,7 +202,8 @@ class VmapEngine:
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
         if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key)]
+            with self.blocks.device.arithmetic():  # cuDNN takes TF32 where it is not told otherwise
+                return [self.bench.answer(work, ids, models, which, key)]
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         population, size = self.bench.population, self.bench.sizes[ids]
 
