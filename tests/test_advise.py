@@ -179,3 +179,31 @@ def test_it_tells_in_what_groups_differ(how, words):
     found = load_population("digits", partition=partition)
     said = in_words(differences(found, found.planted, Key(0)))
     assert words in said or (how == "swap" and "different classes" in said)
+
+
+def test_costs_are_those_of_the_rounds_and_the_cohort_suggested():
+    one = trial("fedavg", 0.5)
+    first = {"transfers": {"down_bytes": 500, "up_bytes": 100}, "seconds": {"total": 3.0, "evaluation": 0.5}}
+    probed = Trial("fedgroup", {}, one.correct, one.size, one.member, [first, *one.rows, *one.rows])
+    assert probed.cost(7)["bytes"] == 600 + 6 * 200
+    assert probed.cost(100, 0.5) == {"bytes": 400 + 50 * 200, "seconds": 2.0 + 50 * 0.5}
+
+
+def test_nothing_is_said_of_differences_that_so_few_clients_cannot_show():
+    found = load_population("digits", partition={"kind": "planted", "clients": 4, "groups": 2, "how": "rotate"})
+    assert "too few" in in_words(differences(found, found.planted, Key(0)))
+
+
+def test_a_learning_rate_of_ones_own_leaves_the_cohort_to_advice(tmp_path):
+    import pandas as pd
+
+    found = load_population("digits", partition={"kind": "iid", "clients": 5})
+    rows = [
+        {"site": i, "label": int(found.y[r]), "image": found.x[r].flatten().tolist()}
+        for i in range(5)
+        for r in found.train[i][:20]
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "mine.parquet")
+    ask(tmp_path, str(tmp_path / "mine.parquet"), "--set", "local.lr=0.1", "--rounds", "2", "--seeds", "1",
+        "--methods", "fedgroup", "--engine", "serial")  # fmt: skip
+    assert load(tmp_path / "out" / "suggested.toml").train.clients_per_round == 5

@@ -48,11 +48,12 @@ def go(
     classes = "1 class" if population.classes == 1 else f"{population.classes} classes"
     clients = counted(population.clients, "client")
     say(f"{clients}, {counted(samples, 'training sample')}, {classes}, {config.model.name}")
-    searched = bare and not any(key.partition("=")[0].strip() == "local.lr" for key in assignments)
+    given = {assignment.partition("=")[0].strip() for assignment in assignments}
     found = advise(
         config,
         population,
-        search=searched,
+        search=bare and "local.lr" not in given,
+        bare=bare and "train.clients_per_round" not in given,
         rounds=rounds,
         seeds=seeds,
         methods=methods,
@@ -87,7 +88,7 @@ def cells(advice: Advice) -> list[list[str]]:
 
 
 def _cells(trial: Trial, advice: Advice) -> list[str]:
-    cost, found = trial.cost(advice.config.train.rounds), advice.gains.get(trial.name)
+    cost, found = advice.cost(trial), advice.gains.get(trial.name)
     gained = ["-"] * 3
     if found is not None:
         gained = [f"{100 * found.mean:+.1f}", f"{100 * found.half:.1f}", f"{found.won} / {found.lost}"]
@@ -130,8 +131,8 @@ def markdown(advice: Advice) -> str:
         "cold start of FedGroup with one group, so that FedGroup's head start is not taken for a gain of groups. It",
         "says nothing of longer runs, in which FedAvg may catch up.",
         "",
-        f"Bytes and seconds: of {rounds}, as `suggested.toml` has them, from those of the probe on this machine,",
-        "without evaluation. * is what is recommended.",
+        f"Bytes and seconds: of {rounds}, as `suggested.toml` has them, projected from those of the probe on this",
+        "machine, without evaluation. * is what is recommended.",
         "",
         "## Groups",
         "",
@@ -160,7 +161,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         )
         return {
             "options": dict(one.options), "accuracy": one.accuracy, "gain": gained, "groups": one.groups,
-            "cost": one.cost(advice.config.train.rounds),
+            "cost": advice.cost(one),
         }  # fmt: skip
 
     return {
@@ -194,6 +195,11 @@ def write(advice: Advice, out: Path) -> list[Path]:
         "suggested.toml": advice.config.toml(),
         "clients.csv": table.getvalue(),
     }
-    for name, text in texts.items():
-        (out / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    try:
+        for name, text in texts.items():
+            (out / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    except OSError as error:
+        raise ConfigError(
+            f"--out: cannot be written ({error.strerror}), got {out}; expected a folder that can be written"
+        ) from None
     return [out / name for name in texts]

@@ -46,6 +46,7 @@ class Advice:
         seeds: of each trial.
         rates: what FedAvg reached with each learning rate, where they were tried.
         seconds: that it all took.
+        cohort: clients asked in a round of a trial.
     """
 
     verdict: Verdict
@@ -63,6 +64,11 @@ class Advice:
     seeds: int
     rates: Mapping[float, float]
     seconds: float
+    cohort: int
+
+    def cost(self, trial: Trial) -> dict[str, float]:
+        """Bytes and seconds of all rounds of the configuration suggested, with as many clients a round as it has."""
+        return trial.cost(self.config.train.rounds, min(1.0, self.config.train.clients_per_round / self.cohort))
 
     @property
     def headline(self) -> str:
@@ -86,6 +92,7 @@ def advise(
     population: Population,
     *,
     search: bool = False,
+    bare: bool = False,
     rounds: int = 15,
     seeds: int = 3,
     methods: Sequence[str] = (),
@@ -97,6 +104,7 @@ def advise(
         config: data, model, local solver; its algorithm does not matter.
         population: the clients.
         search: choose the learning rate first.
+        bare: the configuration says nothing of the cohort; choose one that suits the clients.
         rounds: of each trial.
         seeds: of each trial.
         methods: the candidates, of ``fedgroup``, ``flexcfl``, ``ifca``, ``fedclust``; default all, but FlexCFL only
@@ -109,6 +117,7 @@ def advise(
     begun = time.monotonic()
     methods = methods or [name for name in CANDIDATES if name != "flexcfl" or config.shifts()]
     _check(population, methods)
+    config = _full(config, population) if bare else config
     bench = Bench.of(config, population)
     rates: dict[float, float] = {}
     if search:
@@ -133,10 +142,10 @@ def advise(
     verdict, best = decide(found.groups, trials, gains, bool(config.shifts()))
     chosen = trials[best] if best else plain[0]
     member = _members(verdict, chosen, found)
-    suggested = with_algorithm(_full(config, population, search), chosen.name, chosen.options)
+    suggested = with_algorithm(config, chosen.name, chosen.options)
     return Advice(
         verdict, chosen, baseline, plain, trials, gains, found, differing, member, population, suggested, rounds, seeds,
-        rates, time.monotonic() - begun,
+        rates, time.monotonic() - begun, min(bench.cohort, int((population.sizes("train") > 0).sum())),
     )  # fmt: skip
 
 
@@ -145,6 +154,8 @@ def _check(population: Population, methods: Sequence[str]) -> None:
         if name not in CANDIDATES:
             raise ConfigError(f"--methods: unknown choice, got {name!r}; expected one of {', '.join(CANDIDATES)}")
     able = int((population.sizes("train") > 1).sum())
+    if population.classes < 2:
+        raise ConfigError("advise: all samples have the same label, got 1 class; expected at least 2")
     if able < 2 * FORCED:
         raise ConfigError(
             f"advise: too few clients with two training samples, got {able}; expected at least {2 * FORCED}"
@@ -223,10 +234,8 @@ def _members(verdict: Verdict, chosen: Trial, found: Found) -> IntArray:
     return np.where(chosen.member >= 0, place[np.maximum(chosen.member, 0)], -1)
 
 
-def _full(config: RunConfig, population: Population, bare: bool) -> RunConfig:
-    """The configuration of a whole run: of a bare file, with a cohort that suits its clients."""
-    if not bare:
-        return config
+def _full(config: RunConfig, population: Population) -> RunConfig:
+    """The configuration of a whole run on a bare file: with a cohort that suits its clients."""
     resolved = config.resolved()
     cohort = min(population.clients, max(10, -(-population.clients // 10)))
     return check({**resolved, "train": {**resolved["train"], "clients_per_round": cohort}}, config.file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import exp, lgamma
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def differences(population: Population, member: IntArray, key: Key) -> dict[str,
     ``labels`` and ``inputs``: the mean squared distance of a group's mean label share, or mean random feature of its
     inputs, to that of all clients, divided by what it is when the clients are dealt to the groups at random.
     ``p_labels`` and ``p_inputs``: the share of 199 such shuffles (and the groups themselves) that are at least as far
-    apart. ``None`` with one group.
+    apart; ``None`` where there are too few clients for it to be below 0.01. All ``None`` with one group.
     """
     known = np.flatnonzero(member >= 0)
     if len(np.unique(member[known])) < 2:
@@ -114,7 +115,7 @@ def differences(population: Population, member: IntArray, key: Key) -> dict[str,
     found: dict[str, Any] = {}
     for name, rows in (("labels", share), ("inputs", _features(population, known, key))):
         ratio, p = _apart(rows, member[known], key.of(name))
-        found |= {name: ratio, f"p_{name}": p}
+        found |= {name: ratio, f"p_{name}": p if _dealings(member[known]) >= SHUFFLES else None}
     return found
 
 
@@ -144,6 +145,19 @@ def _apart(rows: FloatArray, member: IntArray, key: Key) -> tuple[float, float]:
     return float(own / max(drawn.mean(), 1e-30)), float((1 + (drawn >= own).sum()) / (1 + SHUFFLES))
 
 
+def _dealings(member: IntArray) -> float:
+    """In how many ways clients can be dealt to groups of these sizes, whatever the groups are called.
+
+    Example:
+        >>> round(_dealings(np.array([0, 0, 1, 1])))
+        3
+    """
+    sizes = np.unique(member, return_counts=True)[1]
+    alike = np.unique(sizes, return_counts=True)[1]
+    logs = lgamma(len(member) + 1) - sum(lgamma(n + 1) for n in (*sizes.tolist(), *alike.tolist()))
+    return exp(min(logs, 700.0))
+
+
 def _between(rows: FloatArray, member: IntArray) -> float:
     groups = np.unique(member)
     return float(sum((member == g).sum() * (rows[member == g].mean(axis=0) ** 2).sum() for g in groups) / len(rows))
@@ -158,10 +172,12 @@ def in_words(differing: Mapping[str, Any]) -> str:
     """
     if differing["labels"] is None:
         return ""
+    if differing["p_labels"] is None:
+        return "The clients are too few to tell in what the groups differ."
     labels, inputs = differing["p_labels"] <= 0.01, differing["p_inputs"] <= 0.01
     if labels:
         rest = "and so do their inputs" if inputs else "their inputs do not"
         return f"Their label mixes differ, {rest}: clients of different groups have different classes."
     if inputs:
         return "Their labels are mixed alike, their inputs differ: clients of different groups see different things."
-    return "Labels are mixed alike and inputs look alike: the same inputs seem to have different labels."
+    return "Neither label mixes nor inputs are seen to differ: the same inputs may have different labels."

@@ -70,13 +70,24 @@ class Trial:
         """Groups with members."""
         return len(np.unique(self.member[self.member >= 0]))
 
-    def cost(self, rounds: int) -> dict[str, float]:
-        """Bytes and seconds of so many rounds: those of the first one, and the mean of the others for the rest."""
+    def cost(self, rounds: int, share: float = 1.0) -> dict[str, float]:
+        """Bytes and seconds of so many rounds, each a usual one, and what the rounds here took beyond usual ones.
+
+        A usual round is the median of all but the first: cold starts come once, and one round of those that meet
+        everybody asks but the rest.
+
+        Args:
+            rounds: how many.
+            share: of the clients asked here that are asked in a round of those.
+        """
         moved = [row["transfers"]["down_bytes"] + row["transfers"]["up_bytes"] for row in self.rows]
         spent = [row["seconds"]["total"] - row["seconds"]["evaluation"] for row in self.rows]
         later = slice(1, None) if len(moved) > 1 else slice(None)
-        rest = (float(np.mean(moved[later])), float(np.mean(spent[later])))
-        return {"bytes": moved[0] + (rounds - 1) * rest[0], "seconds": spent[0] + (rounds - 1) * rest[1]}
+        found = {}
+        for name, values in (("bytes", moved), ("seconds", spent)):
+            usual = float(np.median(values[later]))
+            found[name] = max(0.0, float(sum(values)) + (rounds * share - len(values)) * usual)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

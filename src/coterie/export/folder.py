@@ -99,7 +99,8 @@ def export_run(
         raise ConfigError(f"{folder.path}: no model yet, got no checkpoint; expected a run that has saved one")
     config = load(folder.path / "config.toml", (), {"data.root": root})
     prepared = prepare(config, folder.path / "partition.npz")
-    hidden = target.with_name(f".{target.name or 'export'}.tmp-{os.getpid()}")
+    whole = target.absolute()  # "." has no name
+    hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:
         hidden.mkdir(parents=True)
         exported = _fill(hidden, prepared, checkpoint, folder, onnx)
