@@ -296,6 +296,25 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
         assert not actor.shards
 
 
+def test_shards_that_were_not_used_for_long_leave_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.engines.ray import RayEngine
+
+    monkeypatch.setattr("ray.put", lambda x: x)
+    data = ct.load("synthetic", partition={"kind": "given"}, clients=6, lazy=True)
+    engine = RayEngine(Bench(data, nn.Linear(60, 10), SOLVER))
+    first = engine._shard(0)
+    assert list(first.where) == [0], "made alone, not with its neighbours"
+    engine.count, engine.room = 1, float(first.size + engine._shard(1).size + engine._shard(2).size)
+    for number in (0, 1, 2, 0, 3):
+        assert engine._shard(number).size > 0
+        assert engine.stored == sum(shard.size for shard in engine.shards.values())
+        assert engine.stored <= engine.room or len(engine.shards) == 1
+    assert 1 not in engine.shards
+    assert engine._shard(1).name != (1, 2), "it comes back under a new name"
+    with pytest.raises(ct.CoterieError, match=r"engine\.samples"):
+        RayEngine(Bench(data, nn.Linear(60, 10), SOLVER), load=lambda: data.x)
+
+
 def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:
     from coterie.engines.ray import Member
 

@@ -227,6 +227,9 @@ def test_an_error_that_cannot_be_known_is_none() -> None:
     assert ratio([alone]) == (0.5, None)
     assert mean(alone) == (0.5, None)
     assert ratio([]) == (None, None)
+    one = errors(np.array([1.0, 2.0]), np.array([2.0, 3.0]), np.array([True, True]), (5, 7))
+    assert one["accuracy_error"] is not None
+    assert one["accuracy_all_error"] is None, "nothing is known of those without a group"
     found = errors(np.empty(0), np.empty(0), np.empty(0, bool), (0, 0))
     assert found == {
         "evaluated": 0, "accuracy_all": None, "accuracy_error": None,

@@ -141,7 +141,8 @@ def errors(correct: FloatArray, size: FloatArray, known: Mask, clients: tuple[in
 
     Returns:
         ``evaluated``: clients scored; ``accuracy_all`` over all clients, whatever the sample's shares; the standard
-        errors ``accuracy_error``, ``accuracy_all_error`` and ``accuracy_mean_error``.
+        errors ``accuracy_error``, ``accuracy_all_error`` (``None`` where nobody of one kind was scored) and
+        ``accuracy_mean_error``.
     """
     strata = [
         Stratum(count, correct[mine], size[mine])
@@ -150,11 +151,12 @@ def errors(correct: FloatArray, size: FloatArray, known: Mask, clients: tuple[in
     ]
     whole, whole_error = ratio(strata)
     inside = [s for s in strata[:1] if known.any()]
+    unseen = any(count and not mine.any() for count, mine in zip(clients, (known, ~known), strict=True))
     return {
         "evaluated": len(size),
         "accuracy_all": whole,
         "accuracy_error": ratio(inside)[1],
-        "accuracy_all_error": whole_error,
+        "accuracy_all_error": None if unseen else whole_error,
         "accuracy_mean_error": mean(inside[0])[1] if inside else None,
     }
 

@@ -100,6 +100,7 @@ class RayEngine:
 
     Raises:
         ConfigError: when it first trains, if there is no such cluster.
+        ConfigError: for ``load`` where samples are made client by client.
         DataError: if a node reads other samples than the run's.
     """
 
@@ -119,6 +120,9 @@ class RayEngine:
         patience: float = 120.0,
         spare: Sequence[Any] = (),
     ) -> None:
+        if load is not None and bench.population.drawn:
+            what = "nobody holds all samples of a federation that is drawn client by client"
+            raise ConfigError(f"engine.samples: {what}, got 'path'; expected 'shard'")
         self.bench = bench
         self.address, self.workers, self.round_timeout = address, workers, round_timeout
         self.each, self.load, self.memory = each, load, memory
@@ -134,16 +138,17 @@ class RayEngine:
     # --- samples -------------------------------------------------------------------------------------------------
 
     def _deal_shards(self) -> None:
-        """Which shard each client is in: neighbours, a few MB of samples in each."""
+        """Which shard each client is in: neighbours, a few MB of samples in each; alone where samples are made."""
         population = self.bench.population
         sample = int(np.prod(population.shape, dtype=np.int64)) * 4
         ends = np.cumsum(population.sizes("train") * sample)
-        self.shard_of = np.concatenate([[0], ends[:-1]]) // _SHARD
-        self.shards: dict[int, Shard] = {}
-        self.version = 0
+        alone = np.arange(population.clients)
+        self.shard_of = alone if population.drawn else np.concatenate([[0], ends[:-1]]) // _SHARD
+        self.shards: OrderedDict[int, Shard] = OrderedDict()
+        self.version = self.stored = 0
 
     def _shard(self, number: int) -> Shard:
-        """A shard, put into the object store if it is not there as it is now."""
+        """A shard, put into the object store if it is not there as it is now; those unused the longest leave it."""
         if number not in self.shards:
             population = self.bench.population
             first, last = np.searchsorted(self.shard_of, [number, number + 1])
@@ -154,15 +159,25 @@ class RayEngine:
             where = {i: slice(a, b) for i, a, b in zip(clients, ends, ends[1:], strict=False)}
             self.version += 1
             self.shards[number] = Shard((number, self.version), ray.put(x), x.nbytes, where)
+            self.stored += x.nbytes
+            while self.stored > self.room * self.count and len(self.shards) > 1:
+                self._drop(next(iter(self.shards)))
+        self.shards.move_to_end(number)
         return self.shards[number]
+
+    def _drop(self, number: int) -> None:
+        """Let a shard leave the object store, as soon as no call needs it."""
+        if number in self.shards:
+            self.stored -= self.shards.pop(number).size
 
     def hold(self, population: Population) -> None:
         before = self.bench.population
         if population.x is not before.x:
             self.shards.clear()
+            self.stored = 0
         for at, (old, new) in enumerate(zip(before.train, population.train, strict=True)):
             if old is not new:
-                self.shards.pop(int(self.shard_of[at]), None)
+                self._drop(int(self.shard_of[at]))
         self.bench.hold(population)
 
     # --- a round -------------------------------------------------------------------------------------------------
@@ -366,7 +381,9 @@ class RayEngine:
                 ray.kill(member.handle)
             if self.ours:
                 ray.shutdown()
-        self.members, self.count, self.shards, self.ours = [], 0, {}, False
+        self.members, self.count, self.ours = [], 0, False
+        self.shards.clear()
+        self.stored = 0
 
 
 def shares(order: IntArray, steps: IntArray, count: int) -> list[IntArray]:
