@@ -279,6 +279,17 @@ def test_onnx_gives_what_torch_gives(run: Path, tmp_path: Path) -> None:
                 np.testing.assert_allclose(got, network(part).numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_every_network_is_written_as_onnx(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    from coterie.export.onnx import write_onnx
+
+    shape = SHAPES.get(name, (1, 28, 28))
+    network = build(name, shape, 2, Key(0)).eval()
+    assert write_onnx(network, torch.randn(8, *shape, generator=Key(1).torch()), tmp_path / "x.onnx") <= 1e-5
+
+
 def test_onnx_needs_its_extra(run: Path, tmp_path: Path, monkeypatch) -> None:
     from coterie.export import onnx
 

@@ -41,7 +41,8 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
         the largest absolute difference of an output.
 
     Raises:
-        ConfigError: if torch cannot write it, or an output differs by more than 1e-5 (relative to outputs above 1).
+        ConfigError: if torch cannot write it, ONNX Runtime not run it, or an output differs by more than 1e-5
+            (relative to outputs above 1).
     """
     sink = StringIO()
     level = logging.root.manager.disable
@@ -61,7 +62,14 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
         raise ConfigError(f"--onnx: {what}; without --onnx all else is exported") from error
     finally:
         logging.disable(level)
-    return _difference(module, inputs, path)
+    try:
+        return _difference(module, inputs, path)
+    except ConfigError:
+        raise
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        what = f"ONNX Runtime cannot run {path.name} ({type(error).__name__}: {line})"
+        raise ConfigError(f"--onnx: {what}; without --onnx all else is exported") from error
 
 
 def _difference(module: nn.Module, inputs: Tensor, path: Path) -> float:

@@ -50,7 +50,7 @@ class OneBiasLSTM(nn.Module):
         for end in self.directions:
             own = [getattr(self, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih")]
             weights += [*own, torch.zeros_like(own[-1])]
-        state = x.new_zeros(len(self.directions), len(x), self.hidden_size)
+        state = x.new_zeros(len(self.directions), x.shape[0], self.hidden_size)
         # has_biases, layers, dropout, training, bidirectional, batch_first
         outputs, last, _ = _VF.lstm(
             x, (state, state), weights, True, 1, 0.0, self.training, len(self.directions) == 2, True
