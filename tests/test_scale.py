@@ -222,6 +222,15 @@ def test_panels_are_drawn_in_one_order_and_fill_up_where_a_kind_is_short() -> No
     assert np.isin(panel.draw(there, few), larger).all(), "more clients are asked besides the same ones"
 
 
+def test_scored_samples_that_were_made_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.client.bench.KEEP", 4 * 60 * 300)
+    data = federation(60, lazy=True)
+    bench, each = Bench(data, torch.nn.Linear(60, 10), SOLVER), data.sizes("test").reshape(10, 6).sum(axis=1)
+    for at in range(10):
+        bench._gather(np.arange(6 * at, 6 * at + 6), "test")
+        assert sum(len(rows.y) for rows in bench._rows["test"].values()) <= max(300, each[at])
+
+
 def test_an_error_that_cannot_be_known_is_none() -> None:
     alone = Stratum(7, np.array([1.0]), np.array([2.0]))
     assert ratio([alone]) == (0.5, None)

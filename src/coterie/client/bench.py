@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 from coterie.client.dense import Dense, DenseStack
 from coterie.client.describe import describe, told_sizes
 from coterie.client.sgd import Autograd, Trained, Trainer, channels_last, convolves
+from coterie.data.drawn import KEEP
 from coterie.data.population import Population, Split
 from coterie.keys import Key
 from coterie.objectives import CrossEntropy
@@ -176,8 +178,8 @@ class Bench:
     def _gather(self, ids: IntArray, split: Split) -> Rows:
         """The samples of these clients side by side.
 
-        Test samples are kept, since memberships change little from round to round; of training samples, which a cohort
-        is asked for once, only the last.
+        Test samples are kept, since memberships change little from round to round (of those made when they are asked
+        for, ``KEEP`` bytes); of training samples, which a cohort is asked for once, only the last.
         """
         kept, name = self._rows[split], ids.tobytes()
         if name in kept:
@@ -190,6 +192,8 @@ class Bench:
         rows = Rows(self.population.x[held].to(at), self.population.y[held].to(at), bounds)
         kept[name] = rows
         most = 1.2 * self.population.sizes("test").sum() if split == "test" else 0
+        if self.population.drawn:  # all test samples would not fit
+            most = min(most, KEEP // (4 * math.prod(self.population.shape)))
         while len(kept) > 1 and sum(len(r.y) for r in kept.values()) > most:
             kept.popitem(last=False)
         return rows
