@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from coterie.deploy.own import load_function, read_own, share
 from coterie.deploy.process import stop
 from coterie.deploy.settings import Settings, load
 from coterie.experiment import load_data, run_config
-from coterie.types import ConfigError, CoterieError, DataError
+from coterie.types import ConfigError, CoterieError, DataError, RemoteError
 
 CONFIG = """
 seed = 3
@@ -205,7 +206,7 @@ def test_processes_are_stopped_with_all_that_they_started() -> None:
 
 
 def followed(
-    lines: list[str], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lines: list[str], status: str | Callable[[Path, int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, Any], list[int]]:
     """Follow a run whose log holds these lines; returns the summary and the rounds told."""
     from coterie.deploy import run
@@ -216,7 +217,7 @@ def followed(
     script.chmod(0o755)
     (tmp_path / "c.toml").write_text(CONFIG)
     monkeypatch.setattr(run, "command", lambda name: str(script))
-    monkeypatch.setattr(run, "status", lambda home, number: status)
+    monkeypatch.setattr(run, "status", status if callable(status) else lambda home, number: status)
     rounds: list[int] = []
     config = check(read(tmp_path / "c.toml"))
     return run.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
@@ -256,6 +257,22 @@ def test_a_run_that_failed_elsewhere_has_its_exit_code(
     with pytest.raises(CoterieError, match=words) as caught:
         followed(lines, "finished:failed", tmp_path, monkeypatch)
     assert caught.value.code == code
+
+
+def test_a_server_that_falls_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's command prints a line of its own each time, which is no sign of life."""
+    from coterie.deploy import run
+
+    def silent(home: Path, number: int) -> str:
+        raise RemoteError("flwr list: no answer")
+
+    monkeypatch.setattr(run, "UNREACHABLE", 0.5)
+    monkeypatch.setattr(run, "QUIET", 0.2)
+    monkeypatch.setattr(run, "PAUSE", 0.1)
+    begun = time.monotonic()
+    with pytest.raises(RemoteError, match=r"no answer \(given up after 0.5 s\)"):
+        followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
+    assert time.monotonic() - begun < 30
 
 
 def _runs(pid: int) -> bool:

@@ -26,6 +26,7 @@ from coterie.types import CheckpointError, ConfigError, CoterieError, DataError,
 MARK = "@coterie "
 LAST = "last-run.json"
 UNREACHABLE = 90.0  # seconds without an answer of the SuperLink after which a run is given up
+PAUSE = 2.0  # seconds before the log is opened again
 QUIET = 30.0  # seconds without a line after which the run's status is asked for
 ERRORS: Mapping[int, type[CoterieError]] = {2: ConfigError, 3: DataError, 4: CheckpointError, 5: QuorumError}
 
@@ -142,9 +143,9 @@ class Lines:
                         continue
                     if line is None:
                         break
-                    heard = time.monotonic()
                     found = self._parse(line)
                     if found is not None:
+                        heard = time.monotonic()  # the command prints lines of its own, even where nobody answers it
                         yield found
                         if "done" in found or "error" in found:
                             self._settle()
@@ -153,7 +154,7 @@ class Lines:
                 if self.status.startswith("finished"):
                     return
                 heard = self._ask(heard)
-                time.sleep(0.0 if self.status.startswith("finished") else 2.0)
+                time.sleep(0.0 if self.status.startswith("finished") else PAUSE)
         finally:
             self._close()
 
