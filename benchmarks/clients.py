@@ -71,14 +71,12 @@ def main() -> None:
             found[n].append(json.loads(told.stdout.splitlines()[-1]))
     best = {n: min(runs, key=lambda run: run["sum"]) for n, runs in found.items()}
     base, busy = (best[args.clients[0]][name] for name in ("sum", "processor"))
-    print(
-        "  clients    load  1st round  round (median)  not training  rounds' sum  ratio  processor  ratio  memory  accuracy"
-    )
+    print("  clients    load  1st round  a round  not training  rounds' sum  ratio  processor  ratio  memory  accuracy")
     for n, run in best.items():
         print(
-            f"{n:>9,} {run['load']:6.1f}s {run['first_round']:9.2f}s {run['round']:14.3f}s"
-            f"{run['not_training']:13.3f}s "
-            f"{run['sum']:11.2f}s {run['sum'] / base:6.2f}x {run['processor']:8.2f}s {run['processor'] / busy:5.2f}x {run['GB']:5.2f} GB  "
+            f"{n:>9,} {run['load']:6.1f}s {run['first_round']:9.2f}s {run['round']:7.3f}s {run['not_training']:12.3f}s "
+            f"{run['sum']:11.2f}s {run['sum'] / base:5.2f}x {run['processor']:9.2f}s "
+            f"{run['processor'] / busy:5.2f}x {run['GB']:4.2f} GB  "
             f"{run['accuracy']:.1%} ± {run['error'] or 0:.1%}"
         )
     print(f"asked: ratio at most {ASKED['ratio']}x, memory at most {ASKED['GB']} GB")

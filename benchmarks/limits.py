@@ -31,7 +31,7 @@ from coterie.types import Train
 from coterie.vectors import flatten
 
 SHAPES = {"mclr": (1, 28, 28), "mlp": (1, 28, 28), "lenet5": (3, 32, 32), "cnn_mnist": (1, 28, 28), "bigru": (25, 300)}
-BATCH, SAMPLES = 10, 200
+BATCH, SAMPLES = 10, 100
 PRODUCTS = ("mm", "addmm", "bmm", "mkldnn_convolution", "convolution_backward", "mkldnn_linear", "_slow_conv2d_forward")
 
 

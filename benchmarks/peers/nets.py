@@ -21,8 +21,8 @@ def net(model: str) -> nn.Module:
 
 
 def load(module: nn.Module, vector: np.ndarray) -> None:
-    """Write a flat vector into a network."""
-    nn.utils.vector_to_parameters(torch.from_numpy(vector), module.parameters())
+    """Write a flat vector into a network, a copy of it: torch makes the parameters views."""
+    nn.utils.vector_to_parameters(torch.from_numpy(vector.copy()), module.parameters())
 
 
 def flat(module: nn.Module) -> np.ndarray:

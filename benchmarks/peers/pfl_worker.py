@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from nets import flat, load, net
 from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.base import TrainingProcessCallback
@@ -96,7 +97,5 @@ params = NNAlgorithmParams(
     val_cohort_size=0,
 )
 local = NNTrainHyperParams(local_num_epochs=task.epochs, local_learning_rate=task.lr, local_batch_size=task.batch)
-FederatedAveraging().run(
-    params, SimulatedBackend(training_data=data, val_data=None), model, local, callbacks=[Waits()],
-    send_metrics_to_platform=False,
-)  # fmt: skip
+backend = SimulatedBackend(training_data=data, val_data=None, postprocessors=[WeightByDatapoints()])
+FederatedAveraging().run(params, backend, model, local, callbacks=[Waits()], send_metrics_to_platform=False)

@@ -7,7 +7,7 @@ and so on. Figures are ratios within one run, of best and of median times; besid
 took of the processors, which other work on the machine hardly changes.
 
     python -m benchmarks.peers.run [--models mclr mlp lenet5] [--peers bare flower fedjax pfl] [--rounds 8]
-        [--skip WORKER ...] [--json FILE]
+        [--skip WORKER ...] [--minutes 60] [--json FILE]
 
 Needs a package index, or the wheels, for the environments.
 """
@@ -121,6 +121,7 @@ class Worker:
     seconds: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     start: float = 0.0
+    start_busy: float = 0.0
     memory: float = 0.0
 
     @classmethod
@@ -132,15 +133,14 @@ class Worker:
         env = {**os.environ, "CORES": str(CORES), "PYTHONPATH": f"{HERE}{os.pathsep}{path}", **own}
         env["THREADS"] = str(CORES) if env.get("THREADS") == "all" else env.get("THREADS", "1")
         env |= {"RAY_DEDUP_LOGS": "0", "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        env["RAY_worker_niceness"] = "0"  # by default Flower's actors would yield to all others
         env.pop("OMP_NUM_THREADS", None)
         call = [python(peer), str(HERE / f"{peer}_worker.py"), str(task), str(out)]
         begun = time.perf_counter()
         process = subprocess.Popen(
             call, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"), text=True
         )
-        worker = cls(name, process, out, log, begun)
-        worker.hear("ready")
-        return worker
+        return cls(name, process, out, log, begun)
 
     def hear(self, word: str, limit: float = 240.0) -> list[str]:
         """Its next line to us."""
@@ -165,8 +165,10 @@ class Worker:
         self.process.stdin.flush()
         self.seconds.append(float(self.hear("done")[0]))
         self.busy.append(processor(self.process.pid) - before)
+        took = f"{self.seconds[-1] * 1e3:.0f} ms, {self.busy[-1] * 1e3:.0f} ms of the processors"
+        print(f"  round {number}, {self.name}: {took}", file=sys.stderr, flush=True)
         if number == 0:
-            self.start = time.perf_counter() - self.begun
+            self.start, self.start_busy = time.perf_counter() - self.begun, processor(self.process.pid)
         self.memory = max(self.memory, proportional(self.process.pid))
 
     def end(self) -> None:
@@ -183,35 +185,49 @@ class Worker:
                 continue
 
 
-def compare(model: str, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """All workers on one model."""
+def compare(model: str, names: list[str], rounds: int, minutes: float, together: bool) -> dict[str, dict[str, float]]:
+    """All workers on one model; no further round begins after so many minutes, but the first two do."""
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_task(folder / "task.npz", model, rounds + 1)
         workers: list[Worker] = []
+        lost: list[Worker] = []
         try:
             for name in names:
-                try:
-                    workers.append(Worker.of(name, folder / "task.npz", folder))
-                    workers[-1].round(0)
-                except (RuntimeError, AssertionError, OSError) as error:
-                    print(f"{model}, {name}: did not run: {error}", flush=True)
-                    workers = [w for w in workers if w.name != name]
+                workers.append(Worker.of(name, folder / "task.npz", folder))
+                if not together:
+                    first(workers[-1], model)
+            for worker in workers if together else []:
+                first(worker, model)
+            lost, workers = [w for w in workers if not w.seconds], [w for w in workers if w.seconds]
             for t in range(1, rounds + 1):
+                if t > 1 and time.monotonic() - begun > 60 * minutes:
+                    break
                 for worker in workers:
                     worker.round(t)
             ours = np.load(workers[0].out)
             return {
                 w.name: {
                     "best": min(w.seconds[1:]), "median": statistics.median(w.seconds[1:]), "start": w.start,
+                    "start_processor": w.start_busy,
                     "processor": statistics.median(w.busy[1:]),
                     "GB": w.memory, "gap": float(np.abs(np.load(w.out) - ours).max()),
                 }
                 for w in workers
             }  # fmt: skip
         finally:
-            for worker in workers:
+            for worker in [*workers, *lost]:
                 worker.end()
+
+
+def first(worker: Worker, model: str) -> None:
+    """A worker's first round; one that cannot run says why and is left out."""
+    try:
+        worker.hear("ready")
+        worker.round(0)
+    except (RuntimeError, AssertionError, OSError) as error:
+        print(f"{model}, {worker.name}: did not run: {error}", flush=True)
 
 
 def main() -> None:
@@ -220,6 +236,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", default=["bare", *ENVIRONMENTS], choices=["bare", *ENVIRONMENTS])
     parser.add_argument("--skip", nargs="*", default=[], choices=list(WORKERS), help="workers to leave out")
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no more rounds of a model after so long")
+    parser.add_argument("--together", action="store_true", help="start all workers at once: sooner, but starts contend")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     names = [name for name, (peer, _) in WORKERS.items() if peer in ("coterie", *args.peers) and name not in args.skip]
@@ -227,16 +245,17 @@ def main() -> None:
     for peer, said in found["versions"].items():
         print(f"{peer}: {', '.join(f'{n} {v}' for n, v in said.items())}")
     for model in args.models:
-        rows = compare(model, names, args.rounds)
+        rows = compare(model, names, args.rounds, args.minutes, args.together)
         found[model] = rows
         base = rows["coterie"]
-        print(f"\n{model:18}  best     ratio   median  ratio   asked  processor  ratio   start    GB   gap")
+        print(f"\n{model:18}  best     ratio   median  ratio   asked  processor  ratio   start (processor)   GB  gap")
         for name, row in rows.items():
             asked = f"{ASKED[model].get(WORKERS[name][0], '-')}"
             print(
                 f"{name:18} {row['best'] * 1e3:7.0f} ms {row['best'] / base['best']:5.1f}x "
                 f"{row['median'] * 1e3:7.0f} ms {row['median'] / base['median']:5.1f}x {asked:>6} "
                 f"{row['processor'] * 1e3:7.0f} ms {row['processor'] / base['processor']:5.1f}x {row['start']:6.1f} s "
+                f"{row['start_processor']:6.1f} s "
                 f"{row['GB']:5.2f}  {row['gap']:.0e}",
                 flush=True,
             )
