@@ -14,7 +14,7 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -230,11 +230,16 @@ class Many:
 
     @torch.no_grad()
     def _rowwise(self, x: Tensor) -> bool:
-        """Whether the answer to a sample is the same whoever shares its batch."""
+        """Whether the answer to a sample is the same whoever shares its batch, in training and afterwards."""
         x = x.to(self.device.name)
         others = torch.cat([x[:1], torch.zeros_like(x[1:])])
-        logits = [self.network.received(batch)[0] for batch in (x, x[:2], others)]
-        return all(torch.allclose(logits[0], other, atol=1e-4, rtol=1e-4) for other in logits[1:])
+        for network in (self.network.model, self.network.received):
+            logits: list[Tensor] = []
+            with replace(self.device, precision="float32").arithmetic():
+                noted(lambda: logits.extend(network(batch)[0] for batch in (x, x[:2], others)))  # noqa: B023 - run at once
+            if not all(torch.allclose(logits[0], other, atol=1e-4, rtol=1e-4) for other in logits[1:]):
+                return False
+        return True
 
     # --- buffers -------------------------------------------------------------------------------------------------
 

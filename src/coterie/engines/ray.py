@@ -185,8 +185,8 @@ class RayEngine:
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
         if not isinstance(work, Train):
             return [self.bench.answer(work, ids, models, which, key)]
-        end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         self._ensure()
+        end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         delta = np.empty((len(ids), models.shape[1]), np.float32)
         told, done, spent = np.zeros((2, len(ids))), np.zeros(len(ids), bool), 0.0
         for places, result in self._results(work, ids, models, which, key, end):
