@@ -463,6 +463,32 @@ def test_the_headline_tells_the_uncertainty_over_seeds_and_the_lead_who_won():
     assert lead(both_methods()) == "Under fedgroup 8 of 12 clients over 2 seeds won and 2 lost against fedavg."
 
 
+def test_runs_that_scored_different_clients_are_compared_over_all():
+    from coterie.report.sections import sections
+
+    def scored(name: str, member: list[int], accuracy: float, whole: float) -> RunView:
+        known = sum(g >= 0 for g in member)
+        row = {"round": 0, "accuracy": accuracy, "accuracy_all": whole, "clients_assigned": known}
+        return RunView(name, [row], np.array(member), "abc")
+
+    found = [scored("fedavg", [0, 0, 0], 0.5, 0.5), scored("fedgroup", [0, 1, -1], 0.9, 0.6)]
+    assert headline(found) == (
+        "fedgroup reached 60.0 %, fedavg 50.0 % over all clients, with a group or without: grouping gained 10.0 points"
+    )
+    others = RunView("other", [{"round": 0, "accuracy": 0.5}], np.zeros(3, int), "xyz")
+    assert headline([others, found[1]]).endswith("so what grouping did is not told")
+    table = next(section for section in sections(found) if section["title"] == "The runs")
+    assert "over all" in table["note"]
+    assert table["rows"][1][2] == ("+10.0", "figure")
+
+
+def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
+    from coterie.types import ConfigError
+
+    with pytest.raises(ConfigError, match="--out: cannot be written"):
+        write_page(tmp_path, [plain()])
+
+
 def test_clients_are_compared_only_over_the_same_data():
     from dataclasses import replace
 

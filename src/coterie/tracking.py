@@ -110,7 +110,10 @@ def tracked(
         yield tell
         status = "FINISHED"
     except BaseException as error:
-        asked = isinstance(error, KeyboardInterrupt | SystemExit) or getattr(error, "code", 0) > 128  # by a signal
+        code = getattr(error, "code", 0)  # above 128: by a signal; of others' errors it may be anything
+        asked = isinstance(error, KeyboardInterrupt | SystemExit) or (
+            isinstance(code, int) and code > 128
+        )  # by a signal
         status = "KILLED" if asked else "FAILED"
         raise
     finally:

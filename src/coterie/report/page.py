@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,6 +15,7 @@ from coterie.report.colours import packed
 from coterie.report.sections import Section, facts, sections
 from coterie.report.series import headline, lead
 from coterie.report.view import RunView
+from coterie.types import ConfigError
 
 PRINT = {
     "view": {"stroke": "transparent"},
@@ -38,6 +40,9 @@ def write_page(path: Path | str, runs: Sequence[RunView], title: str = "Coterie"
     Returns:
         The path.
 
+    Raises:
+        ConfigError: if it cannot be written.
+
     Example:
         >>> import tempfile
         >>> import numpy as np
@@ -46,10 +51,21 @@ def write_page(path: Path | str, runs: Sequence[RunView], title: str = "Coterie"
         ...     "FedAvg reached 50.0 %" in write_page(Path(folder) / "page.html", [run]).read_text(encoding="utf-8")
         True
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page_of(runs, title, intro), encoding="utf-8")
+    target, text = Path(path), page_of(runs, title, intro)
+    with _writing("--out", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
     return target
+
+
+@contextmanager
+def _writing(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{option}: cannot be written ({error.strerror}), got {path}; expected a path that can be made"
+        ) from None
 
 
 def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") -> str:
@@ -97,12 +113,13 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
     """Each chart of the page as a PNG file, drawn from the same specification; returns the paths."""
     import vl_convert
 
-    folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for chart in (chart for section in sections(runs) for chart in section.get("charts", ())):
-        spec = {**chart["spec"], "width": 640, "background": "white", "config": PRINT}
-        paths.append(folder / f"{chart['id']}.png")
-        paths[-1].write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+    with _writing("--figures", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for chart in (chart for section in sections(runs) for chart in section.get("charts", ())):
+            spec = {**chart["spec"], "width": 640, "background": "white", "config": PRINT}
+            paths.append(folder / f"{chart['id']}.png")
+            paths[-1].write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     return paths
 
 

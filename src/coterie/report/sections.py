@@ -10,9 +10,20 @@ import tomli_w
 
 from coterie.config import differing
 from coterie.report import charts, courses, members, numbers, spending, winners
-from coterie.report.series import Balance, Series, balance, baseline_of, difference, gains, pairs, series_of
+from coterie.report.series import (
+    Balance,
+    Series,
+    balance,
+    baseline_of,
+    difference,
+    everybody,
+    gains,
+    pairs,
+    series_of,
+)
 from coterie.report.trees import Tree, dendrogram, heat_map
 from coterie.report.view import RunView, agreement, placements
+from coterie.store import covered
 from coterie.terminal import amount, duration, percent, sizes
 
 ACCURACY_NOTE = "Share of the clients' own test samples classified correctly by the model each client is served."
@@ -21,6 +32,10 @@ SPREAD_NOTE = (
     " With several seeds: means, and the standard deviation of the final accuracy; groups, bytes and time are those of "
     "the first seed."
 )
+PART_NOTE = (
+    " Final and best are of the clients that had a group; where a run left some without, the difference is over all."
+)
+SHORT_NOTE = " Some runs are not at their end: {}."
 GAIN_NOTE = (
     "Accuracy of each client on its own test samples at the end, under both methods, over the same data. A client is "
     "one mark; with few test samples its accuracy moves in large steps."
@@ -93,6 +108,9 @@ def _table(series: Sequence[Series], base: Series | None) -> Section:
         columns.insert(3 if many else 2, f"against {base.name}")
         note += f" The difference to {base.name} is in points, over the same clients"
         note += ", with its 95 % interval over the seeds." if many else "."
+        note += PART_NOTE if any(everybody(a, b) for one in series for a, b in pairs(one, base)) else ""
+    short = [f"{one.name} (seed {run.seed}, {done})" for one in series for run in one.runs if (done := _short(run))]
+    note += SHORT_NOTE.format(", ".join(short[:12]) + (" and more" if len(short) > 12 else "")) if short else ""
     rows = [_row(one, many, base if compared else None) for one in series]
     return {"title": "The runs", "note": note, "columns": columns, "rows": rows}
 
@@ -102,7 +120,11 @@ def _row(one: Series, many: bool, base: Series | None) -> list[Any]:
     score = agreement(run) if run.count > 1 else None
     seconds = [row["seconds"]["total"] for row in run.rounds if "seconds" in row]
     moved = spending.bytes_moved(run)
-    best = [max(each.accuracies) for each in one.runs if each.accuracies]
+    best = [
+        max([row["accuracy"] for row in covered(each.rounds)] or each.accuracies)
+        for each in one.runs
+        if each.accuracies
+    ]
     counts = np.bincount(run.groups[run.groups >= 0])
     row: list[Any] = [
         one.name,
@@ -119,6 +141,12 @@ def _row(one: Series, many: bool, base: Series | None) -> list[Any]:
     if base is not None:
         row.insert(3 if many else 2, (_against(one, base), "figure"))
     return row
+
+
+def _short(run: RunView) -> str:
+    """How far a run is that has not done all its rounds; empty for one that has."""
+    planned = run.tables.get("train", {}).get("rounds")
+    return "" if planned is None or len(run.rounds) >= planned else f"{len(run.rounds)} of {planned} rounds"
 
 
 def _mean(one: Series) -> str:

@@ -151,9 +151,32 @@ def pairs(ours: Series, theirs: Series) -> list[tuple[RunView, RunView]]:
     ]
 
 
+def everybody(ours: RunView, theirs: RunView) -> bool:
+    """Whether the two are to be compared over all clients: at its end, one of them scored only those with a group.
+
+    Example:
+        >>> row = {"round": 0, "accuracy": 0.9, "accuracy_all": 0.6, "clients_assigned": 1}
+        >>> one = RunView("a", [row], np.array([0, -1]), "xy")
+        >>> everybody(one, RunView("b", [{**row, "clients_assigned": 2}], np.zeros(2, int), "xy")), everybody(one, one)
+        (True, False)
+    """
+    known = all(run.last.get("accuracy_all") is not None for run in (ours, theirs))
+    return known and ours.last.get("clients_assigned") != theirs.last.get("clients_assigned")
+
+
+def finals(ours: Series, theirs: Series) -> list[tuple[float, float]]:
+    """The accuracies at the end of every pair of runs, over the same clients."""
+    found = []
+    for a, b in pairs(ours, theirs):
+        if a.accuracies and b.accuracies:
+            name = "accuracy_all" if everybody(a, b) else "accuracy"
+            found.append((float(a.last[name]), float(b.last[name])))
+    return found
+
+
 def difference(ours: Series, theirs: Series) -> Difference | None:
     """Paired difference of the accuracies at the end, by seed; ``None`` where no two runs are over the same clients."""
-    return paired([a.final - b.final for a, b in pairs(ours, theirs) if a.accuracies and b.accuracies])
+    return paired([a - b for a, b in finals(ours, theirs)])
 
 
 def gains(ours: RunView, theirs: RunView) -> FloatArray | None:
@@ -227,15 +250,21 @@ def headline(runs: Sequence[RunView]) -> str:
             f"{one.name} {'reached ' if not at else ''}{percent(one.final)}" for at, one in enumerate(best[:4])
         )
         return said + (f", and {len(best) - 4} others less" if len(best) > 4 else "")
-    both = f"{grouped.name} reached {percent(grouped.final)}, {plain.name} {percent(plain.final)}"
-    return f"{both}: {_verdict(grouped, plain)}"
+    paired_finals = finals(grouped, plain)
+    if not paired_finals:
+        both = f"{grouped.name} reached {percent(grouped.final)}, {plain.name} {percent(plain.final)}"
+        return f"{both}: over other clients or with other seeds, so what grouping did is not told"
+    ours, theirs = (statistics.fmean(pair[at] for pair in paired_finals) for at in (0, 1))
+    whole = any(everybody(a, b) for a, b in pairs(grouped, plain))
+    over = " over all clients, with a group or without" if whole else ""
+    both = f"{grouped.name} reached {percent(ours)}, {plain.name} {percent(theirs)}{over}"
+    return f"{both}: {_verdict(ours, theirs, difference(grouped, plain))}"
 
 
-def _verdict(grouped: Series, plain: Series) -> str:
-    points = round(100 * grouped.final, 1) - round(100 * plain.final, 1)
+def _verdict(ours: float, theirs: float, found: Difference | None) -> str:
+    points = round(100 * ours, 1) - round(100 * theirs, 1)
     if abs(points) < 0.05:
         return "grouping made no difference"
-    found = difference(grouped, plain)
     half = None if found is None else found.half
     sure = "" if half is None or found is None else f" (± {100 * half:.1f}, {counted(found.pairs, 'seed')})"
     if half is not None and found is not None and abs(found.mean) <= half:

@@ -90,6 +90,11 @@ class RunView:
         return self.accuracies[-1] if self.accuracies else float("nan")
 
     @property
+    def last(self) -> Mapping[str, Any]:
+        """The last row that was evaluated; empty before the first."""
+        return next((row for row in reversed(self.rounds) if row.get("accuracy") is not None), {})
+
+    @property
     def seed(self) -> int:
         """The seed of its configuration."""
         return int(self.tables.get("seed", 0))
