@@ -1,7 +1,9 @@
 """How far local SGD is from the arithmetic that it needs: each model's step beside the FLOP bound of this machine.
 
 The bound is the step's floating-point operations (counted by torch) over the rate of a large matrix product on a core.
-"Products" are the step's own matrix products and convolutions at their sizes, alone: what is left is everything else.
+"Products" of the closed form are the step's own matrix products at their sizes, alone, over the time of the step; of
+networks that go through autograd, the share that products and convolutions have of the time inside torch's operators:
+there what Python takes between the calls is in neither column.
 Times are of the processor, best of several, on one thread, as in a worker of the pool.
 
     python benchmarks/limits.py [--models mclr mlp lenet5 cnn_mnist bigru] [--repeat 5] [--json FILE]
