@@ -52,14 +52,19 @@ def write_page(path: Path | str, runs: Sequence[RunView], title: str = "Coterie"
         True
     """
     target, text = Path(path), page_of(runs, title, intro)
-    with _writing("--out", target):
+    with writing("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
     return target
 
 
 @contextmanager
-def _writing(option: str, path: Path) -> Iterator[None]:
+def writing(option: str, path: Path) -> Iterator[None]:
+    """Refuse what cannot be written in a line that names the option.
+
+    Raises:
+        ConfigError: if the file system does not let it be written.
+    """
     try:
         yield
     except OSError as error:
@@ -114,7 +119,7 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
     import vl_convert
 
     paths = []
-    with _writing("--figures", folder):
+    with writing("--figures", folder):
         folder.mkdir(parents=True, exist_ok=True)
         for chart in (chart for section in sections(runs) for chart in section.get("charts", ())):
             spec = {**chart["spec"], "width": 640, "background": "white", "config": PRINT}

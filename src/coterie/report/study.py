@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from coterie.experiment import Prepared, make_engine
 from coterie.keys import Key
 from coterie.objectives import plain
-from coterie.report.page import Section, render
+from coterie.report.page import Section, render, writing
 from coterie.report.trees import heat_map
 from coterie.store import plain as jsonable
 from coterie.types import FloatArray, IntArray, QuorumError, Train
@@ -203,17 +203,22 @@ def _cell(value: Any) -> str:
 
 def write_study(study: LayerStudy, out: Path, title: str, intro: str) -> tuple[Path, Path, Path]:
     """Write ``layers.html``, ``layers.json`` (with the matrices) and ``layers.csv``; returns their paths."""
-    out.mkdir(parents=True, exist_ok=True)
     page, data, table = (out / f"layers.{kind}" for kind in ("html", "json", "csv"))
-    page.write_text(_page(study, title, intro), encoding="utf-8")
     layers = [{name: getattr(layer, name) for name in (*COLUMNS, "distance")} for layer in study.layers]
     content = {"clients": list(study.names), "planted": study.planted, "layers": layers}
-    data.write_text(json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     lines = StringIO()
     writer = csv.writer(lines)
     writer.writerow(COLUMNS)
     writer.writerows([getattr(layer, name) for name in COLUMNS] for layer in study.layers)
-    table.write_text(lines.getvalue(), encoding="utf-8")
+    texts = {
+        page: _page(study, title, intro),
+        data: json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n",
+        table: lines.getvalue(),
+    }
+    with writing("--out", out):
+        out.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")
     return page, data, table
 
 
