@@ -36,7 +36,8 @@ NO_ARGUMENTS: Any = getattr(
 )  # its message is the help; click before 8.2 prints
 EPILOG = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, 7 a run elsewhere failed, "
-    "8 runs of a sweep failed, 70 a bug of ours (the traceback is saved to a file), 130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
+    "8 runs of a sweep failed, 70 a bug of ours (the traceback is saved to a file), 130 and 143 stopped by SIGINT or "
+    "SIGTERM (the state is saved)."
 )
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, epilog=EPILOG)
 data_app = typer.Typer(no_args_is_help=True, help="Look at data before a run.")
@@ -415,11 +416,11 @@ def demo(
     _open(run_demo(out), open_)
 
 
-# --- what commands share ------------------------------------------------------------------------------------------
-
-
 commands_runs.register(app)
 app.add_typer(commands_deploy.app, name="deploy")
+
+
+# --- what commands share ------------------------------------------------------------------------------------------
 
 
 def _show_page(page: Path, wanted: bool) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from coterie.engines.door import Door
 from coterie.keys import Key
 from coterie.types import FloatArray, Groups, Plan, Train, Updates
+from coterie.vectors import one_torch_thread
 from coterie.weighing import by_size, evenly
 
 LARGE = 2**29  # bytes of updates above which a round is folded
@@ -71,8 +72,9 @@ def fold(
         reply = door.run(local, asked, groups.models, row[at : at + size], key=key)
         mine = row[at + np.searchsorted(asked, reply.ids)]
         each, delta = KNOWN[weigh](reply.fields["size"]), torch.from_numpy(reply.fields["delta"])
-        for i, (j, weight) in enumerate(zip(mine.tolist(), each.tolist(), strict=True)):
-            total[j].add_(delta[i], alpha=weight)
+        with one_torch_thread():
+            for i, (j, weight) in enumerate(zip(mine.tolist(), each.tolist(), strict=True)):
+                total[j].add_(delta[i], alpha=weight)
         counted += np.bincount(mine, each, k)
         nothing = torch.empty(len(mine), 0)  # not a view of the updates, which would keep them
         parts.append(Updates(reply.ids, mine, nothing, reply.fields["size"], reply.fields["loss"]))

@@ -13,6 +13,7 @@ from coterie.engines.door import Door
 from coterie.keys import Key
 from coterie.panel import Panel, errors
 from coterie.types import Evaluate, Groups, IntArray, Updates
+from coterie.vectors import one_torch_thread
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
@@ -101,6 +102,7 @@ def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
     }
 
 
+@one_torch_thread()
 def discrepancy(before: Tensor, after: Tensor, updates: Updates) -> float:
     """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation (FedGroup eq. 4).
 

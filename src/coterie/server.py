@@ -22,12 +22,14 @@ from torch import Tensor
 from coterie.checked import checked
 from coterie.similarity import Matrix
 from coterie.types import Groups
+from coterie.vectors import one_torch_thread
 
 Server = Callable[[Groups, Tensor, Tensor], Groups]
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
+@one_torch_thread()
 def combine(weights: Matrix, delta: Tensor) -> tuple[Tensor, Tensor]:
     """``W @ delta`` in float64 and in client order.
 

@@ -15,6 +15,7 @@ from coterie.client import Bench
 from coterie.data.population import Population
 from coterie.keys import Key
 from coterie.types import CoterieError, IntArray, Reply, Train, Work
+from coterie.vectors import one_torch_thread
 
 
 class ClientError(CoterieError):
@@ -31,13 +32,8 @@ def failure(id: int, key: Key, error: Exception) -> str:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for torch and BLAS, so that sums come in the same order as in a pool's workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with one_torch_thread(), threadpool_limits(1):
+        yield
 
 
 class SerialEngine:
