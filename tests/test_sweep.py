@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -446,6 +447,14 @@ def test_one_seed_has_no_interval_and_says_so(tabled: Callable[..., Comparison])
     table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.4})
     assert compare.cells(table)[1][3:6] == ["-", "-10.00", "-"]
     assert "With one seed there is no interval." in " ".join(compare.notes(table))
+
+
+def test_rows_that_score_different_clients_say_so(tabled: Callable[..., Comparison]) -> None:
+    table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.4})
+    counted = [replace(row, scored=scored) for row, scored in zip(table.rows, (30, 12), strict=True)]
+    assert "Clients scored at the end: fedavg 30, ifca 12." in " ".join(compare.notes(replace(table, rows=counted)))
+    same = [replace(row, scored=30) for row in table.rows]
+    assert "scored" not in " ".join(compare.notes(replace(table, rows=same)))
 
 
 def test_rows_compared_with_different_baselines_are_told_apart(tabled: Callable[..., Comparison]) -> None:

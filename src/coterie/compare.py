@@ -42,12 +42,14 @@ class Measured:
         rounds: rounds to the target; ``None`` where it was not reached, or none was asked for.
         bytes: bytes down and up to the target, or of the whole run where none was asked for.
         seconds: of all rounds.
+        scored: clients with a group at the end.
     """
 
     accuracy: float | None
     rounds: int | None
     bytes: int | None
     seconds: float
+    scored: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Row:
         rounds: mean over those.
         bytes: mean over those.
         seconds: mean over the runs.
+        scored: clients that the accuracy counts, those with a group at the end, mean over the runs.
     """
 
     algorithm: str
@@ -94,6 +97,7 @@ class Row:
     rounds: float | None
     bytes: float | None
     seconds: float | None
+    scored: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +199,7 @@ def _row(runs: Sequence[Run], found: Mapping[str, Measured], difference: Differe
         statistics.fmean(one.rounds for one in reached if one.rounds) if reached else None,
         statistics.fmean(moved) if moved else None,
         statistics.fmean(one.seconds for one in there) if there else None,
+        statistics.fmean(counts) if (counts := [one.scored for one in there if one.scored is not None]) else None,
     )
 
 
@@ -241,7 +246,8 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         moved = sum(int(row["transfers"][way]) for row in counted for way in ("down_bytes", "up_bytes"))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path / "summary.json or rounds.jsonl", error) from None
-    return Measured(accuracy, rounds, moved if target is None or rounds else None, seconds)
+    scored = rows[-1].get("clients_assigned") if rows else None
+    return Measured(accuracy, rounds, moved if target is None or rounds else None, seconds, scored)
 
 
 # --- what is shown ------------------------------------------------------------------------------------------------
@@ -296,6 +302,13 @@ def notes(table: Comparison) -> list[str]:
         baseline = printable(table.baseline)
         lines.append(
             f"Difference: to {baseline}, paired by seed, in points; ±: half its 95 % interval (Student's t).{less}"
+        )
+    counts = {row.scored for row in table.rows if row.scored is not None}
+    if len(counts) > 1:
+        each = ", ".join(f"{printable(row.algorithm)} {_dash(row.scored, '.0f')}" for row in table.rows)
+        lines.append(
+            "Not all rows score the same clients, since a client counts once it has a group; more rounds give every "
+            f"client one. Clients scored at the end: {each}."
         )
     if table.target is not None:
         lines.append("Rounds and bytes to the target: means over the runs that reached it; bytes down and up.")
