@@ -506,7 +506,7 @@ def test_plot(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("r/accuracy.png").exists()
     capsys.readouterr()
     for arguments, words in (
-        (["--chart", "acuracy"], "--chart: .*one of accuracy, agreement, mix-0; did you mean 'accuracy'"),
+        (["--chart", "acuracy"], "--chart: .*one of accuracy, bytes, .*mix-0; did you mean 'accuracy'"),
         (["--chart", "accuracy", "--out", "x.gif"], "--out: unknown kind of file, got 'x.gif'; .*.png, .svg, .pdf"),
         (["--chart", "accuracy", "--out", "c.toml/x.png"], "--out: cannot be written"),
     ):
