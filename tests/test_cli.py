@@ -97,6 +97,10 @@ def test_commands_and_options_are_frozen() -> None:
             *("config", "--algorithms", "--seeds", "--grid", "--set", "--baseline", "--target", "--figure", "--jobs"),
             *("--out", "--engine", "--workers", "--data-root", "--debug"),
         },
+        "advise": {
+            *("data", "--client", "--label", "--features", "--methods", "--rounds", "--seeds", "--set", "--out"),
+            *("--engine", "--workers", "--data-root", "--debug"),
+        },
         "reproduce": {
             *("papers", "--table", "--row", "--profile", "--seeds", "--out", "--data-root", "--list", "--debug"),
         },

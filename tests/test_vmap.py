@@ -23,6 +23,7 @@ from coterie.engines.vmap import VmapEngine, find_device
 from coterie.keys import Key
 from coterie.models import MODELS, build
 from coterie.objectives import fuse, fusion, mmd, plain, proximal
+from coterie.objectives.mmd import Mmd
 from coterie.rounds import as_algorithm
 from coterie.types import Evaluate, Reply, Solver, Train
 from coterie.vectors import flatten
@@ -140,7 +141,8 @@ def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
 )  # fmt: skip
 def test_together_equals_one_after_another(net: nn.Module, solver: Solver, work: Train) -> None:
     alone, together = both(net, solver, work, decay=("0.weight",))
-    close(alone, together)
+    # MMD's narrowest kernel, of width 1e-6, and its floor turn a difference of 1e-7 in a logit into one of up to 1e-3
+    close(alone, together, 2e-3 if isinstance(work.objective, Mmd) else 1e-4)
     assert work.spent or np.abs(alone.fields["delta"]).max() > 0.01
     assert work.spent or np.abs(alone.fields["delta"] - alone.fields["delta"][0]).max() > 0.01
 

@@ -144,7 +144,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int, going: RunFolder) -
             if not asked and b"round 2/5" in seen and b"newcomers" in seen:
                 process.send_signal(number)
                 asked = True
-        assert process.wait(timeout=10) == 128 + number
+        assert process.wait(timeout=60) == 128 + number
     finally:
         process.kill()
         process.wait()
