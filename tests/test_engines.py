@@ -162,8 +162,12 @@ def test_dropout_follows_the_key_and_leaves_the_global_generator_alone() -> None
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_evaluation_in_one_pass_equals_one_client_at_a_time() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> None:
     population, net = blobs(), small_net()
+    if shared:  # each client is also tested on what its neighbour holds, out of order
+        test = [np.concatenate([population.test[(i + 1) % 12], population.test[i]]) for i in range(12)]
+        population = population.with_parts(population.train, tuple(test))
     models = torch.stack([flatten(net), -flatten(net), torch.zeros(len(flatten(net)))])
     which = np.stack([np.arange(12) % 3, (np.arange(12) + 1) % 3], axis=1)
     bench = Bench(population, net, SOLVER)

@@ -43,11 +43,15 @@ def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay:
 
 @dataclass(frozen=True)
 class Rows:
-    """The pooled samples of some clients, in client order, with each one's bounds."""
+    """The pooled samples of some clients, in client order, with each one's bounds.
+
+    Where clients share samples, each is here once, and ``at`` says which one stands at each place.
+    """
 
     x: Tensor
     y: Tensor
     bounds: IntArray
+    at: IntArray | None
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,8 @@ class Bench:
             correct[at : at + chunk] = (logits.argmax(1) == y).cpu().numpy()
             if work.loss:
                 loss[at : at + chunk] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
+        if rows.at is not None:
+            correct, loss = correct[rows.at], loss[rows.at]
         return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
     def _gather(self, ids: IntArray, split: Split) -> Rows:
@@ -186,10 +192,13 @@ class Bench:
             kept.move_to_end(name)
             return kept[name]
         parts = [self.population.parts(split)[i] for i in ids]
-        held = torch.from_numpy(np.concatenate(parts) if parts else np.empty(0, np.int64))
+        held, where = np.concatenate(parts) if parts else np.empty(0, np.int64), None
+        once, places = np.unique(held, return_inverse=True)
+        if len(once) < len(held):  # several clients share samples, as with a test set of all that has a client's labels
+            held, where = once, places
         bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
-        at = self._vector.device
-        rows = Rows(self.population.x[held].to(at), self.population.y[held].to(at), bounds)
+        device, index = self._vector.device, torch.from_numpy(held)
+        rows = Rows(self.population.x[index].to(device), self.population.y[index].to(device), bounds, where)
         kept[name] = rows
         most = 1.2 * self.population.sizes("test").sum() if split == "test" else 0
         if self.population.drawn:  # all test samples would not fit
