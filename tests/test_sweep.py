@@ -489,9 +489,9 @@ def test_the_target_counts_once_everybody_has_a_group(tmp_path: Path) -> None:
         moved = {"down_bytes": 10, "up_bytes": 5}
         folder.append_round({"round": t, "accuracy": accuracy, "clients_assigned": clients, "transfers": moved})
     folder.write_summary({"accuracy": {"max": 0.8}, "seconds": {"total": 3.0}})
-    assert compare.measure(folder.path, 0.8, "max") == Measured(0.8, 4, 60, 3.0)
-    assert compare.measure(folder.path, 0.85, "max") == Measured(0.8, None, None, 3.0)
-    assert compare.measure(folder.path, None, "max") == Measured(0.8, None, 60, 3.0)
+    assert compare.measure(folder.path, 0.8, "max") == Measured(0.8, 4, 60, 3.0, 12)
+    assert compare.measure(folder.path, 0.85, "max") == Measured(0.8, None, None, 3.0, 12)
+    assert compare.measure(folder.path, None, "max") == Measured(0.8, None, 60, 3.0, 12)
 
 
 # --- a chart of a run ---------------------------------------------------------------------------------------------

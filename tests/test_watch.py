@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,8 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int, going: RunFolder) -
     main, side = pty.openpty()
     command = [sys.executable, "-m", "coterie.cli", "watch", str(going.path)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    process = subprocess.Popen(command, stdout=side, stderr=side, stdin=side, env=environment)
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in the background of a shell ignore it
+    process = subprocess.Popen(command, stdout=side, stderr=side, stdin=side, env=environment, preexec_fn=hears)
     os.close(side)
     seen, asked, until = b"", False, time.monotonic() + 60
     try:
