@@ -15,6 +15,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import coterie as ct
 from coterie.client import Bench
-from coterie.client.dense import Dense, DenseStack
+from coterie.client.dense import DenseStack
 from coterie.models import build
 from coterie.objectives import plain
 from coterie.types import Train
@@ -63,20 +64,21 @@ def flop(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> int:
 
 def dense_products(stack: DenseStack, repeat: int) -> float:
     """Seconds a step of the closed form's matrix products alone."""
-    dense = Dense(stack)
-    dense._fit(BATCH)
-    acts = [np.ones((BATCH, i + 1), np.float32) for i in stack.widths[:-1]]
+    from coterie.client.kernels import accumulate, multiply
+
+    layers = [np.zeros((o, i), np.float32) for i, o in pairwise(stack.widths)]
+    acts = [np.ones((BATCH, i), np.float32) for i in stack.widths]
     deltas = [np.ones((BATCH, o), np.float32) for o in stack.widths[1:]]
-    outs = [*dense.sums, dense.logits]
+    biases = [np.zeros(o, np.float32) for o in stack.widths[1:]]
     times = 500
 
     def run() -> None:
         for _ in range(times):
-            for at, layer in enumerate(dense.layers):
-                layer.forward(acts[at], outs[at])
-                layer.descend(0.0, deltas[at], acts[at])
+            for at, kernel in enumerate(layers):
+                multiply(acts[at], kernel, biases[at], acts[at + 1])
+                accumulate(0.0, deltas[at], acts[at], kernel)
                 if at:
-                    np.dot(deltas[at], layer.w[:, :-1])
+                    accumulate(0.0, deltas[at].T, kernel, acts[at])
 
     return best(run, repeat) / times
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import coterie as ct
 from coterie.client import Bench
 from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, SerialEngine
-from coterie.engines.serial import one_thread
 from coterie.keys import Key
 from coterie.objectives import plain, proximal
 from coterie.rounds import Sampler, train
+from coterie.threads import one_thread
 from coterie.types import Engine, Groups, Plan, Train, Updates
 from coterie.vectors import flatten
 from tests.conftest import blobs, small_net

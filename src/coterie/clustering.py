@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from coterie.keys import Key
 from coterie.similarity import Matrix
+from coterie.threads import one_library_thread
 from coterie.types import FloatArray, IntArray
 
 Linkage = Literal["average", "complete", "single", "ward", "weighted"]
@@ -179,7 +179,7 @@ def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
     from sklearn.exceptions import ConvergenceWarning
 
     model = KMeans(m, init="k-means++", n_init=10, max_iter=20, random_state=key.seed32())
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), one_library_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = model.fit_predict(features).astype(np.int64)
     distance = np.linalg.norm(features - model.cluster_centers_[labels], axis=1)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from coterie.engines.door import Door
 from coterie.keys import Key
+from coterie.threads import one_torch_thread
 from coterie.types import FloatArray, Groups, Plan, Train, Updates
-from coterie.vectors import one_torch_thread
 from coterie.weighing import by_size, evenly
 
 LARGE = 2**29  # bytes of updates above which a round is folded

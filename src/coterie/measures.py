@@ -12,8 +12,8 @@ from torch import Tensor
 from coterie.engines.door import Door
 from coterie.keys import Key
 from coterie.panel import Panel, errors
+from coterie.threads import one_torch_thread
 from coterie.types import Evaluate, Groups, IntArray, Updates
-from coterie.vectors import one_torch_thread
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 

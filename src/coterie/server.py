@@ -21,8 +21,8 @@ from torch import Tensor
 
 from coterie.checked import checked
 from coterie.similarity import Matrix
+from coterie.threads import one_torch_thread
 from coterie.types import Groups
-from coterie.vectors import one_torch_thread
 
 Server = Callable[[Groups, Tensor, Tensor], Groups]
 Rate = Annotated[float, Field(gt=0)]

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from coterie.threads import one_library_thread
 from coterie.types import IntArray
 
 Matrix = NDArray[np.float64]
@@ -185,7 +185,7 @@ def l2(a: Tensor, b: Tensor | None = None) -> Matrix:
     distance = np.empty((len(x), len(y)))
     mine, theirs = (x**2).sum(axis=1), (y**2).sum(axis=1)
     for at in range(0, len(x), MANY):
-        with threadpool_limits(1):
+        with one_library_thread():
             product = x[at : at + MANY] @ y.T
         norms = mine[at : at + MANY, None] + theirs
         square = norms - 2 * product
@@ -244,7 +244,7 @@ def entry_min(a: Tensor, b: Tensor | None = None) -> Matrix:
     y, theirs = (x, mine) if b is None else _columns(b)
     best = np.zeros((len(a), len(a if b is None else b)))
     others, first = np.unique(theirs, return_index=True)
-    with threadpool_limits(1):
+    with one_library_thread():
         for i in np.unique(mine):
             best[i, others] = np.maximum.reduceat((x[mine == i] @ y.T).max(axis=0), first)
     return _degrees(best, b is None)
@@ -272,7 +272,7 @@ def principal_angles(a: Tensor, b: Tensor | None = None) -> Matrix:
     x = _orthonormal(a)
     y = x if b is None else _orthonormal(b)
     best = np.zeros((len(x), len(y)))
-    with threadpool_limits(1):
+    with one_library_thread():
         for i, basis in enumerate(x):
             later = y[i + 1 :] if b is None else y
             product = (later.reshape(-1, a.shape[1]) @ basis.T).reshape(len(later), y.shape[1], len(basis))
@@ -321,7 +321,7 @@ def _orthonormal(bases: Tensor) -> Matrix:
     """Orthonormal rows that span each client's columns, float64 ``[n, q, features]``, zero rows behind."""
     unit = _unit(bases.transpose(1, 2))
     found = np.zeros((len(unit), *unit.shape[1:]))
-    with threadpool_limits(1):
+    with one_library_thread():
         for own, out in zip(unit, found, strict=True):
             _, values, right = np.linalg.svd(own[own.any(axis=1)], full_matrices=False)
             rank = int((values > _TINY * values.max(initial=0)).sum())

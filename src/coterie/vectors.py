@@ -7,29 +7,11 @@ follow the parameters, so that any module round-trips; they move with the model 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Torch on one thread, also as a decorator: in sums over clients several mostly wait for each other, busily.
-
-    Example:
-        >>> with one_torch_thread():
-        ...     torch.get_num_threads()
-        1
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import numpy as np
 import torch
@@ -92,6 +93,8 @@ class Bench:
         self._vector = torch.empty(self.layout.d, device=device)
         self._scorer = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
+        if DenseStack.of(module, decay) is not None:
+            import_module("coterie.client.kernels")  # compiled once, before worker processes fork
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     def hold(self, population: Population) -> Moves:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from coterie.data.population import Population
+from coterie.threads import one_library_thread
 from coterie.types import FloatArray, IntArray
 
 _RANK = 1e-10
@@ -68,7 +68,7 @@ def subspaces(population: Population, ids: IntArray, vectors: int) -> NDArray[np
     """
     features = math.prod(population.shape)
     found = np.zeros((len(ids), features, vectors * population.classes), np.float32)
-    with threadpool_limits(1):
+    with one_library_thread():
         for out, id in zip(found, ids.tolist(), strict=True):
             held = torch.from_numpy(population.train[id])
             x, labels = population.x[held].reshape(len(held), features).numpy(), population.y[held].numpy()

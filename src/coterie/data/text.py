@@ -22,6 +22,7 @@ from pydantic import Field
 
 from coterie.data.files import column_of, open_parquet
 from coterie.data.samples import Samples
+from coterie.threads import one_library_thread
 from coterie.types import DataError, IntArray
 
 Count = Annotated[int, Field(ge=1)]
@@ -121,7 +122,6 @@ def learn(texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: 
         (['day', 'good'], (6, 2), dtype('float32'))
     """
     from sklearn.decomposition import TruncatedSVD
-    from threadpoolctl import threadpool_limits
 
     counts = Counter(word for text in texts for word in text)
     words = sorted((w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
@@ -129,7 +129,7 @@ def learn(texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: 
     if rank < 1:
         raise DataError(f"data.min_count: {len(words)} words occur so often, got {min_count}; expected a smaller count")
     information = _information(_neighbours(texts, words, window))
-    with threadpool_limits(1):  # sums in one order, so that the vectors are the same again
+    with one_library_thread():  # sums in one order, so that the vectors are the same again
         model = TruncatedSVD(rank, n_iter=4, random_state=0)
         projected = model.fit_transform(information) / np.sqrt(np.maximum(model.singular_values_, 1e-9))
     vectors = np.zeros((len(words), dim), np.float32)

@@ -24,9 +24,9 @@ from torch import Tensor
 from coterie.client import Bench
 from coterie.data import Population
 from coterie.deploy.built import Built
-from coterie.engines.serial import one_thread
 from coterie.grouping.drift import distance
 from coterie.keys import Key
+from coterie.threads import one_thread
 from coterie.types import DataError, Describe, IntArray, Place, Train
 from coterie.vectors import Layout
 from coterie.wire import Answer, Identity, Request, signature

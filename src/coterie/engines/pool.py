@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch import multiprocessing as mp
 
@@ -32,6 +31,7 @@ from coterie.client.bench import Moves
 from coterie.data.population import Population
 from coterie.engines.serial import ClientError, failure
 from coterie.keys import Key
+from coterie.threads import one_library_thread
 from coterie.types import CoterieError, IntArray, Reply, Train, Work
 
 _TOKEN = struct.Struct("i")
@@ -204,7 +204,7 @@ def _work(bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tenso
     torch.set_num_threads(1)
     starts, deltas, meta, done = shared
     parent = os.getppid()
-    with threadpool_limits(1):
+    with one_library_thread():
         while True:
             while not pipe.poll(1.0):
                 if os.getppid() != parent:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from coterie.client import Bench
 from coterie.data.population import Population
 from coterie.keys import Key
+from coterie.threads import one_thread
 from coterie.types import CoterieError, IntArray, Reply, Train, Work
-from coterie.vectors import one_torch_thread
 
 
 class ClientError(CoterieError):
@@ -27,13 +25,6 @@ class ClientError(CoterieError):
 def failure(id: int, key: Key, error: Exception) -> str:
     """The line that says whose code failed where."""
     return f"model.name: client {id}: training failed in round {key.round}: {error}"
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for torch and BLAS, so that sums come in the same order as in a pool's workers."""
-    with one_torch_thread(), threadpool_limits(1):
-        yield
 
 
 class SerialEngine:

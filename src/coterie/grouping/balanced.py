@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from coterie.grouping.transport import SOLVERS, Exact, whole
 from coterie.keys import Key
 from coterie.similarity import Matrix
+from coterie.threads import one_library_thread
 from coterie.types import NO_GROUP, IntArray
 
 Growth = Literal["linear", "log", "exp"]
@@ -113,7 +113,7 @@ def equal_clusters(
         return Clusters(np.arange(n) % clusters)
     fixed = 0.5 * float((features**2).sum())
     label, objective = np.full(n, -1), []
-    with threadpool_limits(1):
+    with one_library_thread():
         total = size * features[_first(features, clusters, key, init)]
         for _ in range(iterations):
             cost = 0.5 * (total**2).sum(axis=1) - size * (features @ total.T)
