@@ -213,3 +213,14 @@ def test_describe_tells_the_label_histogram() -> None:
         Describe("histogram", 4), np.array([2, 5]), flatten(net)[None], np.zeros(2, int), Key(0)
     )
     assert np.array_equal(reply.fields["histogram"], population.histograms()[[2, 5]])
+
+
+def test_clients_with_more_test_than_training_samples_are_scored() -> None:
+    some = blobs()
+    population = some.with_parts(some.test, some.train)
+    result = ct.run(ct.fedavg(), data=population, model=small_net(), local=SOLVER, rounds=2, clients_per_round=12)
+    everyone = Bench(population, result.module, SOLVER).answer(
+        Evaluate("test"), np.arange(12), result.state.models[:1], np.zeros(12, int), Key(0)
+    )
+    assert result.accuracy[-1] == everyone.fields["correct"].sum() / population.sizes("test").sum()
+    assert not any(row["refused"] for row in result.rows)

@@ -34,6 +34,17 @@ class Quorum:
     max_skipped_rounds: int = 10
 
 
+def most_samples(population: Population) -> float:
+    """The most that any client holds, of training or of test samples: what none can claim to exceed.
+
+    Example:
+        >>> x, y = torch.zeros(6, 2), torch.zeros(6, dtype=torch.long)
+        >>> most_samples(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
+        4.0
+    """
+    return float(max(1, population.sizes("train").max(), population.sizes("test").max()))
+
+
 @dataclass(slots=True)
 class Ledger:
     """What passed the door since it was last read: transfers, refusals, seconds of training."""
@@ -119,7 +130,9 @@ class Door:
     def measure(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
         """The same for the experimenter's eyes: not metered, since no deployment would send it."""
         replies = self.engine.run(work, ids, models, which, key=key)
-        return self._admit(work, ids, models, which, replies, key)[0]
+        reply, refused = self._admit(work, ids, models, which, replies, key)
+        self.ledger.refused += refused
+        return reply
 
     def _admit(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, replies: Sequence[Reply], key: Key
@@ -132,9 +145,8 @@ class Door:
     def hold(self, population: Population, present: NDArray[np.bool_] | None = None) -> None:
         """From now on the clients of a simulation hold these data, and these of them are there."""
         self.engine.hold(population)
-        sizes = population.sizes("train")
-        self.gate = replace(self.gate, cap=max(self.gate.cap, float(sizes.max())))
-        able = sizes > 0
+        self.gate = replace(self.gate, cap=max(self.gate.cap, most_samples(population)))
+        able = population.sizes("train") > 0
         self.able = np.flatnonzero(able if present is None else able & present)
 
     def close(self) -> None:

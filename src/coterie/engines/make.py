@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from coterie.client import Bench
 from coterie.client.many import Precision
 from coterie.data.population import Population
-from coterie.engines.door import Door, Quorum
+from coterie.engines.door import Door, Quorum, most_samples
 from coterie.engines.gate import Gate
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
@@ -80,10 +80,9 @@ def make_door(
                 bench, address, workers, round_timeout, each, load,
                 device=device, precision=precision, graphs=graphs, memory=memory,
             )  # fmt: skip
-    cap = float(max(1, population.sizes("train").max()))
     able = np.flatnonzero(population.sizes("train") > 0)
     quorum, features = Quorum(min_replies, max_skipped_rounds), math.prod(population.shape)
-    return Door(engine, Gate(cap), quorum, population.classes, able, Layout.of(module), features)
+    return Door(engine, Gate(most_samples(population)), quorum, population.classes, able, Layout.of(module), features)
 
 
 def _ray() -> Any:

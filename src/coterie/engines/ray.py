@@ -1,6 +1,7 @@
 """Actors over a Ray cluster, one a core or a GPU. Nothing else imports Ray.
 
-Models go into the object store once a round, and a node reads its copy without copying again. Samples go there once,
+Models go into the object store once a round, and a node reads its copy without copying again; small ones, and small
+updates, travel with the call, which takes a tenth of the time. Samples go there once,
 too, in shards of a few neighbouring clients that a node fetches when it first needs one; or each actor reads them from
 its own node's disk. Which of its samples a client holds travels with the work, so an actor keeps nothing that a shift
 could change, and any actor can train any client: what a lost actor or node was at is done again by another. Since each
@@ -38,7 +39,10 @@ from coterie.keys import Key
 from coterie.types import ConfigError, CoterieError, DataError, IntArray, RemoteError, Reply, Train, Work
 
 _SHARD = 2 * 2**20  # bytes; large enough that a transfer is worth its call, small enough to hold what is not asked for
-_SHORT = 0.06  # seconds of work for an actor, below which a round is dealt in one call each
+_SHORT = 0.2  # seconds of work for an actor, below which a round is dealt in one call each
+_LEAST = 0.05  # seconds that a call is worth
+_SMALL = 96 * 2**10  # bytes of a value that Ray sends with the call, without its object store
+_PIECES = 12  # values of that size that are still faster than one in the store
 _DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
 
 
@@ -59,6 +63,7 @@ class Member:
     handle: Any
     coming: Any
     at: dict[Any, IntArray] = field(default_factory=dict)
+    pieces: dict[Any, list[Any]] = field(default_factory=dict)  # of a call's updates
     held: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)  # shards and their bytes
 
     def take(self, name: tuple[int, int], size: int) -> bool:
@@ -234,7 +239,9 @@ class RayEngine:
         """``(actor, places in ids) -> call``. Models that clients share go into the object store, once."""
         used, rows = np.unique(which, return_inverse=True)
         values, population = models.numpy(), self.bench.population
-        shared = ray.put(values[used]) if len(used) < len(ids) else None
+        shared = values[used] if len(used) < len(ids) else None
+        if shared is not None and shared.nbytes > _SMALL:
+            shared = ray.put(shared)
 
         def call(member: Member, places: IntArray) -> Any:
             some = ids[places].tolist()
@@ -251,17 +258,24 @@ class RayEngine:
             stale = member.forget(self.room, {name for name, _ in where})
             row = rows[places] if shared is not None else np.arange(len(places))
             keys, labels = tuple(key.client(i) for i in some), tuple(population.y[mine].numpy() for mine in held)
-            job = Job(work, keys, row, labels, tuple(where), tuple(shard.name for shard in fresh), stale)
+            pieces = -(-len(places) * values[0].nbytes // _SMALL)
+            pieces = pieces if pieces <= _PIECES else 0
+            job = Job(work, keys, row, labels, tuple(where), tuple(shard.name for shard in fresh), stale, pieces)
             given = values[which[places]] if shared is None else shared
-            return member.handle.train.remote(job, given, *(shard.ref for shard in fresh))
+            calling = member.handle.call.options(num_returns=1 + pieces)
+            told = calling.remote(job, given, *(shard.ref for shard in fresh))
+            if pieces:
+                told, *rest = told
+                member.pieces[told] = rest
+            return told
 
         return call
 
     def _cut(self, work: Train, ids: IntArray) -> list[IntArray]:
         """Calls, the longest clients first, each a part of what is left; one for each actor where a round is short.
 
-        A call costs a few milliseconds, so where all of them together would take little more, an even share of the
-        steps is better than a choice at the end.
+        A call costs milliseconds, ten and more where updates go through the object store: so each has work for
+        several times that, and where a round is short, an even share of the steps is better than a choice at the end.
         """
         steps = self.bench.steps(work, ids)
         order, actors = np.argsort(-steps, kind="stable"), max(1, len(self.members))
@@ -270,10 +284,11 @@ class RayEngine:
         if self.pace * steps.sum() < _SHORT * actors:
             return shares(order, steps, actors)
         part = actors if self.each == "vmap" else 2 * actors
+        least = _LEAST / self.pace if self.pace < float("inf") else 0
         before = np.concatenate([[0], np.cumsum(steps[order])])
         calls, at = [], 0
         while at < len(order):
-            aim = before[at] + (before[-1] - before[at]) / part
+            aim = before[at] + max(least, (before[-1] - before[at]) / part)
             to = max(at + 1, int(np.searchsorted(before, aim, side="right")) - 1)
             calls.append(order[at:to])
             at = to
@@ -293,6 +308,7 @@ class RayEngine:
         nothing = np.empty(0, np.int64)
         try:
             found = ray.get(call)
+            pieces = ray.get(member.pieces.pop(call, []))
         except RayTaskError as error:
             raise self._failed(error) from error
         except RayError as error:
@@ -311,7 +327,10 @@ class RayEngine:
         self.lost = 0
         if isinstance(found[0], Exception):
             raise found[0] from (RuntimeError(found[1]) if found[1] else None)
-        return member.at.pop(call), found
+        places = member.at.pop(call)
+        if pieces:
+            found = (np.concatenate(pieces).reshape(len(places), -1), *found[1:])
+        return places, found
 
     def _failed(self, error: RayTaskError) -> Exception:
         """What went wrong in an actor before or beside the training."""
