@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import coterie as ct
 from coterie.client import Bench
-from coterie.client.dense import DenseStack
+from coterie.client.closed import Stack
 from coterie.models import build
 from coterie.objectives import plain
 from coterie.types import Train
@@ -62,7 +62,7 @@ def flop(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> int:
     return counter.get_total_flops()
 
 
-def dense_products(stack: DenseStack, repeat: int) -> float:
+def dense_products(stack: Stack, repeat: int) -> float:
     """Seconds a step of the closed form's matrix products alone."""
     from coterie.client.kernels import accumulate, multiply
 
@@ -106,7 +106,7 @@ def measure(model: str, rate: float, repeat: int) -> dict[str, object]:
     module = build(model, shape, classes, ct.Key(0).of("model"))
     operations = flop(module, x[:BATCH], y[:BATCH])
     data = ct.Population(x, y, (np.arange(SAMPLES),), (np.empty(0, np.int64),), classes)
-    epochs = 5 if DenseStack.of(module) is not None else 1
+    epochs = 5 if Stack.of(module) is not None else 1
     bench = Bench(data, module, ct.Solver(epochs=epochs, batch_size=BATCH, lr=0.01))
     w0 = flatten(module)
     out, steps = torch.empty_like(w0), epochs * SAMPLES // BATCH
@@ -116,7 +116,7 @@ def measure(model: str, rate: float, repeat: int) -> dict[str, object]:
 
     train()
     step = best(train, repeat) / steps
-    stack = DenseStack.of(module)
+    stack = Stack.of(module)
     if stack is not None:
         alone, rest = dense_products(stack, repeat), []
         products = alone / step

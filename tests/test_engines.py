@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import signal
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.client import Bench, DenseStack
-from coterie.client.dense import Dense
+from coterie.client import Bench, Stack
+from coterie.client.closed import Closed
 from coterie.client.sgd import Autograd
 from coterie.engines import Door, Gate, PoolEngine, SerialEngine
 from coterie.engines.faults import CORRUPTIONS, corrupted
@@ -117,26 +118,74 @@ def dense(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-@given(
-    widths=st.lists(st.one_of(st.integers(2, 9), st.just(60)), min_size=2, max_size=4),
-    size=st.integers(1, 23),
-    mu=st.sampled_from([0.0, 0.7]),
-    l2=st.sampled_from([0.0, 0.01]),
-    steps=st.sampled_from([None, 1, 7]),
-)
-def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float, l2: float, steps: int | None) -> None:
-    net = dense(*widths)
-    decay = ("1.weight",)
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(size, widths[0])).astype(np.float32))
-    y = torch.from_numpy(np.random.default_rng(1).integers(widths[-1], size=size))
+def images(channels: list[int], kernel: int, padding: int, relu_first: bool, shape: tuple[int, int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    down, across = shape
+    for i, o in itertools.pairwise(channels):
+        after: list[nn.Module] = [nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(i, o, kernel, padding=padding), *(after if relu_first else reversed(after))]
+        down, across = ((n + 2 * padding - kernel + 1) // 2 for n in (down, across))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels[-1] * down * across, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def the_closed_form_is_autograd(
+    net: nn.Sequential, shape: tuple[int, ...], classes: int, size: int, mu: float, l2: float, steps: int | None
+) -> None:
+    decay = ("0.weight", "1.weight")
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(size, *shape)).astype(np.float32))
+    y = torch.from_numpy(np.random.default_rng(1).integers(classes, size=size))
     start, solver = flatten(net), ct.Solver(epochs=3, batch_size=5, lr=0.1, l2=l2, steps=steps)
     outs, losses = [], []
-    for trainer in (Dense(DenseStack.of(net, decay)), Autograd(dense(*widths), plain, decay)):
+    for trainer in (Closed(Stack.of(net, decay)), Autograd(copy.deepcopy(net), plain, decay)):
         out = torch.empty_like(start)
         losses.append(trainer.train(x, y, start, out, solver, mu, Key(4)).loss)
         outs.append(out)
     torch.testing.assert_close(outs[0], outs[1], atol=1e-5, rtol=1e-5)
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+BUDGET = {
+    "size": st.integers(1, 23),
+    "mu": st.sampled_from([0.0, 0.7]),
+    "l2": st.sampled_from([0.0, 0.01]),
+    "steps": st.sampled_from([None, 1, 7]),
+}
+
+
+@given(widths=st.lists(st.one_of(st.integers(2, 9), st.just(60)), min_size=2, max_size=4), **BUDGET)
+def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float, l2: float, steps: int | None) -> None:
+    the_closed_form_is_autograd(dense(*widths), (widths[0],), widths[-1], size, mu, l2, steps)
+
+
+@given(
+    channels=st.lists(st.integers(1, 6), min_size=2, max_size=3),
+    kernel=st.sampled_from([1, 2, 3, 5]),
+    padding=st.integers(0, 2),
+    relu_first=st.booleans(),
+    shape=st.tuples(st.integers(16, 19), st.integers(16, 21)),
+    **BUDGET,
+)
+def test_the_closed_form_of_images_equals_autograd(
+    channels: list[int], kernel: int, padding: int, relu_first: bool, shape: tuple[int, int], size: int, mu: float,
+    l2: float, steps: int | None,
+) -> None:  # fmt: skip
+    net = images(channels, kernel, padding, relu_first, shape)
+    the_closed_form_is_autograd(net, (channels[0], *shape), 3, size, mu, l2, steps)
+
+
+def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
+    def train(net: nn.Sequential, *shape: int, label: int = 0) -> None:
+        x, y, start = torch.zeros(2, *shape), torch.full((2,), label), flatten(net)
+        Closed(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, 0.0, Key(0))
+
+    some = images([2, 3], 3, 1, True, (8, 8))
+    with pytest.raises(IndexError, match="label 3"):
+        train(some, 2, 8, 8, label=3)
+    for shape in ((3, 8, 8), (2, 64), (2, 9, 12)):
+        with pytest.raises(ValueError, match="got"):
+            train(some, *shape)
+    with pytest.raises(ValueError, match="6 inputs, got 7"):
+        train(dense(6, 3), 7)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +195,14 @@ def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float
         nn.Sequential(nn.Linear(6, 4, bias=False)),
         nn.Sequential(nn.Linear(6, 4), nn.ReLU()),
         nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)),
     ],
 )
 def test_other_shapes_go_through_autograd(net: nn.Module) -> None:
-    assert DenseStack.of(net) is None
+    assert Stack.of(net) is None
 
 
 def test_dropout_follows_the_key_and_leaves_the_global_generator_alone() -> None:

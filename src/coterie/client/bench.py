@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.client.dense import Dense, DenseStack
+from coterie.client.closed import Closed, Stack
 from coterie.client.describe import describe, told_sizes
 from coterie.client.sgd import Autograd, Trained, Trainer, channels_last, convolves
 from coterie.data.drawn import KEEP
@@ -36,9 +36,9 @@ def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
 
 def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay: tuple[str, ...]) -> Trainer:
     """Local training of a copy of a network: in closed form where its shape allows it, else through autograd."""
-    stack = DenseStack.of(module, decay)
+    stack = Stack.of(module, decay)
     if stack is not None and type(objective) is CrossEntropy and not solver.momentum:
-        return Dense(stack)
+        return Closed(stack)
     return Autograd(copy.deepcopy(module), objective, decay)
 
 
@@ -93,7 +93,7 @@ class Bench:
         self._vector = torch.empty(self.layout.d, device=device)
         self._scorer = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
-        if DenseStack.of(module, decay) is not None:
+        if Stack.of(module, decay) is not None:
             import_module("coterie.client.kernels")  # compiled once, before worker processes fork
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
