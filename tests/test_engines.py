@@ -179,7 +179,7 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         Closed(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, 0.0, Key(0))
 
     some = images([2, 3], 3, 1, True, (8, 8))
-    with pytest.raises(IndexError, match="label 3"):
+    with pytest.raises(IndexError, match="0 to 3|3 to 3"):
         train(some, 2, 8, 8, label=3)
     for shape in ((3, 8, 8), (2, 64), (2, 9, 12)):
         with pytest.raises(ValueError, match="got"):

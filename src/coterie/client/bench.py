@@ -7,7 +7,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 
 import numpy as np
 import torch
@@ -93,8 +92,8 @@ class Bench:
         self._vector = torch.empty(self.layout.d, device=device)
         self._scorer = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
-        if Stack.of(module, decay) is not None:
-            import_module("coterie.client.kernels")  # compiled once, before worker processes fork
+        stack = Stack.of(module, decay)
+        self._closed = Closed(stack) if stack and device == "cpu" else None  # compiled before worker processes fork
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     def hold(self, population: Population) -> Moves:
@@ -169,6 +168,12 @@ class Bench:
     @torch.inference_mode()
     def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:
         """Correct predictions and summed loss of one model, per client."""
+        if self._closed is not None and not self.population.drawn and self.population.x.is_contiguous():
+            bounds, held, where = self._held(ids, work.split)
+            right, losses = self._closed.score(self.population.x, self.population.y, held, vector)
+            if where is not None:
+                right, losses = right[where], losses[where]
+            return _sums(right, bounds), _sums(losses, bounds)
         rows = self._gather(ids, work.split)
         self._vector.copy_(vector)
         correct, loss = np.zeros(len(rows.y)), np.zeros(len(rows.y))
@@ -184,6 +189,16 @@ class Bench:
             correct, loss = correct[rows.at], loss[rows.at]
         return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
+    def _held(self, ids: IntArray, split: Split) -> tuple[IntArray, IntArray, IntArray | None]:
+        """Clients' samples side by side: bounds, samples, and which of them is at each place where some are shared."""
+        parts = [self.population.parts(split)[i] for i in ids]
+        bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+        held = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        once, places = np.unique(held, return_inverse=True)
+        if len(once) < len(held):  # several clients share samples, as with a test set of all that has a client's labels
+            return bounds, once, places
+        return bounds, held, None
+
     def _gather(self, ids: IntArray, split: Split) -> Rows:
         """The samples of these clients side by side.
 
@@ -194,12 +209,7 @@ class Bench:
         if name in kept:
             kept.move_to_end(name)
             return kept[name]
-        parts = [self.population.parts(split)[i] for i in ids]
-        held, where = np.concatenate(parts) if parts else np.empty(0, np.int64), None
-        once, places = np.unique(held, return_inverse=True)
-        if len(once) < len(held):  # several clients share samples, as with a test set of all that has a client's labels
-            held, where = once, places
-        bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+        bounds, held, where = self._held(ids, split)
         device, index = self._vector.device, torch.from_numpy(held)
         rows = Rows(self.population.x[index].to(device), self.population.y[index].to(device), bounds, where)
         kept[name] = rows

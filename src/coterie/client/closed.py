@@ -12,17 +12,22 @@ The last layer has no relu. It equals autograd to rounding, and is chosen by the
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from coterie.client.sgd import Trained, batches
 from coterie.keys import Key
-from coterie.types import IntArray, Solver
+from coterie.types import FloatArray, IntArray, Solver
 from coterie.vectors import Layout
 
+MANY = 500  # samples from which on scoring takes threads
 FEW = 256  # channels in times channels out, above which torch's convolutions are as fast
 
 
@@ -143,30 +148,58 @@ def _one(value: Any) -> Any:
     return value[0] if len(set(value)) == 1 else None
 
 
+def _kernels() -> Any:
+    """The compiled code; a process that never needs it does not load it."""
+    return import_module("coterie.client.kernels")
+
+
 class Closed:
-    """Local SGD in closed form."""
+    """Local SGD in closed form, and scoring."""
 
     def __init__(self, stack: Stack) -> None:
-        from coterie.client.kernels import descend  # compiles, or loads what was compiled
-
-        self.stack, self.descend = stack, descend
+        _kernels()
+        self.stack = stack
         self.widths = np.array(stack.widths)
         self.decayed = np.array(stack.decayed)
 
     def train(self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, mu: float, key: Key) -> Trained:
         convs, labels = self.stack.table(tuple(x.shape[1:])), y.numpy()
         rows = x.numpy().reshape(len(x), -1)
-        if labels.max() >= self.stack.widths[-1]:
-            raise IndexError(f"a model of {self.stack.widths[-1]} classes, got the label {labels.max()}")
+        self._check(labels)
         passes = list(batches(len(y), solver, key.of("shuffle").generator()))
         orders = [part.order[: part.steps * solver.batch_size] for part in passes]
         begin = start.numpy()
         vector = begin.copy()
         loss: Any = 0.0
         if passes:
-            loss = self.descend(
+            loss = _kernels().descend(
                 vector, begin, convs, self.widths, self.decayed, rows, labels, np.concatenate(orders),
                 np.cumsum([len(order) for order in orders]), solver.batch_size, solver.lr, solver.l2, mu,
             ) / len(orders[-1])  # fmt: skip
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), float(loss))
+
+    def score(self, x: Tensor, y: Tensor, rows: IntArray, vector: Tensor) -> tuple[FloatArray, FloatArray]:
+        """Of pooled samples ``rows``, whether a model ``[d]`` is right, and its cross-entropy."""
+        convs, samples, labels = self.stack.table(tuple(x.shape[1:])), x.numpy().reshape(len(x), -1), y.numpy()
+        self._check(labels[rows])
+        correct, loss = np.empty((2, len(rows)), np.float32)
+        weights = vector.contiguous().numpy()
+
+        def part(at: slice) -> None:
+            _kernels().score(weights, convs, self.widths, samples, labels, rows[at], correct[at], loss[at])
+
+        threads = torch.get_num_threads() if len(rows) > MANY else 1
+        ends = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
+        parts = [slice(a, b) for a, b in pairwise(ends)]
+        if threads == 1:
+            part(parts[0])
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(part, parts))
+        return correct.astype(np.float64), loss.astype(np.float64)
+
+    def _check(self, labels: IntArray) -> None:
+        if len(labels) and not 0 <= labels.min() <= labels.max() < self.stack.widths[-1]:
+            got = f"{labels.min()} to {labels.max()}"
+            raise IndexError(f"a model of {self.stack.widths[-1]} classes, got labels from {got}")

@@ -454,3 +454,56 @@ def descend(
         first += b
         turn += first == ends[turn]
     return loss
+
+
+@compiled("void(f4[::1], i8[:, ::1], i8[::1], f4[:, ::1], i8[::1], i8[::1], f4[::1], f4[::1])")
+def score(vector: F32, convs: I64, widths: I64, x: F32, y: I64, rows: I64, correct: F32, loss: F32) -> None:
+    """Of samples ``rows``, whether the largest logit is the label's, and the cross-entropy.
+
+    Blocks have one size, so that it does not matter how samples are dealt to threads.
+
+    Args:
+        vector: ``[d]``.
+        convs: see ``descend``.
+        widths: see ``descend``.
+        x: ``[S, i]``.
+        y: ``[S]``.
+        rows: samples to score.
+        correct: of them, 0 or 1.
+        loss: of them.
+    """
+    seen, layers, block = len(convs), len(widths) - 1, 60
+    acts = [np.zeros((block, n), np.float32) for n in widths]
+    images = [np.zeros((block, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs]
+    plain = [np.zeros((block, c[0] * c[1] * c[2]), np.float32) for c in convs]
+    plain.append(acts[0])
+    dense = len(vector)  # where the dense layers begin
+    for at in range(layers):
+        dense -= (widths[at] + 1) * widths[at + 1]
+    for first in range(0, len(rows), block):
+        b = min(block, len(rows) - first)
+        for s in range(b):
+            plain[0][s] = x[rows[first + s]]
+        for at in range(seen):
+            for s in range(block):
+                frame(plain[at][s], convs[at, 0], convs[at, 1], convs[at, 2], convs[at, 3], images[at][s], False)
+            look(vector, convs[at], images[at], plain[at + 1], np.empty(plain[at + 1].shape, np.int64))
+        begin = dense
+        for at in range(layers):
+            i, o, z = widths[at], widths[at + 1], acts[at + 1]
+            kernel = vector[begin : begin + o * i].reshape(o, i)
+            multiply(acts[at], kernel, vector[begin + o * i : begin + o * (i + 1)], z)
+            begin += o * (i + 1)
+            if at < layers - 1:
+                for s in range(block):
+                    for f in range(o):
+                        z[s, f] = max(z[s, f], _ZERO)
+        for s in range(b):
+            z, label = acts[layers][s], y[rows[first + s]]
+            best, total = 0, _ZERO
+            for o in range(1, len(z)):
+                best = o if z[o] > z[best] else best
+            for o in range(len(z)):
+                total += np.exp(z[o] - z[best])
+            correct[first + s] = best == label
+            loss[first + s] = np.log(total) + z[best] - z[label]
