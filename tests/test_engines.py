@@ -26,6 +26,7 @@ from coterie.engines.faults import CORRUPTIONS, corrupted
 from coterie.engines.serial import ClientError
 from coterie.keys import Key
 from coterie.objectives import plain
+from coterie.rounds import Sampler, as_algorithm, simulate
 from coterie.types import Describe, Evaluate, Reply, Train
 from coterie.vectors import flatten
 from tests.conftest import blobs, small_net
@@ -145,7 +146,7 @@ def the_closed_form_is_autograd(
 
 
 BUDGET = {
-    "size": st.integers(1, 23),
+    "size": st.integers(0, 23),
     "mu": st.sampled_from([0.0, 0.7]),
     "l2": st.sampled_from([0.0, 0.01]),
     "steps": st.sampled_from([None, 1, 7]),
@@ -160,7 +161,7 @@ def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float
 @given(
     channels=st.lists(st.integers(1, 6), min_size=2, max_size=3),
     kernel=st.sampled_from([1, 2, 3, 5]),
-    padding=st.integers(0, 2),
+    padding=st.integers(0, 3),
     relu_first=st.booleans(),
     shape=st.tuples(st.integers(16, 19), st.integers(16, 21)),
     **BUDGET,
@@ -179,13 +180,18 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         Closed(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, 0.0, Key(0))
 
     some = images([2, 3], 3, 1, True, (8, 8))
-    with pytest.raises(IndexError, match="0 to 3|3 to 3"):
+    with pytest.raises(IndexError, match="from 3 to 3"):
         train(some, 2, 8, 8, label=3)
-    for shape in ((3, 8, 8), (2, 64), (2, 9, 12)):
+    with pytest.raises(IndexError, match="-100"):
+        train(some, 2, 8, 8, label=-100)
+    for shape in ((3, 8, 8), (2, 64), (2, 9, 12), (2, 1, 1)):
         with pytest.raises(ValueError, match="got"):
             train(some, *shape)
     with pytest.raises(ValueError, match="6 inputs, got 7"):
         train(dense(6, 3), 7)
+
+
+ONE, TWICE = nn.ReLU(), nn.Linear(6, 6)  # used at two places
 
 
 @pytest.mark.parametrize(
@@ -195,6 +201,8 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         nn.Sequential(nn.Linear(6, 4, bias=False)),
         nn.Sequential(nn.Linear(6, 4), nn.ReLU()),
         nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 3)),
+        nn.Sequential(nn.Linear(6, 5), ONE, nn.Linear(5, 3), ONE),
+        nn.Sequential(nn.Sequential(TWICE, nn.ReLU()), TWICE, nn.ReLU(), nn.Linear(6, 3)),
         nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)),
         nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 3)),
         nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)),
@@ -266,6 +274,26 @@ def test_describe_tells_the_label_histogram() -> None:
         Describe("histogram", 4), np.array([2, 5]), flatten(net)[None], np.zeros(2, int), Key(0)
     )
     assert np.array_equal(reply.fields["histogram"], population.histograms()[[2, 5]])
+
+
+def test_a_client_that_changes_gradients_on_their_way_goes_through_autograd() -> None:
+    net = dense(6, 4, 3)
+    net[1].register_full_backward_pre_hook(lambda module, gradients: (gradients[0] * 0,))
+    assert Stack.of(net) is None
+
+
+def test_one_relu_at_two_places_is_two() -> None:
+    net = nn.Sequential(nn.Linear(6, 5), ONE, nn.Linear(5, 4), ONE, nn.Linear(4, 3))
+    the_closed_form_is_autograd(net, (6,), 3, 20, 0.0, 0.0, None)
+
+
+def test_refusals_at_an_evaluation_count_in_its_round() -> None:
+    population = blobs()
+    door = Door(SerialEngine(Bench(population, small_net(), SOLVER)), Gate(cap=100, tested=1))
+    start, sampler = flatten(small_net()), Sampler("uniform", np.arange(12), 4, Key(0))
+    row = next(simulate(as_algorithm(ct.fedavg()), door, population, start, sampler, 1, Key(0))).row
+    assert row["refused"] == {"size": 12}
+    assert row["accuracy"] is None
 
 
 def test_clients_with_more_test_than_training_samples_are_scored() -> None:

@@ -351,6 +351,7 @@ def simulate(
             row["agreement"] = agreement(groups.member, scene.population.planted)
         for measure in measures:
             row |= measure(Look(door, scene.population, groups, notes, at.of("measure")))
+        row["refused"] = dict(sorted((ledger.refused + door.ledger.read().refused).items()))
         row["seconds"] = {
             "training": ledger.training,
             **{name: notes.get("seconds", {}).get(name, 0.0) for name in ("grouping", "aggregation")},

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from threadpoolctl import ThreadpoolController
 
-_found: dict[int, ThreadpoolController] = {}
+_found: tuple[int, ThreadpoolController | None] = (0, None)  # how many modules were there, and what was found
 
 
 @contextmanager
@@ -51,8 +51,9 @@ def one_thread() -> Iterator[None]:
 
 def _pools() -> ThreadpoolController:
     """The libraries with threads of their own; to look for them takes milliseconds, so only where modules came."""
-    loaded = len(sys.modules)
-    if loaded not in _found:
-        _found.clear()
-        _found[loaded] = ThreadpoolController()
-    return _found[loaded]
+    global _found
+    loaded, (known, pools) = len(sys.modules), _found
+    if pools is None or loaded != known:
+        pools = ThreadpoolController()
+        _found = loaded, pools
+    return pools

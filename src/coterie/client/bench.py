@@ -93,7 +93,8 @@ class Bench:
         self._scorer = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
         stack = Stack.of(module, decay)
-        self._closed = Closed(stack) if stack and device == "cpu" else None  # compiled before worker processes fork
+        ours = device == "cpu" and not solver.momentum
+        self._closed = Closed(stack) if stack and ours else None  # compiled before worker processes fork
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     def hold(self, population: Population) -> Moves:

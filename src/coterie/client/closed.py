@@ -43,7 +43,7 @@ class Conv:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The shape of ``(Conv2d [ReLU] MaxPool2d [ReLU])* [Flatten] Linear (ReLU Linear)*``.
+    """The shape of ``(Conv2d [ReLU] MaxPool2d [ReLU])* [Flatten] Linear (ReLU Linear)*``, and of nothing that is more.
 
     Args:
         convs: of the convolutions.
@@ -70,7 +70,7 @@ class Stack:
         """
         if type(module) not in (nn.Sequential, nn.Linear) or _hooked(module):
             return None
-        named = [(n, m) for n, m in module.named_modules() if type(m) is not nn.Sequential]
+        named = [(n, m) for n, m in module.named_modules(remove_duplicate=False) if type(m) is not nn.Sequential]
         convs: list[tuple[str, Conv]] = []
         while len(named) > 3 and type(named[0][1]) is nn.Conv2d:
             after = [m for _, m in named[1:3]]
@@ -113,14 +113,17 @@ class Stack:
             rows.append((channels, height, width, conv.padding, conv.kernel, conv.out, begin))
             begin += conv.out * (channels * conv.kernel**2 + 1)
             down, across = ((n + 2 * conv.padding - conv.kernel + 1) // 2 for n in (height, width))
-            shape, features = (conv.out, down, across), conv.out * max(0, down) * max(0, across)
+            if min(down, across) < 1:
+                raise ValueError(f"a convolution of {conv.kernel} and pooling by 2, got images of shape {shape}")
+            shape, features = (conv.out, down, across), conv.out * down * across
         if features != self.widths[0]:
             raise ValueError(f"the first dense layer has {self.widths[0]} inputs, got {features}")
         return np.array(rows, np.int64).reshape(-1, 7)
 
 
 def _hooked(module: nn.Module) -> bool:
-    return any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in module.modules())
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(m, kind) for m in module.modules() for kind in kinds)
 
 
 def _halves(module: nn.Module) -> bool:
@@ -164,7 +167,7 @@ class Closed:
 
     def train(self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, mu: float, key: Key) -> Trained:
         convs, labels = self.stack.table(tuple(x.shape[1:])), y.numpy()
-        rows = x.numpy().reshape(len(x), -1)
+        rows = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels)
         passes = list(batches(len(y), solver, key.of("shuffle").generator()))
         orders = [part.order[: part.steps * solver.batch_size] for part in passes]
@@ -181,7 +184,8 @@ class Closed:
 
     def score(self, x: Tensor, y: Tensor, rows: IntArray, vector: Tensor) -> tuple[FloatArray, FloatArray]:
         """Of pooled samples ``rows``, whether a model ``[d]`` is right, and its cross-entropy."""
-        convs, samples, labels = self.stack.table(tuple(x.shape[1:])), x.numpy().reshape(len(x), -1), y.numpy()
+        convs, labels = self.stack.table(tuple(x.shape[1:])), y.numpy()
+        samples = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels[rows])
         correct, loss = np.empty((2, len(rows)), np.float32)
         weights = vector.contiguous().numpy()

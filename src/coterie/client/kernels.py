@@ -2,7 +2,8 @@
 
 With ten samples in a batch, what a library call costs is more than its arithmetic, and matrix products of ten rows, or
 convolutions of a few channels, run at a quarter of the processor's rate. Here sums of five inputs for two outputs at a
-time stay in registers. Machine code is kept on disk, so that only the first process compiles.
+time stay in registers. Machine code is kept on disk where
+there is room for it, so that only the first process compiles.
 
 Nothing here is parallel: an engine has one process a core.
 """
@@ -23,8 +24,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-def compiled(signature: str) -> Callable[[_F], _F]:
-    """Compile now, for these types. Sums may be reordered, as in any BLAS; what is not finite stays so."""
+def compiled(signature: str | None = None) -> Callable[[_F], _F]:
+    """Compile, now for these types or with the caller. Sums may be reordered; what is not finite stays so."""
     options = {
         "fastmath": {"reassoc", "contract", "nsz"},
         "nogil": True,
@@ -35,7 +36,7 @@ def compiled(signature: str) -> Callable[[_F], _F]:
     def wrap(function: _F) -> _F:
         try:
             made: _F = numba.njit(signature, cache=True, **options)(function)
-        except RuntimeError:  # nowhere to keep the machine code
+        except (RuntimeError, OSError):  # nowhere to keep the machine code
             made = numba.njit(signature, **options)(function)
         return made
 
@@ -127,14 +128,14 @@ def errors(z: F32, y: I64, record: bool) -> Real:
         top = row[0]
         for o in range(1, len(row)):
             top = max(top, row[o])
-        total = _ZERO
+        label, total = row[y[s]] - top, _ZERO
         for o in range(len(row)):
             row[o] = np.exp(row[o] - top)
             total += row[o]
         for o in range(len(row)):
             row[o] /= total
         if record:
-            loss -= np.log(max(row[y[s]], np.float32(1e-30)))
+            loss += np.log(total) - label
         row[y[s]] -= _ONE
     return loss
 
@@ -318,7 +319,7 @@ def trace(vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F3
     margin = taps_of(1, 0, width, k)[-1]  # zeros on either side of each channel's errors
     each, cells = n + 2 * margin, delta.shape[1] // o
     rows = np.arange(o) * each + margin
-    errors = np.zeros(o * each, np.float32)
+    spread = np.zeros(o * each, np.float32)
     gradient[:] = 0
     kernel, bias = gradient[: o * len(taps)].reshape(o, len(taps)), gradient[o * len(taps) :]
     # sum_o w[o, c, t] errors[o, q - t] is a convolution, too, of the errors with the kernel turned around
@@ -331,16 +332,16 @@ def trace(vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F3
                 turned[j, i * k * k + t] = vector[begin + (i * c + j) * k * k + t]
     framed = np.empty((c, height * width), np.float32)
     for s in range(len(images)):
-        errors[:] = 0
+        spread[:] = 0
         for i in range(o):
             for at in range(i * cells, (i + 1) * cells):
                 if spots[s, at] >= 0:
-                    errors[rows[i] + spots[s, at]] = delta[s, at]
+                    spread[rows[i] + spots[s, at]] = delta[s, at]
                     bias[i] += delta[s, at]
-        correlate(errors, rows, n, images[s], taps, kernel)
+        correlate(spread, rows, n, images[s], taps, kernel)
         if below.shape[1]:
             framed[:] = 0
-            convolve(turned, errors, back, framed)
+            convolve(turned, spread, back, framed)
             frame(below[s], c, inner_height, inner_width, pad, framed.ravel(), True)
 
 
@@ -351,6 +352,38 @@ def regularise(vector: F32, start: F32, begin: int, end: int, decayed: bool, lr:
     if mu or (l2 and decayed):
         for f in range(begin, end):
             vector[f] = shrink * vector[f] + back * start[f]
+
+
+@compiled()
+def room(convs: I64, widths: I64, b: int) -> Any:
+    """Buffers for ``b`` samples: what each layer is given, images in their frames, where pooled values came from."""
+    given = [np.zeros((b, c[0] * c[1] * c[2]), np.float32) for c in convs]
+    for n in widths:
+        given.append(np.zeros((b, n), np.float32))
+    images = [np.zeros((b, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs]
+    spots = [np.zeros(given[at + 1].shape, np.int64) for at in range(len(convs))]
+    return given, images, spots
+
+
+@compiled()
+def ascend(vector: F32, convs: I64, widths: I64, given: Any, images: Any, spots: Any, b: int) -> None:
+    """From the samples in ``given[0]`` to the logits in ``given[-1]``, ``b`` of them."""
+    begin, seen = len(vector), len(convs)
+    for at in range(len(widths) - 1):
+        begin -= (widths[at] + 1) * widths[at + 1]
+    for at in range(seen):
+        for s in range(b):
+            frame(given[at][s], convs[at, 0], convs[at, 1], convs[at, 2], convs[at, 3], images[at][s], False)
+        look(vector, convs[at], images[at][:b], given[at + 1][:b], spots[at][:b])
+    for at in range(len(widths) - 1):
+        i, o, z = widths[at], widths[at + 1], given[seen + at + 1][:b]
+        kernel = vector[begin : begin + o * i].reshape(o, i)
+        multiply(given[seen + at][:b], kernel, vector[begin + o * i : begin + o * (i + 1)], z)
+        begin += o * (i + 1)
+        if at < len(widths) - 2:
+            for s in range(b):
+                for f in range(o):
+                    z[s, f] = max(z[s, f], _ZERO)
 
 
 @compiled(
@@ -388,46 +421,25 @@ def descend(
         l2: of the decayed kernels.
         mu: of the proximal term.
     """
-    most, seen, layers, loss = min(batch, len(order)), len(convs), len(widths) - 1, _ZERO
-    acts = [np.empty((most, n), np.float32) for n in widths]
-    deltas = [np.empty((most, n), np.float32) for n in widths]
-    begins = [len(vector)] * (layers + 1)
-    for at in range(layers - 1, -1, -1):
-        begins[at] = begins[at + 1] - (widths[at] + 1) * widths[at + 1]
-    images = [np.zeros((most, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs]
-    plain = [np.empty((most, c[0] * c[1] * c[2]), np.float32) for c in convs]  # without their frames
-    errors_of = [np.empty((most, c[0] * c[1] * c[2] * (at > 0)), np.float32) for at, c in enumerate(convs)]
-    plain.append(acts[0])
-    errors_of.append(deltas[0])
-    spots = [np.empty(given.shape, np.int64) for given in plain]
-    first = turn = 0
+    most, seen, layers, loss = min(batch, len(x)), len(convs), len(widths) - 1, _ZERO
+    given, images, spots = room(convs, widths, most)
+    wanted = [np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))]  # gradients
+    labels, first, turn = np.empty(most, np.int64), 0, 0
     while first < len(order):
         b = min(batch, ends[turn] - first)
-        labels = np.empty(b, np.int64)
         for s in range(b):
             labels[s] = y[order[first + s]]
-            plain[0][s] = x[order[first + s]]
-        for at in range(seen):
-            c, height, width, pad = convs[at, 0], convs[at, 1], convs[at, 2], convs[at, 3]
-            for s in range(b):
-                frame(plain[at][s], c, height, width, pad, images[at][s], False)
-            look(vector, convs[at], images[at][:b], plain[at + 1][:b], spots[at + 1][:b])
-        for at in range(layers):
-            i, o, begin = widths[at], widths[at + 1], begins[at]
-            kernel, z = vector[begin : begin + o * i].reshape(o, i), acts[at + 1][:b]
-            multiply(acts[at][:b], kernel, vector[begin + o * i : begins[at + 1]], z)
-            if at < layers - 1:
-                for s in range(b):
-                    for f in range(o):
-                        z[s, f] = max(z[s, f], _ZERO)
-        delta = acts[layers][:b]
+            given[0][s] = x[order[first + s]]
+        ascend(vector, convs, widths, given, images, spots, b)
+        delta, end = given[seen + layers][:b], len(vector)
         loss += errors(delta, labels, turn == len(ends) - 1)
         rate = -lr / np.float32(b)
         for at in range(layers - 1, -1, -1):
-            i, o, begin = widths[at], widths[at + 1], begins[at]
-            h, below = acts[at][:b], deltas[at][:b]
-            kernel, bias = vector[begin : begin + o * i].reshape(o, i), vector[begin + o * i : begins[at + 1]]
-            if at or seen:
+            i, o = widths[at], widths[at + 1]
+            begin = end - o * (i + 1)
+            h, below = given[seen + at][:b], wanted[seen + at][:b]
+            kernel, bias = vector[begin : begin + o * i].reshape(o, i), vector[begin + o * i : end]
+            if below.shape[1]:
                 below[:] = 0
                 accumulate(_ONE, delta.T, kernel, below)
                 for s in range(b):
@@ -435,22 +447,21 @@ def descend(
                         if h[s, f] <= 0:
                             below[s, f] = 0
             regularise(vector, start, begin, begin + o * i, decayed[seen + at], lr, l2, mu)
-            regularise(vector, start, begin + o * i, begins[at + 1], False, lr, l2, mu)
+            regularise(vector, start, begin + o * i, end, False, lr, l2, mu)
             accumulate(rate, delta, h, kernel)
             for s in range(b):
                 for f in range(o):
                     bias[f] += rate * delta[s, f]
-            delta = below
+            delta, end = below, begin
         for at in range(seen - 1, -1, -1):
-            begin, end = convs[at, 6], begins[0] if at == seen - 1 else convs[at + 1, 6]
+            begin, kernel_end = convs[at, 6], end - convs[at, 5]
             gradient = np.empty(end - begin, np.float32)
-            trace(
-                vector, convs[at], images[at][:b], errors_of[at + 1][:b], spots[at + 1][:b], errors_of[at][:b], gradient
-            )
-            regularise(vector, start, begin, end - convs[at, 5], decayed[at], lr, l2, mu)
-            regularise(vector, start, end - convs[at, 5], end, False, lr, l2, mu)
+            trace(vector, convs[at], images[at][:b], wanted[at + 1][:b], spots[at][:b], wanted[at][:b], gradient)
+            regularise(vector, start, begin, kernel_end, decayed[at], lr, l2, mu)
+            regularise(vector, start, kernel_end, end, False, lr, l2, mu)
             for f in range(end - begin):
                 vector[begin + f] += rate * gradient[f]
+            end = begin
         first += b
         turn += first == ends[turn]
     return loss
@@ -472,34 +483,15 @@ def score(vector: F32, convs: I64, widths: I64, x: F32, y: I64, rows: I64, corre
         correct: of them, 0 or 1.
         loss: of them.
     """
-    seen, layers, block = len(convs), len(widths) - 1, 60
-    acts = [np.zeros((block, n), np.float32) for n in widths]
-    images = [np.zeros((block, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs]
-    plain = [np.zeros((block, c[0] * c[1] * c[2]), np.float32) for c in convs]
-    plain.append(acts[0])
-    dense = len(vector)  # where the dense layers begin
-    for at in range(layers):
-        dense -= (widths[at] + 1) * widths[at + 1]
+    block = 60
+    given, images, spots = room(convs, widths, block)
     for first in range(0, len(rows), block):
         b = min(block, len(rows) - first)
         for s in range(b):
-            plain[0][s] = x[rows[first + s]]
-        for at in range(seen):
-            for s in range(block):
-                frame(plain[at][s], convs[at, 0], convs[at, 1], convs[at, 2], convs[at, 3], images[at][s], False)
-            look(vector, convs[at], images[at], plain[at + 1], np.empty(plain[at + 1].shape, np.int64))
-        begin = dense
-        for at in range(layers):
-            i, o, z = widths[at], widths[at + 1], acts[at + 1]
-            kernel = vector[begin : begin + o * i].reshape(o, i)
-            multiply(acts[at], kernel, vector[begin + o * i : begin + o * (i + 1)], z)
-            begin += o * (i + 1)
-            if at < layers - 1:
-                for s in range(block):
-                    for f in range(o):
-                        z[s, f] = max(z[s, f], _ZERO)
+            given[0][s] = x[rows[first + s]]
+        ascend(vector, convs, widths, given, images, spots, block)
         for s in range(b):
-            z, label = acts[layers][s], y[rows[first + s]]
+            z, label = given[-1][s], y[rows[first + s]]
             best, total = 0, _ZERO
             for o in range(1, len(z)):
                 best = o if z[o] > z[best] else best

@@ -34,15 +34,17 @@ class Quorum:
     max_skipped_rounds: int = 10
 
 
-def most_samples(population: Population) -> float:
-    """The most that any client holds, of training or of test samples: what none can claim to exceed.
+def gate_for(population: Population) -> Gate:
+    """A gate that lets no client of a simulation claim more samples than any of them holds.
 
     Example:
+        >>> import torch
         >>> x, y = torch.zeros(6, 2), torch.zeros(6, dtype=torch.long)
-        >>> most_samples(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
-        4.0
+        >>> gate_for(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
+        Gate(cap=2.0, tested=4.0, limit=1000000000000000.0)
     """
-    return float(max(1, population.sizes("train").max(), population.sizes("test").max()))
+    most = (float(max(1, population.sizes(split).max())) for split in ("train", "test"))
+    return Gate(*most)
 
 
 @dataclass(slots=True)
@@ -128,7 +130,7 @@ class Door:
         return reply
 
     def measure(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
-        """The same for the experimenter's eyes: not metered, since no deployment would send it."""
+        """The same for the experimenter's eyes: no transfer, since no deployment would send it; refusals count."""
         replies = self.engine.run(work, ids, models, which, key=key)
         reply, refused = self._admit(work, ids, models, which, replies, key)
         self.ledger.refused += refused
@@ -145,7 +147,9 @@ class Door:
     def hold(self, population: Population, present: NDArray[np.bool_] | None = None) -> None:
         """From now on the clients of a simulation hold these data, and these of them are there."""
         self.engine.hold(population)
-        self.gate = replace(self.gate, cap=max(self.gate.cap, most_samples(population)))
+        now, before = gate_for(population), self.gate
+        tested = None if before.tested is None else max(before.tested, now.tested or 0)
+        self.gate = replace(before, cap=max(before.cap, now.cap), tested=tested)
         able = population.sizes("train") > 0
         self.able = np.flatnonzero(able if present is None else able & present)
 

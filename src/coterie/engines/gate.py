@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.types import IntArray, Reply, Work
+from coterie.types import Evaluate, IntArray, Reply, Work
 
 Fields = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -25,6 +25,7 @@ class Gate:
 
     Args:
         cap: the most samples a client may claim.
+        tested: the most test samples, ``None``: as many.
         limit: the largest absolute value of any number in a reply.
 
     Example:
@@ -37,6 +38,7 @@ class Gate:
     """
 
     cap: float = 1e9
+    tested: float | None = None
     limit: float = 1e15
 
     def admit(
@@ -45,6 +47,8 @@ class Gate:
         """One clean block in ascending order of clients, and what was refused, by reason."""
         refused: Counter[str] = Counter()
         fields = work.fields(d, r)
+        testing = isinstance(work, Evaluate) and work.split == "test"
+        cap = self.tested if testing and self.tested is not None else self.cap
         seen = np.empty(0, np.int64)
         kept: list[tuple[Reply, IntArray]] = []
         for reply in replies:
@@ -53,7 +57,7 @@ class Gate:
             if reason is not None:
                 refused[reason] += max(1, np.size(reply.ids))
                 continue
-            reasons = self._reasons(reply, fields)
+            reasons = self._reasons(reply, fields, cap)
             reasons[~np.isin(reply.ids, asked)] = "stranger"
             good = np.flatnonzero(reasons == "")
             rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
@@ -64,7 +68,7 @@ class Gate:
             kept.append((reply, rows))
         return _merge(kept, fields, round), +refused
 
-    def _reasons(self, reply: Reply, fields: Fields) -> NDArray[np.str_]:
+    def _reasons(self, reply: Reply, fields: Fields, cap: float) -> NDArray[np.str_]:
         """Why each row is refused, ``""`` where it is not."""
         reasons = np.full(len(reply.ids), "", dtype="<U16")
         for name in fields:
@@ -75,7 +79,7 @@ class Gate:
                     reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
                 reasons[~np.isfinite(values).all(axis=1)] = "not finite"
         size = reply.fields["size"]
-        reasons[(reasons == "") & ~((size > 0) & (size.astype(np.float64) <= self.cap))] = "size"
+        reasons[(reasons == "") & ~((size > 0) & (size.astype(np.float64) <= cap))] = "size"
         return reasons
 
 

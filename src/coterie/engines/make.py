@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from coterie.client import Bench
 from coterie.client.many import Precision
 from coterie.data.population import Population
-from coterie.engines.door import Door, Quorum, most_samples
-from coterie.engines.gate import Gate
+from coterie.engines.door import Door, Quorum, gate_for
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.vmap import VmapEngine
@@ -82,7 +81,7 @@ def make_door(
             )  # fmt: skip
     able = np.flatnonzero(population.sizes("train") > 0)
     quorum, features = Quorum(min_replies, max_skipped_rounds), math.prod(population.shape)
-    return Door(engine, Gate(most_samples(population)), quorum, population.classes, able, Layout.of(module), features)
+    return Door(engine, gate_for(population), quorum, population.classes, able, Layout.of(module), features)
 
 
 def _ray() -> Any:
