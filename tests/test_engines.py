@@ -130,12 +130,19 @@ def images(channels: list[int], kernel: int, padding: int, relu_first: bool, sha
 
 
 def the_closed_form_is_autograd(
-    net: nn.Sequential, shape: tuple[int, ...], classes: int, size: int, mu: float, l2: float, steps: int | None
+    net: nn.Sequential,
+    shape: tuple[int, ...],
+    classes: int,
+    size: int,
+    mu: float,
+    l2: float,
+    momentum: float,
+    steps: int | None,
 ) -> None:
     decay = ("0.weight", "1.weight")
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(size, *shape)).astype(np.float32))
     y = torch.from_numpy(np.random.default_rng(1).integers(classes, size=size))
-    start, solver = flatten(net), ct.Solver(epochs=3, batch_size=5, lr=0.1, l2=l2, steps=steps)
+    start, solver = flatten(net), ct.Solver(epochs=3, batch_size=5, lr=0.1, momentum=momentum, l2=l2, steps=steps)
     outs, losses = [], []
     for trainer in (Closed(Stack.of(net, decay)), Autograd(copy.deepcopy(net), plain, decay)):
         out = torch.empty_like(start)
@@ -149,13 +156,16 @@ BUDGET = {
     "size": st.integers(0, 23),
     "mu": st.sampled_from([0.0, 0.7]),
     "l2": st.sampled_from([0.0, 0.01]),
+    "momentum": st.sampled_from([0.0, 0.5]),
     "steps": st.sampled_from([None, 1, 7]),
 }
 
 
 @given(widths=st.lists(st.one_of(st.integers(2, 9), st.just(60)), min_size=2, max_size=4), **BUDGET)
-def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float, l2: float, steps: int | None) -> None:
-    the_closed_form_is_autograd(dense(*widths), (widths[0],), widths[-1], size, mu, l2, steps)
+def test_the_closed_form_equals_autograd(
+    widths: list[int], size: int, mu: float, l2: float, momentum: float, steps: int | None
+) -> None:
+    the_closed_form_is_autograd(dense(*widths), (widths[0],), widths[-1], size, mu, l2, momentum, steps)
 
 
 @given(
@@ -168,10 +178,10 @@ def test_the_closed_form_equals_autograd(widths: list[int], size: int, mu: float
 )
 def test_the_closed_form_of_images_equals_autograd(
     channels: list[int], kernel: int, padding: int, relu_first: bool, shape: tuple[int, int], size: int, mu: float,
-    l2: float, steps: int | None,
+    l2: float, momentum: float, steps: int | None,
 ) -> None:  # fmt: skip
     net = images(channels, kernel, padding, relu_first, shape)
-    the_closed_form_is_autograd(net, (channels[0], *shape), 3, size, mu, l2, steps)
+    the_closed_form_is_autograd(net, (channels[0], *shape), 3, size, mu, l2, momentum, steps)
 
 
 def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
@@ -284,7 +294,7 @@ def test_a_client_that_changes_gradients_on_their_way_goes_through_autograd() ->
 
 def test_one_relu_at_two_places_is_two() -> None:
     net = nn.Sequential(nn.Linear(6, 5), ONE, nn.Linear(5, 4), ONE, nn.Linear(4, 3))
-    the_closed_form_is_autograd(net, (6,), 3, 20, 0.0, 0.0, None)
+    the_closed_form_is_autograd(net, (6,), 3, 20, 0.0, 0.0, 0.0, None)
 
 
 def test_refusals_at_an_evaluation_count_in_its_round() -> None:

@@ -36,7 +36,7 @@ def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
 def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay: tuple[str, ...]) -> Trainer:
     """Local training of a copy of a network: in closed form where its shape allows it, else through autograd."""
     stack = Stack.of(module, decay)
-    if stack is not None and type(objective) is CrossEntropy and not solver.momentum:
+    if stack is not None and type(objective) is CrossEntropy:
         return Closed(stack)
     return Autograd(copy.deepcopy(module), objective, decay)
 
@@ -93,8 +93,7 @@ class Bench:
         self._scorer = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
         stack = Stack.of(module, decay)
-        ours = device == "cpu" and not solver.momentum
-        self._closed = Closed(stack) if stack and ours else None  # compiled before worker processes fork
+        self._closed = Closed(stack) if stack and device == "cpu" else None  # compiled before worker processes fork
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     def hold(self, population: Population) -> Moves:

@@ -177,7 +177,8 @@ class Closed:
         if passes:
             loss = _kernels().descend(
                 vector, begin, convs, self.widths, self.decayed, rows, labels, np.concatenate(orders),
-                np.cumsum([len(order) for order in orders]), solver.batch_size, solver.lr, solver.l2, mu,
+                np.cumsum([len(order) for order in orders]),
+                solver.batch_size, solver.lr, solver.momentum, solver.l2, mu,
             ) / len(orders[-1])  # fmt: skip
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), float(loss))

@@ -345,13 +345,12 @@ def trace(vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F3
             frame(below[s], c, inner_height, inner_width, pad, framed.ravel(), True)
 
 
-@compiled("void(f4[::1], f4[::1], i8, i8, b1, f4, f4, f4)")
-def regularise(vector: F32, start: F32, begin: int, end: int, decayed: bool, lr: Real, l2: Real, mu: Real) -> None:
-    """L2 and the proximal term of a step: ``w <- w - lr (2 l2 w + mu (w - w_start))``."""
-    shrink, back = _ONE - lr * (mu + 2 * l2 * decayed), lr * mu
-    if mu or (l2 and decayed):
+@compiled("void(f4[::1], f4[::1], f4[::1], f4, i8, i8, f4, f4)")
+def regularise(out: F32, vector: F32, start: F32, rate: Real, begin: int, end: int, l2: Real, mu: Real) -> None:
+    """L2 and the proximal term of a step: ``out <- out + rate (2 l2 w + mu (w - w_start))``."""
+    if mu or l2:
         for f in range(begin, end):
-            vector[f] = shrink * vector[f] + back * start[f]
+            out[f] += rate * (2 * l2 * vector[f] + mu * (vector[f] - start[f]))
 
 
 @compiled()
@@ -387,7 +386,7 @@ def ascend(vector: F32, convs: I64, widths: I64, given: Any, images: Any, spots:
 
 
 @compiled(
-    "f4(f4[::1], f4[::1], i8[:, ::1], i8[::1], b1[::1], f4[:, ::1], i8[::1], i8[::1], i8[::1], i8, f4, f4, f4)",
+    "f4(f4[::1], f4[::1], i8[:, ::1], i8[::1], b1[::1], f4[:, ::1], i8[::1], i8[::1], i8[::1], i8, f4, f4, f4, f4)",
 )
 def descend(
     vector: F32,
@@ -401,6 +400,7 @@ def descend(
     ends: I64,
     batch: int,
     lr: Real,
+    momentum: Real,
     l2: Real,
     mu: Real,
 ) -> Real:
@@ -418,6 +418,7 @@ def descend(
         ends: where each pass ends.
         batch: samples a step.
         lr: learning rate.
+        momentum: ``v <- momentum v + gradient``, ``w <- w - lr v``.
         l2: of the decayed kernels.
         mu: of the proximal term.
     """
@@ -425,6 +426,9 @@ def descend(
     given, images, spots = room(convs, widths, most)
     wanted = [np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))]  # gradients
     labels, first, turn = np.empty(most, np.int64), 0, 0
+    # without momentum a layer is changed in place as soon as its errors are handed down
+    velocity = np.zeros(len(vector) if momentum else 0, np.float32)
+    out, rate = (velocity, _ONE) if momentum else (vector, -lr)
     while first < len(order):
         b = min(batch, ends[turn] - first)
         for s in range(b):
@@ -433,12 +437,14 @@ def descend(
         ascend(vector, convs, widths, given, images, spots, b)
         delta, end = given[seen + layers][:b], len(vector)
         loss += errors(delta, labels, turn == len(ends) - 1)
-        rate = -lr / np.float32(b)
+        share = rate / np.float32(b)
+        for f in range(len(velocity)):
+            velocity[f] *= momentum
         for at in range(layers - 1, -1, -1):
             i, o = widths[at], widths[at + 1]
             begin = end - o * (i + 1)
             h, below = given[seen + at][:b], wanted[seen + at][:b]
-            kernel, bias = vector[begin : begin + o * i].reshape(o, i), vector[begin + o * i : end]
+            kernel, bias = vector[begin : begin + o * i].reshape(o, i), out[begin + o * i : end]
             if below.shape[1]:
                 below[:] = 0
                 accumulate(_ONE, delta.T, kernel, below)
@@ -446,22 +452,24 @@ def descend(
                     for f in range(i):
                         if h[s, f] <= 0:
                             below[s, f] = 0
-            regularise(vector, start, begin, begin + o * i, decayed[seen + at], lr, l2, mu)
-            regularise(vector, start, begin + o * i, end, False, lr, l2, mu)
-            accumulate(rate, delta, h, kernel)
+            regularise(out, vector, start, rate, begin, begin + o * i, l2 * decayed[seen + at], mu)
+            regularise(out, vector, start, rate, begin + o * i, end, _ZERO, mu)
+            accumulate(share, delta, h, out[begin : begin + o * i].reshape(o, i))
             for s in range(b):
                 for f in range(o):
-                    bias[f] += rate * delta[s, f]
+                    bias[f] += share * delta[s, f]
             delta, end = below, begin
         for at in range(seen - 1, -1, -1):
             begin, kernel_end = convs[at, 6], end - convs[at, 5]
             gradient = np.empty(end - begin, np.float32)
             trace(vector, convs[at], images[at][:b], wanted[at + 1][:b], spots[at][:b], wanted[at][:b], gradient)
-            regularise(vector, start, begin, kernel_end, decayed[at], lr, l2, mu)
-            regularise(vector, start, kernel_end, end, False, lr, l2, mu)
+            regularise(out, vector, start, rate, begin, kernel_end, l2 * decayed[at], mu)
+            regularise(out, vector, start, rate, kernel_end, end, _ZERO, mu)
             for f in range(end - begin):
-                vector[begin + f] += rate * gradient[f]
+                out[begin + f] += share * gradient[f]
             end = begin
+        for f in range(len(velocity)):
+            vector[f] -= lr * velocity[f]
         first += b
         turn += first == ends[turn]
     return loss
