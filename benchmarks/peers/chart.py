@@ -1,4 +1,4 @@
-"""A chart of what `run` measured: how many times Coterie's processor time a round of each peer takes.
+"""A chart of what `run` measured: how many times Coterie's median seconds a round of each peer takes.
 
 python -m benchmarks.peers.chart FILE.json [FILE.json ...] --out docs/peers.svg
 """
@@ -23,13 +23,13 @@ def main() -> None:
     for path in args.files:
         for model, found in json.loads(path.read_text()).items():
             if model != "versions":
-                base = found["coterie"]["processor"]
+                base = found["coterie"]["median"]
                 rows += [
-                    {"model": model, "peer": name, "times": row["processor"] / base}
+                    {"model": model, "peer": name, "times": row["median"] / base}
                     for name, row in found.items()
                     if name not in SKIP
                 ]
-    title = "processor time of a round, in times that of Coterie"
+    title = "median seconds of a round, in times those of Coterie"
     bars = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("times:Q", title=title, scale=alt.Scale(domainMin=0)), y=alt.Y("peer:N", title=None, sort="-x")
     )
