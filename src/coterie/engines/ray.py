@@ -42,7 +42,7 @@ _SHARD = 2 * 2**20  # bytes; large enough that a transfer is worth its call, sma
 _SHORT = 0.2  # seconds of work for an actor, below which a round is dealt in one call each
 _LEAST = 0.05  # seconds that a call is worth
 _SMALL = 96 * 2**10  # bytes of a value that Ray sends with the call, without its object store
-_PIECES = 12  # values of that size that are still faster than one in the store
+_PIECES = 64  # values of that size that are still faster than one in the store
 _DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
 
 
