@@ -63,6 +63,14 @@ def test_a_lazy_federation_is_the_same_federation(method: ct.Method) -> None:
     assert told[0] == told[1]
 
 
+def test_a_source_that_is_a_table_has_a_seed_of_its_own() -> None:
+    def sizes(data_seed: int, seed: int) -> list[int]:
+        source = {"kind": "synthetic", "seed": data_seed}
+        return ct.load(source, partition={"kind": "given"}, seed=seed, clients=3, lazy=True).sizes("train").tolist()
+
+    assert sizes(0, 0) == sizes(0, 1) != sizes(1, 0)
+
+
 def test_what_a_lazy_federation_tells_of_its_data() -> None:
     lazy, whole = federation(lazy=True), federation(lazy=False)
     assert lazy.drawn

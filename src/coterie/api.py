@@ -181,12 +181,18 @@ def _named(argument: str, value: Any, known: Mapping[str, Callable[..., Any]]) -
 
 
 def load(
-    source: str = "digits", *, partition: dict[str, Any], seed: int = 0, root: str | None = None, **options: Any
+    source: str | Mapping[str, Any] = "digits",
+    *,
+    partition: dict[str, Any],
+    seed: int = 0,
+    root: str | None = None,
+    **options: Any,
 ) -> Population:
     """A population from a named source and partition.
 
     Args:
-        source: a name of ``coterie list datasets``.
+        source: a name of ``coterie list datasets``; or a table of ``kind`` and options, as for a source with a seed of
+            its own, ``{"kind": "synthetic", "seed": 1}``.
         partition: ``kind`` and its parameters.
         seed: of the partition.
         root: folder of the datasets; default the environment variable ``COTERIE_DATA``.
@@ -200,6 +206,5 @@ def load(
 
     from coterie.data import load_population
 
-    return load_population(
-        {"kind": source, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data")
-    )
+    table = {"kind": source} if isinstance(source, str) else source
+    return load_population({**table, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data"))

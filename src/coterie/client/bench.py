@@ -168,13 +168,17 @@ class Bench:
     @torch.inference_mode()
     def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:
         """Correct predictions and summed loss of one model, per client."""
-        if self._closed is not None and not self.population.drawn and self.population.x.is_contiguous():
+        drawn = self.population.drawn
+        if self._closed is not None and not drawn and self.population.x.is_contiguous():
             bounds, held, where = self._held(ids, work.split)
             right, losses = self._closed.score(self.population.x, self.population.y, held, vector)
             if where is not None:
                 right, losses = right[where], losses[where]
             return _sums(right, bounds), _sums(losses, bounds)
         rows = self._gather(ids, work.split)
+        if self._closed is not None and drawn:  # whose clients share no samples
+            right, losses = self._closed.score(rows.x, rows.y, np.arange(len(rows.y)), vector)
+            return _sums(right, rows.bounds), _sums(losses, rows.bounds)
         self._vector.copy_(vector)
         correct, loss = np.zeros(len(rows.y)), np.zeros(len(rows.y))
         small = self._convolves and self._vector.device.type == "cpu"

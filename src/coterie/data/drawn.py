@@ -12,9 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.threads import one_library_thread
 from coterie.types import DataError, IntArray
 
 KEEP = 2**27  # bytes of samples that each process keeps at hand
+
+Span = tuple[int, int, int]  # a client, and the rows of the pool it is asked for: first, last + 1
+Made = tuple[NDArray[np.float32], IntArray]
 
 
 class Maker(Protocol):
@@ -88,17 +92,17 @@ class Drawn:
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         wanted = rows.numpy()
-        found = torch.empty((len(wanted), *self.shape[1:]), dtype=torch.int64 if self._column else torch.float32)
+        found = np.empty((len(wanted), *self.shape[1:]), np.int64 if self._column else np.float32)
         if not len(wanted):
-            return found
+            return torch.from_numpy(found)
         owner = np.searchsorted(self._pool.offsets, wanted, side="right") - 1
         edges = np.concatenate([[0], np.flatnonzero(np.diff(owner)) + 1])
         first, last = np.minimum.reduceat(wanted, edges), np.maximum.reduceat(wanted, edges)
         ends = [*edges[1:].tolist(), len(wanted)]
-        for at, end, low, high in zip(edges.tolist(), ends, first.tolist(), last.tolist(), strict=True):
-            kept = self._pool(int(owner[at]), low, high + 1)[self._column]
-            torch.index_select(kept, 0, torch.from_numpy(wanted[at:end] - low), out=found[at:end])
-        return found
+        spans = zip(owner[edges].tolist(), first.tolist(), (last + 1).tolist(), strict=True)
+        for at, end, span in zip(edges.tolist(), ends, spans, strict=True):
+            found[at:end] = self._pool(span)[self._column][wanted[at:end] - span[1]]
+        return torch.from_numpy(found)
 
     def numpy(self) -> NoReturn:
         """Not to be had."""
@@ -139,21 +143,22 @@ class _Pool:
 
     def __init__(self, make: Maker, offsets: IntArray) -> None:
         self.make, self.offsets = make, offsets
-        self._kept: OrderedDict[tuple[int, int], tuple[Tensor, Tensor]] = OrderedDict()
+        self._kept: OrderedDict[Span, Made] = OrderedDict()
         self._bytes = 0
 
-    def __call__(self, client: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Rows ``start .. stop - 1`` of the pool, all of them one client's."""
-        span = start, stop
+    def __call__(self, span: Span) -> Made:
+        """Some rows of the pool, all of them one client's."""
         if span in self._kept:
             self._kept.move_to_end(span)
             return self._kept[span]
-        x, y = self.make(client)
+        client, start, stop = span
+        with one_library_thread():  # as in worker processes, so that sums in it have the same bits
+            x, y = self.make(client)
         first, due = int(self.offsets[client]), int(self.offsets[client + 1] - self.offsets[client])
         if len(x) != due or len(y) != due:
             raise DataError(f"data.source: client {client} was made with {len(x)} samples; expected {due}")
         mine = slice(start - first, stop - first)
-        made = torch.from_numpy(np.array(x[mine], np.float32)), torch.from_numpy(np.array(y[mine], np.int64))
+        made = np.array(x[mine], np.float32), np.array(y[mine], np.int64)
         self._kept[span] = made
         self._bytes += _size(made)
         while self._bytes > KEEP and len(self._kept) > 1:
@@ -164,8 +169,8 @@ class _Pool:
         return {"make": self.make, "offsets": self.offsets, "_kept": OrderedDict(), "_bytes": 0}
 
 
-def _size(made: tuple[Tensor, Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in made)
+def _size(made: Made) -> int:
+    return sum(column.nbytes for column in made)
 
 
 def _refuse() -> NoReturn:

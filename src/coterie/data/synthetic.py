@@ -83,5 +83,7 @@ class Synthetic:
         rng = self.key.of("inputs").client(k).generator()
         mean = np.zeros(FEATURES) if self.iid else rng.normal(rng.normal(0, self.beta), 1, FEATURES)
         deviation = np.arange(1, FEATURES + 1) ** -0.6  # the square root of the variances j^-1.2
-        x = mean + deviation * rng.standard_normal((int(self.sizes[k]), FEATURES))
+        x = rng.standard_normal((int(self.sizes[k]), FEATURES))
+        x *= deviation
+        x += mean
         return x.astype(np.float32), np.argmax(x @ weight + bias, axis=1).astype(np.int64)
