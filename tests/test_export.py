@@ -160,9 +160,9 @@ def test_the_card(run: Path, tmp_path: Path) -> None:
         rows = torch.from_numpy(population.test[i])
         with torch.no_grad():
             right += int((networks[which[i]](population.x[rows]).argmax(1) == population.y[rows]).sum())
-    assert done.card.accuracy == right / population.sizes("test").sum()
-    assert f"{100 * done.card.accuracy:.1f} % of all" in body
-    for group in done.card.groups:
+    assert done.card.figures.accuracy == right / population.sizes("test").sum()
+    assert f"{100 * done.card.figures.accuracy:.1f} % of all" in body
+    for group in done.card.figures.groups:
         assert f"| {group['name']} | {group['clients']} | {group['train']} | {group['test']} |" in body
         assert sum(group["mix"]) == group["train"]
 
@@ -191,9 +191,6 @@ def test_what_cannot_be_exported_is_one_line(run: Path, table: Path, tmp_path: P
         export_run(tmp_path)
     begun = RunFolder.create(tmp_path / "begun", check(tables(table)).resolved())
     with pytest.raises(ConfigError, match="no model yet"):
-        export_run(begun.path)
-    (begun.path / "nodes.json").write_text("{}")
-    with pytest.raises(DataError, match="of real clients, whose samples are not here"):
         export_run(begun.path)
     table.rename(tmp_path / "elsewhere")
     try:

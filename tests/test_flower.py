@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +26,9 @@ from coterie.algorithms import ALGORITHMS
 from coterie.config import check
 from coterie.deploy.serve import serve
 from coterie.experiment import run_config
+from coterie.export import export_run
 from coterie.report.load import view_of
-from coterie.types import ConfigError, QuorumError
+from coterie.types import CheckpointError, ConfigError, QuorumError
 from tests.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {
@@ -98,6 +101,29 @@ def models(run: Path) -> torch.Tensor:
 def groups(run: Path) -> list[int]:
     with (run / "groups.csv").open() as file:
         return [int(row["group"]) for row in csv.DictReader(file)]
+
+
+def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
+    simulated = tables("flexcfl")
+    own = {**simulated["data"], "source": "nodes", "shape": [1, 8, 8], "classes": SETTINGS["classes"]}
+    deploy(tmp_path, {**simulated, "data": own}, nodes(tmp_path, simulated))
+    run = tmp_path / "run"
+    done = export_run(run)
+    body = (done.folder / "README.md").read_text()
+    assert [g["clients"] for g in done.card.figures.groups] == [groups(run).count(0), groups(run).count(1)]
+    last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert [g["accuracy"] for g in done.card.figures.groups] == last["accuracy_groups"]
+    assert f"{100 * last['accuracy_all']:.1f} % of all" in body
+    assert "as they told it after round 1" in body
+    assert "the clients alone know" in body
+    for file in sorted((run / "models").iterdir()):
+        theirs, ours = load_file(done.folder / file.name), load_file(file)
+        assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
+    told = subprocess.run([sys.executable, str(done.folder / "load.py")], check=True, capture_output=True, text=True)
+    assert "group 1" in told.stdout
+    (run / "nodes.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="expected all three"):
+        export_run(run)
 
 
 @pytest.mark.parametrize("name", METHODS)

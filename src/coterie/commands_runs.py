@@ -31,10 +31,10 @@ def export(
     root = None if data_root is None else str(data_root.expanduser().absolute())
     done = export_run(run, out, onnx=onnx, root=root)
     card, summary = done.card, done.card.summary
-    sizes = [group["clients"] for group in card.groups if group["name"] != "no-group"]
+    sizes = [group["clients"] for group in card.figures.groups if group["name"] != "no-group"]
     found = found_groups(sizes, summary["clients"])
-    say(f"models: {counted(len(card.groups), 'file')}, after {counted(summary['rounds'], 'round')}: {found}")
-    say(f"accuracy on the clients' own test samples: {percent(card.accuracy)}")
+    say(f"models: {counted(len(card.figures.groups), 'file')}, after {counted(summary['rounds'], 'round')}: {found}")
+    say(f"accuracy on the clients' own test samples: {percent(card.figures.accuracy)}")
     if done.onnx is not None:
         say(f"onnx: differs from torch by at most {done.onnx:.1e}")
     if card.needs:

@@ -116,11 +116,26 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
         ConfigError: if data, network and options do not go together.
     """
     samples, parts, population = load_data(config, saved)
+    return prepare_on(config, population, parts, tuple(samples.label_names))
+
+
+def prepare_on(config: RunConfig, population: Population, parts: Parts, label_names: tuple[str, ...]) -> Prepared:
+    """Build the network and the algorithm for data that are at hand.
+
+    Args:
+        config: the configuration.
+        population: the clients and their data.
+        parts: how the samples were dealt.
+        label_names: of the classes, or none.
+
+    Raises:
+        ConfigError: if data, network and options do not go together.
+    """
     name, options = config.model.name, config.options("model")
     module = build(name, population.shape, population.classes, Key(config.seed).of("model"), **options)
     decay = decay_for(name, module, config.local.l2, **options)
     method, module = fitted(make_method(config), module, Key(config.seed).of("model"))
-    return Prepared(config, population, parts, module, decay, as_algorithm(method), tuple(samples.label_names))
+    return Prepared(config, population, parts, module, decay, as_algorithm(method), label_names)
 
 
 def make_method(config: RunConfig) -> Method | Algorithm:

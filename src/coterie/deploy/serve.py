@@ -51,13 +51,17 @@ def teller() -> Tell:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Names of clients in the order of their numbers, on disk before a number is used; and the name of the run.
+    """Names of clients in the order of their numbers, on disk before a number is used; and what they work on.
 
     Args:
         path: the file.
+        shape: of one input.
+        classes: their names, in the order of the labels.
     """
 
     path: Path
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
 
     def read(self) -> tuple[str, list[str]]:
         """The run's name and the clients' names.
@@ -77,7 +81,8 @@ class Register:
         """Written beside, synced, and renamed into place."""
         hidden = self.path.with_name(f".{self.path.name}.tmp-{os.getpid()}")
         with hidden.open("w", encoding="utf-8") as file:
-            file.write(json.dumps({"run": run, "clients": list(names)}, ensure_ascii=False, indent=1) + "\n")
+            told = {"run": run, "shape": self.shape, "classes": self.classes, "clients": list(names)}
+            file.write(json.dumps(told, ensure_ascii=False, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(self.path)
@@ -167,7 +172,7 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         got = f"got {config.train.clients_per_round}; expected at most {settings.clients} (deploy.toml: clients)"
         raise ConfigError(f"train.clients_per_round: more than there are clients, {got}")
     folder, checkpoint = open_folder(Path(str(given["out"])), config, bool(given["resume"]), settings)
-    register = Register(folder.path / NAMES)
+    register = Register(folder.path / NAMES, settings.shape, settings.classes)
     run, names = register.read()
     layout = Layout.of(built.module)
     ours = Identity("server", version("coterie"), signature(layout), settings.shape, settings.classes)

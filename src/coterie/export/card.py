@@ -18,7 +18,7 @@ from torch import nn
 from coterie.config import registry
 from coterie.data import Population
 from coterie.experiment import Prepared
-from coterie.store import Checkpoint, summarise
+from coterie.store import summarise
 from coterie.terminal import percent
 from coterie.types import IntArray
 
@@ -28,12 +28,28 @@ CLASSES = 12  # as many classes have a column in the table of label mixes
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """How good the models are.
+
+    Args:
+        groups: a row for each model: name, clients, accuracy; training and test samples and label counts ``[c]``, each
+            ``None`` where the clients alone know them.
+        accuracy: over all test samples, each client with the model that serves it; ``None`` without any.
+        told: the round in which real clients told it; ``None``: scored here.
+    """
+
+    groups: Sequence[Mapping[str, Any]]
+    accuracy: float | None
+    told: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """What the card tells.
 
     Args:
         algorithm, dataset, model: names.
-        groups: a row for each model: name, clients, training and test samples, correct, label counts ``[c]``.
+        figures: how good the models are.
         summary: as ``summary.json``.
         config: the configuration, without places.
         labels: names of the classes.
@@ -47,7 +63,7 @@ class Card:
     algorithm: str
     dataset: str
     model: str
-    groups: Sequence[Mapping[str, Any]]
+    figures: Figures
     summary: Mapping[str, Any]
     config: Mapping[str, Any]
     labels: Sequence[str]
@@ -56,52 +72,54 @@ class Card:
     needs: str | None = None
     difference: float | None = None
 
-    @property
-    def accuracy(self) -> float | None:
-        """Correct over all test samples of clients, each with the model that serves it; ``None`` without any."""
-        tested = sum(group["test"] for group in self.groups)
-        return sum(group["correct"] for group in self.groups) / tested if tested else None
-
 
 def card_of(
     prepared: Prepared,
     population: Population,
-    checkpoint: Checkpoint,
-    which: IntArray,
-    modules: Mapping[str, nn.Module],
+    figures: Figures,
     rows: Sequence[Mapping[str, Any]],
     needs: str | None,
     difference: float | None,
 ) -> Card:
-    """Score every model on its clients' test samples, and gather what the run was.
+    """Gather what the run was.
 
     Args:
         prepared: the run.
         population: who holds what at its end.
-        checkpoint: the models.
-        which: int64 ``[N]``, the row of the model that serves each client.
-        modules: name -> model, in the order of the rows.
-        rows: of ``rounds.jsonl``, of which those before the checkpoint count.
+        figures: how good the models are.
+        rows: of ``rounds.jsonl``, those before the checkpoint.
         needs: the user's own network, if the loader imports it.
         difference: between ONNX and torch.
     """
     config = prepared.config
+    resolved = config.resolved()
+    labels = tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))
+    return Card(
+        config.algorithm.name, config.data.source, config.model.name, figures,
+        summarise(resolved, rows, population.clients), _public(resolved), labels, population.shape,
+        _scaling(config.data.source, config.options("source")), needs, difference,
+    )  # fmt: skip
+
+
+def scored(population: Population, which: IntArray, modules: Mapping[str, nn.Module]) -> Figures:
+    """Score every model on its clients' test samples.
+
+    Args:
+        population: who holds what.
+        which: int64 ``[N]``, the row of the model that serves each client.
+        modules: name -> model, in the order of the rows.
+    """
     train, mixes = population.sizes("train"), population.histograms()
-    groups = []
+    groups, tested, right = [], 0, 0
     for row, (name, module) in enumerate(modules.items()):
         ids = np.flatnonzero(which == row)
         test = np.concatenate([*(population.test[i] for i in ids.tolist()), np.empty(0, np.int64)])
+        correct = _correct(module, population, test)
+        tested, right = tested + len(test), right + correct
         figures = {"clients": len(ids), "train": int(train[ids].sum()), "test": len(test)}
-        mix = mixes[ids].sum(axis=0).tolist()
-        groups.append({"name": name, **figures, "correct": _correct(module, population, test), "mix": mix})
-    resolved = config.resolved()
-    done = [row for row in rows if row["round"] < checkpoint.round]
-    labels = tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))
-    return Card(
-        config.algorithm.name, config.data.source, config.model.name, groups,
-        summarise(resolved, done, population.clients), _public(resolved), labels, population.shape,
-        _scaling(config.data.source, config.options("source")), needs, difference,
-    )  # fmt: skip
+        accuracy = correct / len(test) if len(test) else None
+        groups.append({"name": name, **figures, "accuracy": accuracy, "mix": mixes[ids].sum(axis=0).tolist()})
+    return Figures(groups, right / tested if tested else None)
 
 
 @torch.no_grad()
@@ -173,10 +191,10 @@ def _task(card: Card) -> str:
 def _front(card: Card) -> dict[str, Any]:
     """The metadata block: YAML of which every value is JSON."""
     dataset = {"name": card.dataset, "type": card.dataset}
-    scored = [group for group in card.groups if group["test"]]
     metrics = [
-        {"type": "accuracy", "name": f"accuracy, {g['name']}", "value": round(g["correct"] / g["test"], 6)}
-        for g in scored
+        {"type": "accuracy", "name": f"accuracy, {g['name']}", "value": round(g["accuracy"], 6)}
+        for g in card.figures.groups
+        if g["accuracy"] is not None
     ]
     result = {"task": {"type": _task(card)}, "dataset": dataset, "metrics": metrics}
     tags = ["federated-learning", "clustered-federated-learning", "coterie", card.algorithm.rpartition(":")[2]]
@@ -193,10 +211,16 @@ def _front(card: Card) -> dict[str, Any]:
 
 
 def _mix(card: Card) -> list[list[str]]:
-    """A row for each group: its share of each class in percent; of the most frequent ones where there are many."""
-    counts = np.array([group["mix"] for group in card.groups], float)
+    """A row for each group: its share of each class in percent, of the most frequent ones where there are many.
+
+    None where the clients alone know it.
+    """
+    groups = card.figures.groups
+    if any(group["mix"] is None for group in groups):
+        return []
+    counts = np.array([group["mix"] for group in groups], float)
     order = np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:CLASSES])
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(100 * counts, totals, out=np.zeros_like(counts), where=totals > 0)[:, order]
     head = ["model", *(escaped(card.labels[c]) for c in order)]
-    return [head, *([g["name"], *(f"{v:.0f}" for v in row)] for g, row in zip(card.groups, shares, strict=True))]
+    return [head, *([g["name"], *(f"{v:.0f}" for v in row)] for g, row in zip(groups, shares, strict=True))]

@@ -26,14 +26,15 @@ from coterie.config import load
 from coterie.data import Population
 from coterie.data.shifts import Scene
 from coterie.experiment import Prepared, prepare
-from coterie.export.card import Card, card_of, markdown
+from coterie.export.card import Card, card_of, markdown, scored
+from coterie.export.deployed import NODES, deployed, told
 from coterie.export.network import Unspellable, source_of
 from coterie.rounds import serving
 from coterie.store import Checkpoint, RunFolder
-from coterie.types import ConfigError, DataError
+from coterie.types import ConfigError
 from coterie.vectors import Layout, state_dict
 
-MANIFEST, NODES = "export.json", "nodes.json"  # the latter is that of a deployed run
+MANIFEST = "export.json"
 TOLERANCE = 1e-5
 
 
@@ -66,8 +67,8 @@ def export_run(
     Raises:
         ConfigError: if there is no run or no round yet, ``out`` holds something else, or the network cannot be written.
         CheckpointError: if no checkpoint is whole.
-        DataError: if the run's data are not at hand, as those of real clients never are: they tell the shape of inputs,
-            and the accuracies of the card.
+        DataError: if the data of a simulation are not at hand: they tell the shape of inputs, and the accuracies of the
+            card. Of a run of real clients the server knows the shape, and what clients told of their accuracies.
 
     Example:
         >>> import tempfile
@@ -83,11 +84,6 @@ def export_run(
         ['README.md', 'export.json', 'group-0.safetensors', 'groups.csv', 'load.py']
     """
     folder = RunFolder.open(run)
-    if (folder.path / NODES).is_file():
-        what = f"of real clients, whose samples are not here, got {folder.path}"
-        raise DataError(
-            f"run: {what}; expected a simulation; this one's models are in models/, its groups in groups.csv"
-        )
     target = folder.path / "export" if out is None else Path(out)
     _check_free(target)
     if onnx:
@@ -98,7 +94,11 @@ def export_run(
     if checkpoint is None:
         raise ConfigError(f"{folder.path}: no model yet, got no checkpoint; expected a run that has saved one")
     config = load(folder.path / "config.toml", (), {"data.root": root})
-    prepared = prepare(config, folder.path / "partition.npz")
+    nodes = folder.path / NODES
+    if nodes.is_file():
+        prepared, checkpoint = deployed(config, nodes, checkpoint)
+    else:
+        prepared = prepare(config, folder.path / "partition.npz")
     whole = target.absolute()  # "." has no name
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:
@@ -162,7 +162,10 @@ def _fill(hidden: Path, prepared: Prepared, checkpoint: Checkpoint, folder: RunF
         from coterie.export.onnx import write_onnx
 
         difference = max(write_onnx(module, inputs, hidden / f"{name}.onnx") for name, module in modules.items())
-    card = card_of(prepared, population, checkpoint, which, modules, folder.rows(), needs, difference)
+    rows = [row for row in folder.rows() if row["round"] < checkpoint.round]
+    remote = (folder.path / NODES).is_file()
+    figures = told(names, which, rows) if remote else scored(population, which, modules)
+    card = card_of(prepared, population, figures, rows, needs, difference)
     (hidden / "README.md").write_text(markdown(card), encoding="utf-8", errors="backslashreplace")
     _write_manifest(hidden, checkpoint)
     return Exported(hidden, card, difference)
