@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import coterie as ct
 from coterie import similarity
@@ -23,13 +24,14 @@ from coterie.data.given import given
 from coterie.data.parts import Parts
 from coterie.data.shifts import swap_all
 from coterie.data.synthetic import Synthetic
-from coterie.engines import Door, Faults, FaultyEngine, Quorum, SerialEngine
+from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, Quorum, SerialEngine
 from coterie.experiment import execute, make_folder, prepare, run_config
 from coterie.keys import Key
+from coterie.objectives import plain
 from coterie.panel import Panel, Stratum, errors, mean, ratio
 from coterie.rounds import as_algorithm
 from coterie.store import RunFolder
-from coterie.types import ConfigError, CoterieError, DataError, Train
+from coterie.types import ConfigError, CoterieError, DataError, Evaluate, Train
 from coterie.vectors import flatten
 from tests.conftest import blobs, small_net
 
@@ -115,6 +117,48 @@ def test_what_was_asked_for_is_kept_only_up_to_a_bound(monkeypatch: pytest.Monke
     assert len(calls) == 3 + 7
     x[torch.tensor([0])]
     assert len(calls) == 3 + 7 + 1, "the oldest had to go"
+
+
+def test_the_smaller_rest_of_a_client_is_kept_with_it() -> None:
+    calls: list[int] = []
+
+    def make(k: int) -> tuple[Any, Any]:
+        calls.append(k)
+        return np.full((5, 8), k, np.float32), np.zeros(5, np.int64)
+
+    x, y = drawn(make, np.array([0, 5, 10]), (8,))
+    assert x[torch.arange(4)].shape == (4, 8)  # training rows
+    assert y[torch.tensor([4])].tolist() == [0]
+    assert calls == [0]
+    assert x[torch.tensor([9])].tolist() == [[1.0] * 8]  # a client that is only scored
+    x[torch.arange(5, 9)]
+    assert calls == [0, 1, 1]
+
+
+def test_workers_score_what_they_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = made(monkeypatch)
+    pooled = go(federation(60, lazy=True), engine="pool", workers=2)
+    assert not here, "workers make samples, this process does not"
+    single = go(federation(60, lazy=True), engine="serial")
+    assert [row["accuracy_all"] for row in pooled.rows] == [row["accuracy_all"] for row in single.rows]
+
+
+def test_scores_of_a_worker_that_was_killed_are_made_here() -> None:
+    data, net = federation(9, lazy=True), nn.Sequential(nn.Linear(60, 10))
+    models, ids, zero = flatten(net)[None], np.arange(9), np.zeros(9, np.int64)
+    engine = PoolEngine(Bench(data, net, SOLVER), workers=2)
+    try:
+        engine.run(Train(plain), ids, models, zero, key=Key(1))
+        both = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
+        assert [reply.ids.tolist() for reply in both] == [[0, 2, 4, 6, 8], [1, 3, 5, 7]]
+        engine.processes[0].kill()
+        engine.processes[0].join()
+        (alone,) = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
+    finally:
+        engine.close()
+    for reply in both:
+        for name, values in reply.fields.items():
+            assert np.array_equal(alone.fields[name][reply.ids], values)
 
 
 def test_a_maker_that_breaks_its_promise_is_named() -> None:

@@ -96,6 +96,11 @@ class Bench:
         self._closed = Closed(stack) if stack and device == "cpu" else None  # compiled before worker processes fork
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
+    @property
+    def alone(self) -> bool:
+        """Whether a sample's score has the same bits whatever samples are scored beside it."""
+        return self._closed is not None
+
     def hold(self, population: Population) -> Moves:
         """Take over who holds what from now on; returns what changed, for benches in other processes."""
         before = self.population

@@ -154,16 +154,21 @@ class _Pool:
         client, start, stop = span
         with one_library_thread():  # as in worker processes, so that sums in it have the same bits
             x, y = self.make(client)
-        first, due = int(self.offsets[client]), int(self.offsets[client + 1] - self.offsets[client])
-        if len(x) != due or len(y) != due:
-            raise DataError(f"data.source: client {client} was made with {len(x)} samples; expected {due}")
-        mine = slice(start - first, stop - first)
-        made = np.array(x[mine], np.float32), np.array(y[mine], np.int64)
-        self._kept[span] = made
-        self._bytes += _size(made)
+        first, last = int(self.offsets[client]), int(self.offsets[client + 1])
+        if len(x) != last - first or len(y) != last - first:
+            raise DataError(f"data.source: client {client} was made with {len(x)} samples; expected {last - first}")
+        for a, b in ((first, start), (stop, last), (start, stop)):  # test rows, too, where training rows are asked for
+            if 0 < b - a <= stop - start:
+                self._keep((client, a, b), (x[a - first : b - first], y[a - first : b - first]))
         while self._bytes > KEEP and len(self._kept) > 1:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
-        return made
+        return self._kept[span]
+
+    def _keep(self, span: Span, made: tuple[NDArray[Any], IntArray]) -> None:
+        if span not in self._kept:
+            self._kept[span] = np.array(made[0], np.float32), np.array(made[1], np.int64)
+            self._bytes += _size(self._kept[span])
+        self._kept.move_to_end(span)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"make": self.make, "offsets": self.offsets, "_kept": OrderedDict(), "_bytes": 0}

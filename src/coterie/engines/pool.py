@@ -32,7 +32,7 @@ from coterie.data.population import Population
 from coterie.engines.serial import ClientError, failure
 from coterie.keys import Key
 from coterie.threads import one_library_thread
-from coterie.types import CoterieError, IntArray, Reply, Train, Work
+from coterie.types import CoterieError, Evaluate, IntArray, Reply, Train, Work
 
 _TOKEN = struct.Struct("i")
 _MOST_TASKS = 8192
@@ -82,13 +82,25 @@ class PoolEngine:
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
         if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key)]
+            made = self.bench.population.drawn and self.bench.alone and self.processes
+            replies = self._scores(work, ids, models, which, key) if made and isinstance(work, Evaluate) else []
+            return replies or [self.bench.answer(work, ids, models, which, key)]
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
         return [
             self._block(work, ids[at : at + most], models, rows[at : at + most], key) for at in range(0, len(ids), most)
         ]
+
+    def _scores(self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> list[Reply]:
+        """Scores by the workers, each client's by the one that keeps its samples; none if a worker died or failed."""
+        parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
+        replies = self._ask([(work, key, ids[mine], models.numpy(), which[mine]) for mine in parts], None)
+        if replies is None:
+            self.close()
+        if replies is None or any(reply is None for reply in replies):
+            return []
+        return [reply for reply in replies if len(reply.ids)]
 
     def _block(self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> Reply:
         """Train some clients, over as many pools as it takes."""
@@ -124,30 +136,38 @@ class PoolEngine:
         self.done[: len(tasks)] = 0
         numbers = [*tasks, *[_END] * self.workers]
         os.write(self.tokens.fileno(), struct.pack(f"{len(numbers)}i", *numbers))
+        failed = self._ask([job] * self.workers, end)
+        for line, trace in filter(None, failed or ()):
+            self.close()
+            raise ClientError(line) from RuntimeError(trace)
+        return failed is not None
+
+    def _ask(self, jobs: list[tuple[Any, ...]], end: float | None) -> list[Any] | None:
+        """A job for each worker, and what they answer; ``None`` if a worker died or the time is over."""
         try:
-            for pipe in self.pipes:
+            for pipe, job in zip(self.pipes, jobs, strict=True):
                 pipe.send(job)
         except BrokenPipeError:
-            return False
-        waiting = dict(zip(self.pipes, self.processes, strict=True))
+            return None
+        waiting = dict(zip(self.pipes, range(self.workers), strict=True))
+        answers: list[Any] = [None] * self.workers
         while waiting:
             left = None if end is None else max(0.0, end - time.monotonic())
             sentinels = [p.sentinel for p in self.processes]
             ready = wait([*waiting, *sentinels], left)
             if not ready:
-                return False
+                return None
             for pipe in [p for p in ready if p in waiting]:
                 try:
-                    failed = pipe.recv()
+                    answer = pipe.recv()
                 except EOFError:
-                    return False
-                if failed is not None:
-                    self.close()
-                    raise ClientError(failed[0]) from RuntimeError(failed[1])
-                del waiting[pipe]
+                    return None
+                answers[waiting.pop(pipe)] = answer
+                if isinstance(answer, tuple):  # a client failed, and nobody waits for the others
+                    return answers
             if waiting and any(s in ready for s in sentinels):
-                return False
-        return True
+                return None
+        return answers
 
     def _ensure(self, rows: int, tasks: int) -> None:
         """A running pool whose shared memory holds this many models and tasks."""
@@ -213,7 +233,19 @@ def _work(bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tenso
                 job = pipe.recv()
             except EOFError:
                 return
-            pipe.send(_take(bench, tokens.fileno(), job, starts, deltas, meta, done))
+            if isinstance(job[0], Train):
+                pipe.send(_take(bench, tokens.fileno(), job, starts, deltas, meta, done))
+            else:
+                pipe.send(_score(bench, *job))
+
+
+def _score(
+    bench: Bench, work: Evaluate, key: Key, ids: IntArray, models: NDArray[np.float32], which: IntArray
+) -> Reply | None:
+    try:
+        return bench.answer(work, ids, torch.from_numpy(models), which, key)
+    except Exception:  # noqa: BLE001 - the main process scores then, and raises it
+        return None
 
 
 def _take(
