@@ -207,3 +207,13 @@ def test_a_learning_rate_of_ones_own_leaves_the_cohort_to_advice(tmp_path):
     ask(tmp_path, str(tmp_path / "mine.parquet"), "--set", "local.lr=0.1", "--rounds", "2", "--seeds", "1",
         "--methods", "fedgroup", "--engine", "serial")  # fmt: skip
     assert load(tmp_path / "out" / "suggested.toml").train.clients_per_round == 5
+
+
+def test_an_earlier_answer_is_not_written_over(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.toml").write_text(CONFIG.format(how="labels", groups=1))
+    for _ in range(2):
+        assert invoke(["advise", "c.toml", *QUICK]) == 0
+    first, second = (tmp_path / "runs" / f"advise-{n}" for n in (1, 2))
+    assert sorted(p.name for p in first.iterdir()) == sorted(p.name for p in second.iterdir())
+    assert len(list(first.iterdir())) == 4

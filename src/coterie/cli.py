@@ -280,7 +280,9 @@ def advise(
     features: Annotated[
         str | None, typer.Option(metavar="COLUMN,...", help="Of a file: one column of inputs, or several of numbers.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of what is written.")] = Path("runs/advise"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of what is written; default a new one, runs/advise-1 and so on.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15,
     seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3,
     methods: Annotated[

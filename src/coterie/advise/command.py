@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -26,7 +27,7 @@ COLUMNS = ("method", "accuracy", "gain, points", "± 95 %", "clients won / lost"
 
 def go(
     path: Path,
-    out: Path,
+    out: Path | None,
     assignments: Sequence[str],
     values: Mapping[str, Any],
     columns: Mapping[str, str | None],
@@ -35,7 +36,8 @@ def go(
     methods: Sequence[str],
 ) -> Advice:
     """Advise on a configuration or a file of data; writes ``advise.md``, ``advise.json``, ``suggested.toml`` and
-    ``clients.csv`` into ``out``."""
+    ``clients.csv`` into ``out``, by default a new folder of ``runs``."""
+    out = _next() if out is None else out
     _check_out(out)
     bare = path.suffix in (".parquet", ".npz")
     config = configuration(path, assignments, values, columns)
@@ -68,6 +70,11 @@ def go(
     say(f"\n{said}; took {duration(found.seconds)}")
     say(f"next: coterie run {out / 'suggested.toml'}")
     return found
+
+
+def _next() -> Path:
+    """The first ``runs/advise-<n>`` that is not there."""
+    return next(out for n in itertools.count(1) if not (out := Path("runs") / f"advise-{n}").exists())
 
 
 def _check_out(out: Path) -> None:
