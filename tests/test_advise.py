@@ -212,8 +212,11 @@ def test_a_learning_rate_of_ones_own_leaves_the_cohort_to_advice(tmp_path):
 def test_an_earlier_answer_is_not_written_over(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.toml").write_text(CONFIG.format(how="labels", groups=1))
-    for _ in range(2):
-        assert invoke(["advise", "c.toml", *QUICK]) == 0
+    assert invoke(["advise", "missing.toml", *QUICK]) == 2
+    assert not (tmp_path / "runs").exists()
+    assert invoke(["advise", "c.toml", *QUICK]) == 0
     first, second = (tmp_path / "runs" / f"advise-{n}" for n in (1, 2))
-    assert sorted(p.name for p in first.iterdir()) == sorted(p.name for p in second.iterdir())
-    assert len(list(first.iterdir())) == 4
+    (first / "suggested.toml").write_text("mine")
+    assert invoke(["advise", "c.toml", *QUICK]) == 0
+    assert (first / "suggested.toml").read_text() == "mine"
+    assert len(list(second.iterdir())) == 4

@@ -27,6 +27,7 @@ from coterie.config import check
 from coterie.deploy.serve import serve
 from coterie.experiment import run_config
 from coterie.export import export_run
+from coterie.export.deployed import told
 from coterie.report.load import view_of
 from coterie.types import CheckpointError, ConfigError, QuorumError
 from tests.fake_grid import FakeGrid, Meddle, contexts
@@ -114,16 +115,29 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
     last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
     assert [g["accuracy"] for g in done.card.figures.groups] == last["accuracy_groups"]
     assert f"{100 * last['accuracy_all']:.1f} % of all" in body
-    assert "as they told it after round 1" in body
+    assert "as they told it after 2 rounds" in body
     assert "the clients alone know" in body
     for file in sorted((run / "models").iterdir()):
         theirs, ours = load_file(done.folder / file.name), load_file(file)
         assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
-    told = subprocess.run([sys.executable, str(done.folder / "load.py")], check=True, capture_output=True, text=True)
-    assert "group 1" in told.stdout
-    (run / "nodes.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="expected all three"):
-        export_run(run)
+    said = subprocess.run([sys.executable, str(done.folder / "load.py")], check=True, capture_output=True, text=True)
+    assert "group 1" in said.stdout
+    names = json.loads((run / "nodes.json").read_text())
+    for changed in ({}, {**names, "shape": [-1]}, {**names, "classes": "cat"}, {**names, "clients": ["a"] * 7}):
+        (run / "nodes.json").write_text(json.dumps(changed))
+        with pytest.raises(CheckpointError, match="expected all three"):
+            export_run(run)
+
+
+def test_accuracies_of_other_groups_are_not_told_of_these() -> None:
+    which = np.array([0, 1, 1, 2])
+    scored = {"round": 3, "accuracy": 0.5, "accuracy_all": 0.4, "accuracy_groups": [0.1, 0.9]}
+    now = told(["group-0", "group-1", "no-group"], which, [scored])
+    assert [g["accuracy"] for g in now.groups] == [0.1, 0.9, None]
+    later = told(["group-0", "group-1", "no-group"], which, [scored, {"round": 4, "accuracy": None}])
+    assert [g["accuracy"] for g in later.groups] == [None] * 3
+    assert (later.accuracy, later.told) == (0.4, 4)
+    assert told(["group-0"], which, []).accuracy is None
 
 
 @pytest.mark.parametrize("name", METHODS)

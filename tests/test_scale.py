@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -143,6 +149,108 @@ def test_workers_score_what_they_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["accuracy_all"] for row in pooled.rows] == [row["accuracy_all"] for row in single.rows]
 
 
+def tiny(client: int) -> tuple[Any, Any]:
+    return np.full((2, 4), client % 7 - 3, np.float32), np.array([0, client % 2])
+
+
+def crowd(clients: int) -> ct.Population:
+    """Clients of one training and one test sample that are made when they are asked for."""
+    x, y = drawn(tiny, np.arange(0, 2 * clients + 1, 2), (4,))
+    first, one = np.arange(0, 2 * clients, 2), np.ones(clients, np.int64)
+    return ct.Population(x, y, ranges(first, one), ranges(first + 1, one), 2, tuple(map(str, range(clients))))
+
+
+def score(engine: Any, data: ct.Population, net: nn.Module) -> dict[str, Any]:
+    ids = np.arange(data.clients)
+    replies = engine.run(Evaluate("test"), ids, flatten(net)[None], np.zeros(len(ids), np.int64), key=Key(1))
+    order = np.argsort(np.concatenate([reply.ids for reply in replies]))
+    return {name: np.concatenate([reply.fields[name] for reply in replies])[order] for name in replies[0].fields}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, None])
+def test_a_worker_that_dies_or_hangs_while_it_scores(number: int | None) -> None:
+    data, net = crowd(60_000), nn.Sequential(nn.Linear(4, 2))
+    expected = score(SerialEngine(Bench(data, net, SOLVER)), data, net)
+    engine = PoolEngine(Bench(data, net, SOLVER), workers=2, round_timeout=None if number else 2.0)
+    few = np.arange(4)
+    try:
+        engine.run(Train(plain), few, flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
+        stuck = engine.processes[1].pid
+        os.kill(stuck, signal.SIGSTOP)
+        if number:
+            threading.Timer(0.5, os.kill, (stuck, number)).start()
+        begun = time.monotonic()
+        found = score(engine, data, net)
+        assert not engine.processes, "the pool is made anew"
+        assert time.monotonic() - begun < 60
+    finally:
+        engine.close()
+    for name, values in expected.items():
+        assert np.array_equal(found[name], values)
+
+
+ORPHANS = """
+import os, signal, sys, threading
+import numpy as np
+from torch import nn
+from coterie.client import Bench
+from coterie.engines import PoolEngine
+from coterie.keys import Key
+from coterie.objectives import plain
+from coterie.types import Evaluate, Train
+from coterie.vectors import flatten
+from tests.test_scale import SOLVER, crowd, score
+
+data, net = crowd(60_000), nn.Sequential(nn.Linear(4, 2))
+engine = PoolEngine(Bench(data, net, SOLVER), workers=2)
+engine.run(Train(plain), np.arange(4), flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
+print(*(process.pid for process in engine.processes), flush=True)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+while True:
+    score(engine, data, net)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_workers_end_with_a_parent_that_is_killed_while_they_score() -> None:
+    def lives(pid: str) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    process = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=120)
+    pids = process.stdout.split()
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert len(pids) == 2
+    end = time.monotonic() + 30
+    while any(map(lives, pids)) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not any(map(lives, pids))
+
+
+def test_clients_that_share_made_samples_are_scored() -> None:
+    x, y = drawn(tiny, np.array([0, 2, 4]), (4,))
+    shared = (np.array([1, 3]),) * 2
+    made = ct.Population(x, y, (np.array([0]), np.array([2])), shared, 2, ("a", "b"))
+    rows = torch.arange(4)
+    whole = ct.Population(x[rows], y[rows], made.train, shared, 2, ("a", "b"))
+    net = nn.Sequential(nn.Linear(4, 2))
+    found, expected = (score(SerialEngine(Bench(data, net, SOLVER)), data, net) for data in (made, whole))
+    assert {name: values.tolist() for name, values in found.items()} == {n: v.tolist() for n, v in expected.items()}
+
+
+def test_a_loss_has_the_same_bits_whoever_is_scored_beside() -> None:
+    data, net = federation(30, lazy=True), nn.Sequential(nn.Linear(60, 10))
+    with torch.no_grad():
+        net[0].weight.mul_(50)  # losses of very different sizes
+    bench, models = Bench(data, net, SOLVER), flatten(net)[None]
+    together = bench.answer(Evaluate("test"), np.arange(30), models, np.zeros(30, np.int64), Key(1)).fields["loss"]
+    for i in range(30):
+        alone = bench.answer(Evaluate("test"), np.array([i]), models, np.zeros(1, np.int64), Key(1)).fields["loss"]
+        assert alone[0] == together[i]
+
+
 def test_scores_of_a_worker_that_was_killed_are_made_here() -> None:
     data, net = federation(9, lazy=True), nn.Sequential(nn.Linear(60, 10))
     models, ids, zero = flatten(net)[None], np.arange(9), np.zeros(9, np.int64)
@@ -165,6 +273,9 @@ def test_a_maker_that_breaks_its_promise_is_named() -> None:
     x, _ = drawn(lambda k: (np.zeros((2, 3), np.float32), np.zeros(2, np.int64)), np.array([0, 2, 5]), (3,))
     with pytest.raises(DataError, match="client 1 was made with 2 samples; expected 3"):
         x[torch.tensor([2])]
+    x, _ = drawn(lambda k: (np.zeros((2, 1), np.float32), np.zeros(2, np.int64)), np.array([0, 2]), (4,))
+    with pytest.raises(DataError, match=r"client 0 was made with inputs of shape \[1\]; expected \[4\]"):
+        x[torch.tensor([0])]
 
 
 def test_what_needs_all_samples_says_so() -> None:

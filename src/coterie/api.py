@@ -206,5 +206,5 @@ def load(
 
     from coterie.data import load_population
 
-    table = {"kind": source} if isinstance(source, str) else source
+    table = source if isinstance(source, Mapping) else {"kind": source}
     return load_population({**table, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data"))

@@ -37,6 +37,7 @@ from coterie.vectors import Layout, state_dict
 
 SCHEMA = 1
 STATE, MANIFEST = "state.safetensors", "manifest.json"
+NODES = "nodes.json"  # of a run of real clients: who they are and what they work on
 FOLDER = re.compile(r"round-(\d{6,})\Z")
 
 

@@ -37,8 +37,6 @@ def go(
 ) -> Advice:
     """Advise on a configuration or a file of data; writes ``advise.md``, ``advise.json``, ``suggested.toml`` and
     ``clients.csv`` into ``out``, by default a new folder of ``runs``."""
-    out = _next() if out is None else out
-    _check_out(out)
     bare = path.suffix in (".parquet", ".npz")
     config = configuration(path, assignments, values, columns)
     _, _, population = load_data(config)
@@ -46,6 +44,7 @@ def go(
         raise ConfigError(
             f"advise: a federation that is made client by client, got {path}; expected data that are read"
         )
+    out = _folder(out)
     samples = int(population.sizes("train").sum())
     classes = "1 class" if population.classes == 1 else f"{population.classes} classes"
     clients = counted(population.clients, "client")
@@ -72,18 +71,20 @@ def go(
     return found
 
 
-def _next() -> Path:
-    """The first ``runs/advise-<n>`` that is not there."""
-    return next(out for n in itertools.count(1) if not (out := Path("runs") / f"advise-{n}").exists())
-
-
-def _check_out(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--out: cannot be written ({error.strerror}), got {out}; expected a folder that can be made"
-        ) from None
+def _folder(out: Path | None) -> Path:
+    """The folder to write into, which is there from now on; by default the first ``runs/advise-<n>`` that was not."""
+    for n in itertools.count(1):
+        path = out or Path("runs") / f"advise-{n}"
+        try:
+            path.mkdir(parents=True, exist_ok=out is not None)
+            break
+        except OSError as error:
+            if isinstance(error, FileExistsError) and out is None:
+                continue
+            raise ConfigError(
+                f"--out: cannot be written ({error.strerror}), got {path}; expected a folder that can be made"
+            ) from None
+    return path
 
 
 # --- what is shown ------------------------------------------------------------------------------------------------

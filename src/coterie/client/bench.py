@@ -28,9 +28,11 @@ _CHUNK, _IMAGES = 4096, 64  # samples scored at once; fewer for convolutions, wh
 
 
 def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
-    """Sums of ``values`` between consecutive bounds."""
-    running = np.concatenate([[0.0], np.cumsum(values)])
-    return running[bounds[1:]] - running[bounds[:-1]]
+    """Sums of ``values`` between consecutive bounds; each has the same bits whatever stands beside it."""
+    sums, some = np.zeros(len(bounds) - 1), np.diff(bounds) > 0
+    if some.any():
+        sums[some] = np.add.reduceat(values, bounds[:-1][some])
+    return sums
 
 
 def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay: tuple[str, ...]) -> Trainer:
@@ -173,17 +175,23 @@ class Bench:
     @torch.inference_mode()
     def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:
         """Correct predictions and summed loss of one model, per client."""
-        drawn = self.population.drawn
-        if self._closed is not None and not drawn and self.population.x.is_contiguous():
-            bounds, held, where = self._held(ids, work.split)
-            right, losses = self._closed.score(self.population.x, self.population.y, held, vector)
-            if where is not None:
-                right, losses = right[where], losses[where]
-            return _sums(right, bounds), _sums(losses, bounds)
-        rows = self._gather(ids, work.split)
-        if self._closed is not None and drawn:  # whose clients share no samples
-            right, losses = self._closed.score(rows.x, rows.y, np.arange(len(rows.y)), vector)
-            return _sums(right, rows.bounds), _sums(losses, rows.bounds)
+        whole = self.population.x if not self.population.drawn and self.population.x.is_contiguous() else None
+        if self._closed is not None and whole is not None:
+            bounds, held, at = self._held(ids, work.split)
+            correct, loss = self._closed.score(whole, self.population.y, held, vector)
+        else:
+            rows = self._gather(ids, work.split)
+            bounds, at = rows.bounds, rows.at
+            if self._closed is not None:
+                correct, loss = self._closed.score(rows.x, rows.y, np.arange(len(rows.y)), vector)
+            else:
+                correct, loss = self._forward(rows, vector, work.loss)
+        if at is not None:
+            correct, loss = correct[at], loss[at]
+        return _sums(correct, bounds), _sums(loss, bounds)
+
+    def _forward(self, rows: Rows, vector: Tensor, losses: bool) -> tuple[FloatArray, FloatArray]:
+        """Correct predictions and loss of one model, per sample, by the network itself."""
         self._vector.copy_(vector)
         correct, loss = np.zeros(len(rows.y)), np.zeros(len(rows.y))
         small = self._convolves and self._vector.device.type == "cpu"
@@ -192,11 +200,9 @@ class Bench:
             y = rows.y[at : at + chunk]
             logits = self._scorer(x[at : at + chunk])
             correct[at : at + chunk] = (logits.argmax(1) == y).cpu().numpy()
-            if work.loss:
+            if losses:
                 loss[at : at + chunk] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
-        if rows.at is not None:
-            correct, loss = correct[rows.at], loss[rows.at]
-        return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
+        return correct, loss
 
     def _held(self, ids: IntArray, split: Split) -> tuple[IntArray, IntArray, IntArray | None]:
         """Clients' samples side by side: bounds, samples, and which of them is at each place where some are shared."""
@@ -212,7 +218,7 @@ class Bench:
         """The samples of these clients side by side.
 
         Test samples are kept, since memberships change little from round to round (of those made when they are asked
-        for, ``KEEP`` bytes); of training samples, which a cohort is asked for once, only the last.
+        for, a quarter of ``KEEP`` bytes); of training samples, which a cohort is asked for once, only the last.
         """
         kept, name = self._rows[split], ids.tobytes()
         if name in kept:
@@ -224,7 +230,7 @@ class Bench:
         kept[name] = rows
         most = 1.2 * self.population.sizes("test").sum() if split == "test" else 0
         if self.population.drawn:  # all test samples would not fit
-            most = min(most, KEEP // (4 * math.prod(self.population.shape)))
+            most = min(most, KEEP // 4 // (4 * math.prod(self.population.shape)))
         while len(kept) > 1 and sum(len(r.y) for r in kept.values()) > most:
             kept.popitem(last=False)
         return rows

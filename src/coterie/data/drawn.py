@@ -134,15 +134,15 @@ def drawn(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tuple[Tenso
         offsets: int64 ``[N + 1]``, ascending from 0.
         shape: of one input.
     """
-    pool = _Pool(make, offsets)
+    pool = _Pool(make, offsets, tuple(shape))
     return cast(Tensor, Drawn(pool, 0, shape)), cast(Tensor, Drawn(pool, 1, ()))
 
 
 class _Pool:
     """Makes clients, and keeps the spans of rows that were asked for last: test rows take less room than all."""
 
-    def __init__(self, make: Maker, offsets: IntArray) -> None:
-        self.make, self.offsets = make, offsets
+    def __init__(self, make: Maker, offsets: IntArray, inner: tuple[int, ...]) -> None:
+        self.make, self.offsets, self.inner = make, offsets, inner
         self._kept: OrderedDict[Span, Made] = OrderedDict()
         self._bytes = 0
 
@@ -157,6 +157,9 @@ class _Pool:
         first, last = int(self.offsets[client]), int(self.offsets[client + 1])
         if len(x) != last - first or len(y) != last - first:
             raise DataError(f"data.source: client {client} was made with {len(x)} samples; expected {last - first}")
+        if x.shape[1:] != self.inner:
+            got = f"inputs of shape {list(x.shape[1:])}; expected {list(self.inner)}"
+            raise DataError(f"data.source: client {client} was made with {got}")
         for a, b in ((first, start), (stop, last), (start, stop)):  # test rows, too, where training rows are asked for
             if 0 < b - a <= stop - start:
                 self._keep((client, a, b), (x[a - first : b - first], y[a - first : b - first]))
@@ -171,7 +174,7 @@ class _Pool:
         self._kept.move_to_end(span)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"make": self.make, "offsets": self.offsets, "_kept": OrderedDict(), "_bytes": 0}
+        return {"make": self.make, "offsets": self.offsets, "inner": self.inner, "_kept": OrderedDict(), "_bytes": 0}
 
 
 def _size(made: Made) -> int:

@@ -14,6 +14,7 @@ from pydantic import Field
 from coterie.data.drawn import drawn
 from coterie.data.samples import Samples
 from coterie.keys import Key
+from coterie.threads import one_library_thread
 from coterie.types import IntArray
 
 FEATURES = 60
@@ -58,7 +59,8 @@ def synthetic(
     if lazy:
         (x, y), columns = drawn(make, offsets, (FEATURES,)), {}
     else:
-        made = [make(k) for k in range(clients)]
+        with one_library_thread():  # as where they are made when they are asked for
+            made = [make(k) for k in range(clients)]
         x, y = (torch.from_numpy(np.concatenate(each)) for each in zip(*made, strict=True))
         columns = {"client": np.repeat(np.arange(clients), sizes)}
     names = tuple(str(c) for c in range(CLASSES))

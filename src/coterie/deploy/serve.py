@@ -29,13 +29,12 @@ from coterie.experiment import Progress
 from coterie.keys import Key
 from coterie.models import starts
 from coterie.rounds import RoundResult, Sampler, simulate
-from coterie.store import RunFolder, plain, summarise
+from coterie.store import NODES, RunFolder, plain, summarise
 from coterie.types import CheckpointError, ConfigError, QuorumError
 from coterie.vectors import Layout
 from coterie.wire import Identity, signature
 
 MARK = "@coterie "
-NAMES = "nodes.json"
 Tell = Callable[[str, Any], None]
 
 
@@ -172,7 +171,7 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         got = f"got {config.train.clients_per_round}; expected at most {settings.clients} (deploy.toml: clients)"
         raise ConfigError(f"train.clients_per_round: more than there are clients, {got}")
     folder, checkpoint = open_folder(Path(str(given["out"])), config, bool(given["resume"]), settings)
-    register = Register(folder.path / NAMES, settings.shape, settings.classes)
+    register = Register(folder.path / NODES, settings.shape, settings.classes)
     run, names = register.read()
     layout = Layout.of(built.module)
     ours = Identity("server", version("coterie"), signature(layout), settings.shape, settings.classes)

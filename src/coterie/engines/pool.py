@@ -1,9 +1,11 @@
 """One worker process per core, one thread each: the default on a CPU.
 
-Workers hold the pooled data and share memory with this process for start vectors and updates, so a round moves no
-array through a pipe. Tasks are dealt longest first: a worker takes the next number from a pipe that all of them read,
-which needs no lock that a killed worker could keep. A worker that dies takes the pool with it: it is made anew and the
-clients without an update are run again. Since each client draws from its own key, the result is the same to the bit.
+Workers hold the pooled data and share memory with this process for start vectors and updates, so training moves no
+array through a pipe. This process scores the models, but for samples that are made when they are asked for: those are
+scored by the workers, each client's always by the same one. Tasks are dealt longest first: a worker takes the next
+number from a pipe that all of them read, which needs no lock that a killed worker could keep. A worker that dies takes
+the pool with it: it is made anew and the clients without an update are run again. Since each client draws from its own
+key, the result is the same to the bit.
 """
 
 from __future__ import annotations
@@ -81,10 +83,11 @@ class PoolEngine:
             self.moves.append(moves)
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+        if isinstance(work, Evaluate) and self.bench.population.drawn and self.bench.alone:
+            blocks = (slice(at, at + _MOST_TASKS) for at in range(0, len(ids), _MOST_TASKS))
+            return [reply for at in blocks for reply in self._scores(work, ids[at], models, which[at], key)]
         if not isinstance(work, Train):
-            made = self.bench.population.drawn and self.bench.alone and self.processes
-            replies = self._scores(work, ids, models, which, key) if made and isinstance(work, Evaluate) else []
-            return replies or [self.bench.answer(work, ids, models, which, key)]
+            return [self.bench.answer(work, ids, models, which, key)]
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
@@ -93,14 +96,18 @@ class PoolEngine:
         ]
 
     def _scores(self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> list[Reply]:
-        """Scores by the workers, each client's by the one that keeps its samples; none if a worker died or failed."""
-        parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
-        replies = self._ask([(work, key, ids[mine], models.numpy(), which[mine]) for mine in parts], None)
-        if replies is None:
-            self.close()
-        if replies is None or any(reply is None for reply in replies):
-            return []
-        return [reply for reply in replies if len(reply.ids)]
+        """Scores by the workers, a client's always by the same one; by this process if one died, failed or was late."""
+        if self.processes:
+            self._ensure(len(models), 0)
+            self.starts[: len(models)] = models.numpy()
+            parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
+            end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
+            replies = self._ask([(work, key, ids[mine], which[mine]) for mine in parts], end)
+            if replies is None:
+                self.close()
+            elif all(replies):
+                return [reply for reply in replies if len(reply.ids)]
+        return [self.bench.answer(work, ids, models, which, key)]
 
     def _block(self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> Reply:
         """Train some clients, over as many pools as it takes."""
@@ -147,7 +154,7 @@ class PoolEngine:
         try:
             for pipe, job in zip(self.pipes, jobs, strict=True):
                 pipe.send(job)
-        except BrokenPipeError:
+        except OSError:
             return None
         waiting = dict(zip(self.pipes, range(self.workers), strict=True))
         answers: list[Any] = [None] * self.workers
@@ -160,7 +167,7 @@ class PoolEngine:
             for pipe in [p for p in ready if p in waiting]:
                 try:
                     answer = pipe.recv()
-                except EOFError:
+                except (EOFError, OSError):
                     return None
                 answers[waiting.pop(pipe)] = answer
                 if isinstance(answer, tuple):  # a client failed, and nobody waits for the others
@@ -189,7 +196,8 @@ class PoolEngine:
         bench = Bench(self.bench.population, self.bench.module, self.bench.solver, self.bench.decay)
         for _ in range(self.workers):
             ours, theirs = self.context.Pipe()
-            process = self.context.Process(target=_work, args=(bench, taken, theirs, shared), daemon=True)
+            inherited = [*self.pipes, ours, self.tokens] if fork else []
+            process = self.context.Process(target=_work, args=(bench, taken, theirs, shared, inherited), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -217,8 +225,12 @@ def _shared(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
     return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
 
-def _work(bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tensor]) -> None:
-    """A worker's life: wait for a job, take tasks until an end mark, say so."""
+def _work(
+    bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tensor], inherited: list[Connection]
+) -> None:
+    """A worker's life: wait for a job, take tasks until an end mark, say so; it ends with its parent."""
+    for theirs in inherited:  # else nobody would ever find the parent's ends closed
+        theirs.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
@@ -231,19 +243,18 @@ def _work(bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tenso
                     return
             try:
                 job = pipe.recv()
-            except EOFError:
+                if isinstance(job[0], Train):
+                    pipe.send(_take(bench, tokens.fileno(), job, starts, deltas, meta, done))
+                else:
+                    pipe.send(_score(bench, job, starts))
+            except (EOFError, OSError):
                 return
-            if isinstance(job[0], Train):
-                pipe.send(_take(bench, tokens.fileno(), job, starts, deltas, meta, done))
-            else:
-                pipe.send(_score(bench, *job))
 
 
-def _score(
-    bench: Bench, work: Evaluate, key: Key, ids: IntArray, models: NDArray[np.float32], which: IntArray
-) -> Reply | None:
+def _score(bench: Bench, job: tuple[Evaluate, Key, IntArray, IntArray], models: Tensor) -> Reply | None:
+    work, key, ids, which = job
     try:
-        return bench.answer(work, ids, torch.from_numpy(models), which, key)
+        return bench.answer(work, ids, models, which, key)
     except Exception:  # noqa: BLE001 - the main process scores then, and raises it
         return None
 

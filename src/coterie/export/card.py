@@ -35,7 +35,7 @@ class Figures:
         groups: a row for each model: name, clients, accuracy; training and test samples and label counts ``[c]``, each
             ``None`` where the clients alone know them.
         accuracy: over all test samples, each client with the model that serves it; ``None`` without any.
-        told: the round in which real clients told it; ``None``: scored here.
+        told: after how many rounds real clients told it; ``None``: scored here, or not told yet.
     """
 
     groups: Sequence[Mapping[str, Any]]
@@ -204,7 +204,7 @@ def _front(card: Card) -> dict[str, Any]:
         "tags": tags,
         "metrics": ["accuracy"],
     }
-    if card.dataset != "file":
+    if card.dataset not in ("file", "nodes"):
         front["datasets"] = [card.dataset]
     name = f"{card.algorithm}-{card.dataset}"
     return front | ({"model-index": [{"name": name, "results": [result]}]} if metrics else {})

@@ -18,8 +18,8 @@ from coterie.export.card import Figures
 from coterie.keys import Key
 from coterie.store import Checkpoint
 from coterie.types import CheckpointError, IntArray
+from coterie.vectors import Layout
 
-NODES = "nodes.json"  # only a deployed run has it
 TRIED = 32  # inputs that the models are tried on
 
 
@@ -32,41 +32,60 @@ def deployed(config: RunConfig, nodes: Path, checkpoint: Checkpoint) -> tuple[Pr
         checkpoint: of the run.
 
     Raises:
-        CheckpointError: if the file is damaged.
+        CheckpointError: if the file is damaged, or does not fit the models.
     """
+    groups, extra = checkpoint.groups, checkpoint.extra
     try:
-        told = json.loads(nodes.read_bytes())
-        names, shape = tuple(map(str, told["clients"])), tuple(map(int, told["shape"]))
-        labels = tuple(map(str, told["classes"]))
+        names, shape, labels = _read(nodes, len(groups.member))
     except (OSError, ValueError, LookupError, TypeError):
-        what = "damaged or of an earlier version, got no clients, shape and classes"
+        what = "damaged or of an earlier version, got no clients, shape and classes that fit the run"
         raise CheckpointError(f"{nodes}: {what}; expected all three") from None
     n = len(names)
     parts = Parts((np.arange(TRIED),) * n, (np.empty(0, np.int64),) * n, names)
     x = torch.randn(TRIED, *shape, generator=Key(config.seed).of("export").torch())
     population = Population(x, torch.zeros(TRIED, dtype=torch.int64), parts.train, parts.test, len(labels), names)
-    groups, extra = checkpoint.groups, checkpoint.extra
     known = replace(
         checkpoint,
         groups=replace(groups, member=groups.member[:n]),
         extra={**extra, "since": np.asarray(extra["since"])[:n]},
     )
-    return prepare_on(config, population, parts, labels), known
+    prepared = prepare_on(config, population, parts, labels)
+    d, had = Layout.of(prepared.module).d, groups.models.shape[1]
+    if d != had:
+        raise CheckpointError(f"{nodes}: of another network, got one of {d} parameters; expected {had}")
+    return prepared, known
+
+
+def _read(nodes: Path, places: int) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
+    """Names of the clients, shape of an input and names of the classes.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: if the file is damaged.
+    """
+    told = json.loads(nodes.read_bytes())
+    names, shape, labels = told["clients"], told["shape"], told["classes"]
+    whole = all(isinstance(each, list) for each in (names, shape, labels))
+    if not whole or not 0 < len(names) <= places or not labels or not shape:
+        raise ValueError
+    if not all(type(n) is int and n > 0 for n in shape) or not all(isinstance(n, str) for n in (*names, *labels)):
+        raise ValueError
+    return tuple(names), tuple(shape), tuple(labels)
 
 
 def told(names: Sequence[str], which: IntArray, rows: Sequence[Mapping[str, Any]]) -> Figures:
-    """What the clients told of the models at the last evaluation.
+    """What the clients told of the models, if they were scored after the last round; else of the run as a whole.
 
     Args:
         names: of the models.
         which: int64 ``[N]``, the row of the model that serves each client.
-        rows: of ``rounds.jsonl``.
+        rows: of ``rounds.jsonl``, to the round of the models.
     """
     last: Mapping[str, Any] = next((row for row in reversed(rows) if row.get("accuracy") is not None), {})
-    each = [*last.get("accuracy_groups", ()), *(None for _ in names)]
+    current = bool(rows) and last is rows[-1]  # groups of an earlier round may have been others
+    each = [*(last["accuracy_groups"] if current else ()), *(None for _ in names)]
     unknown = dict.fromkeys(("train", "test", "mix"))
     groups = [
         {"name": name, "clients": int((which == j).sum()), "accuracy": each[j], **unknown}
         for j, name in enumerate(names)
     ]
-    return Figures(groups, last.get("accuracy_all"), last.get("round"))
+    return Figures(groups, last.get("accuracy_all"), last["round"] + 1 if last else None)

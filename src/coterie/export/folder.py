@@ -27,10 +27,10 @@ from coterie.data import Population
 from coterie.data.shifts import Scene
 from coterie.experiment import Prepared, prepare
 from coterie.export.card import Card, card_of, markdown, scored
-from coterie.export.deployed import NODES, deployed, told
+from coterie.export.deployed import deployed, told
 from coterie.export.network import Unspellable, source_of
 from coterie.rounds import serving
-from coterie.store import Checkpoint, RunFolder
+from coterie.store import NODES, Checkpoint, RunFolder
 from coterie.types import ConfigError
 from coterie.vectors import Layout, state_dict
 
@@ -95,7 +95,8 @@ def export_run(
         raise ConfigError(f"{folder.path}: no model yet, got no checkpoint; expected a run that has saved one")
     config = load(folder.path / "config.toml", (), {"data.root": root})
     nodes = folder.path / NODES
-    if nodes.is_file():
+    remote = nodes.is_file()
+    if remote:
         prepared, checkpoint = deployed(config, nodes, checkpoint)
     else:
         prepared = prepare(config, folder.path / "partition.npz")
@@ -103,7 +104,7 @@ def export_run(
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:
         hidden.mkdir(parents=True)
-        exported = _fill(hidden, prepared, checkpoint, folder, onnx)
+        exported = _fill(hidden, prepared, checkpoint, folder, onnx, remote)
         _put(hidden, target)
     except OSError as error:
         raise ConfigError(
@@ -143,7 +144,9 @@ def _listed(target: Path) -> list[str]:
         return []
 
 
-def _fill(hidden: Path, prepared: Prepared, checkpoint: Checkpoint, folder: RunFolder, onnx: bool) -> Exported:
+def _fill(
+    hidden: Path, prepared: Prepared, checkpoint: Checkpoint, folder: RunFolder, onnx: bool, remote: bool
+) -> Exported:
     population = prepared.population
     if checkpoint.scene:
         population = Scene.restore(population, checkpoint.scene).population
@@ -163,7 +166,6 @@ def _fill(hidden: Path, prepared: Prepared, checkpoint: Checkpoint, folder: RunF
 
         difference = max(write_onnx(module, inputs, hidden / f"{name}.onnx") for name, module in modules.items())
     rows = [row for row in folder.rows() if row["round"] < checkpoint.round]
-    remote = (folder.path / NODES).is_file()
     figures = told(names, which, rows) if remote else scored(population, which, modules)
     card = card_of(prepared, population, figures, rows, needs, difference)
     (hidden / "README.md").write_text(markdown(card), encoding="utf-8", errors="backslashreplace")
