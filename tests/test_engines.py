@@ -8,12 +8,14 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -265,6 +267,31 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> Non
             assert reply.fields["correct"][i, column] == int((logits.argmax(1) == y).sum())
             loss = nn.functional.cross_entropy(logits, y, reduction="sum").item()
             assert reply.fields["loss"][i, column] == pytest.approx(loss, rel=1e-4)
+
+
+@given(swaps=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=3), seed=st.integers(0, 9))
+@settings(max_examples=10, deadline=None)
+def test_workers_score_what_clients_hold_now(swaps: list[tuple[int, int]], seed: int) -> None:
+    population, net, rng = blobs(), small_net(), np.random.default_rng(seed)
+    models = torch.stack([flatten(net), -flatten(net)])
+    pool = PoolEngine(Bench(population, net, SOLVER), 2)
+    with Door(pool) as door:
+        for a, b in [(0, 0), *swaps]:
+            test, y = list(population.test), population.y.clone()
+            test[a], test[b] = test[b], test[a][: max(1, len(test[a]) - 1)]
+            some = rng.integers(len(y), size=20)
+            y[some] = (y[some] + 1) % 4
+            population = replace(population, y=y).with_parts(population.train, tuple(test))
+            pool.hold(population)
+            door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
+            ids = np.sort(rng.permutation(12)[: rng.integers(1, 13)])
+            which = rng.integers(2, size=(len(ids), 2))
+            alone = Bench(population, net, SOLVER).answer(Evaluate("test"), ids, models, which, Key(0))
+            with mock.patch.object(pool.bench, "answer", side_effect=AssertionError("scored in this process")):
+                reply = door.run(Evaluate("test"), ids, models, which, key=Key(0))
+            assert np.array_equal(reply.ids, alone.ids)
+            for field in ("correct", "size", "loss"):
+                assert np.array_equal(reply.fields[field], alone.fields[field]), field
 
 
 def good(ids: list[int], round: int = 3) -> Reply:

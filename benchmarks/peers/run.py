@@ -20,10 +20,12 @@ import os
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +67,13 @@ ASKED = {
 CORES = len(os.sched_getaffinity(0))
 
 
+@cache
 def python(peer: str) -> str:
     """The interpreter of a peer's environment, which is made where it is not there."""
     if peer not in ENVIRONMENTS:
+        # pip compiles a peer's packages when it installs them; ours may not be, where Python keeps no bytecode
+        packages = [sysconfig.get_path("purelib"), str(ROOT / "src")]
+        subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", *packages], check=False)
         return sys.executable
     place = BUILD / peer
     if not (place / ".done").exists():

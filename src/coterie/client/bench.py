@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from coterie.similarity import nearest
 from coterie.types import Describe, Evaluate, FloatArray, IntArray, Objective, Place, Reply, Solver, Train
 from coterie.vectors import Layout, bind
 
+_KEPT = 16  # sets of clients whose places are kept
 _CHUNK, _IMAGES = 4096, 64  # samples scored at once; fewer for convolutions, whose outputs then stay in the cache
 
 
@@ -33,6 +34,11 @@ def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
     if some.any():
         sums[some] = np.add.reduceat(values, bounds[:-1][some])
     return sums
+
+
+def _changed(before: Sequence[IntArray], after: Sequence[IntArray]) -> dict[int, IntArray]:
+    """The indices of clients that have other ones now."""
+    return {i: new for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new}
 
 
 def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay: tuple[str, ...]) -> Trainer:
@@ -45,22 +51,24 @@ def make_trainer(module: nn.Module, objective: Objective, solver: Solver, decay:
 
 @dataclass(frozen=True)
 class Rows:
-    """The pooled samples of some clients, in client order, with each one's bounds.
+    """The samples of some clients, in client order, with each one's bounds: ``held`` of ``x`` and ``y``.
 
     Where clients share samples, each is here once, and ``at`` says which one stands at each place.
     """
 
     x: Tensor
     y: Tensor
+    held: IntArray
     bounds: IntArray
     at: IntArray | None
 
 
 @dataclass(frozen=True)
 class Moves:
-    """What changed hands: new training indices of some clients, new labels of some pooled samples."""
+    """What changed hands: new indices of some clients, new labels of some pooled samples."""
 
     train: Mapping[int, IntArray]
+    test: Mapping[int, IntArray]
     rows: IntArray
     labels: IntArray
 
@@ -96,6 +104,8 @@ class Bench:
         self._convolves = convolves(module)
         stack = Stack.of(module, decay)
         self._closed = Closed(stack) if stack and device == "cpu" else None  # compiled before worker processes fork
+        self._copied, self._place = np.empty(0, np.int64), np.full(0 if population.drawn else len(population.y), -1)
+        self._copy = torch.empty(0)
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     @property
@@ -106,23 +116,25 @@ class Bench:
     def hold(self, population: Population) -> Moves:
         """Take over who holds what from now on; returns what changed, for benches in other processes."""
         before = self.population
-        pairs = enumerate(zip(before.train, population.train, strict=True))
-        train = {i: new for i, (old, new) in pairs if old is not new}
+        train, test = _changed(before.train, population.train), _changed(before.test, population.test)
         rows = np.flatnonzero(before.labels != population.labels) if before.y is not population.y else np.empty(0, int)
         self.population, self.sizes = population, population.sizes("train")
         for kept in self._rows.values():
             kept.clear()
-        return Moves(train, rows, population.labels[rows])
+        return Moves(train, test, rows, population.labels[rows])
 
     def move(self, moves: Moves) -> None:
-        """Apply what changed elsewhere. Only training data are followed."""
+        """Apply what changed elsewhere."""
+        for kept in self._rows.values():
+            kept.clear()
         if len(moves.rows):
             y = self.population.y.clone()
             y[torch.from_numpy(moves.rows)] = torch.from_numpy(moves.labels)
             self.population = replace(self.population, y=y)
-        if moves.train:
+        if moves.train or moves.test:
             train = tuple(moves.train.get(i, held) for i, held in enumerate(self.population.train))
-            self.population = self.population.with_parts(train, self.population.test)
+            test = tuple(moves.test.get(i, held) for i, held in enumerate(self.population.test))
+            self.population = self.population.with_parts(train, test)
             self.sizes = self.population.sizes("train")
 
     def steps(self, work: Train, ids: IntArray) -> IntArray:
@@ -175,20 +187,16 @@ class Bench:
     @torch.inference_mode()
     def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:
         """Correct predictions and summed loss of one model, per client."""
-        whole = self.population.x if not self.population.drawn and self.population.x.is_contiguous() else None
-        if self._closed is not None and whole is not None:
-            bounds, held, at = self._held(ids, work.split)
-            correct, loss = self._closed.score(whole, self.population.y, held, vector)
+        if self._closed is not None:
+            pooled = not self.population.drawn and self.population.x.is_contiguous()
+            rows = self._pooled(ids, work.split) if pooled else self._gather(ids, work.split)
+            correct, loss = self._closed.score(rows.x, rows.y, rows.held, vector)
         else:
             rows = self._gather(ids, work.split)
-            bounds, at = rows.bounds, rows.at
-            if self._closed is not None:
-                correct, loss = self._closed.score(rows.x, rows.y, np.arange(len(rows.y)), vector)
-            else:
-                correct, loss = self._forward(rows, vector, work.loss)
-        if at is not None:
-            correct, loss = correct[at], loss[at]
-        return _sums(correct, bounds), _sums(loss, bounds)
+            correct, loss = self._forward(rows, vector, work.loss)
+        if rows.at is not None:
+            correct, loss = correct[rows.at], loss[rows.at]
+        return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
 
     def _forward(self, rows: Rows, vector: Tensor, losses: bool) -> tuple[FloatArray, FloatArray]:
         """Correct predictions and loss of one model, per sample, by the network itself."""
@@ -214,6 +222,31 @@ class Bench:
             return bounds, once, places
         return bounds, held, None
 
+    def _pooled(self, ids: IntArray, split: Split) -> Rows:
+        """The samples of these clients where they lie.
+
+        Test samples are scored round after round, and a dense network computes faster than memory is read at random:
+        they are copied once, side by side. Whoever holds them later, their places stay.
+        """
+        if split == "train" or self._convolves:
+            bounds, held, at = self._held(ids, split)
+            return Rows(self.population.x, self.population.y, held, bounds, at)
+        kept, name = self._rows[split], ids.tobytes()
+        if name not in kept:
+            bounds, held, at = self._held(ids, split)
+            new = held[self._place[held] < 0]
+            if len(new):  # what is kept refers to the copy before
+                kept.clear()
+                self._copied = np.concatenate([self._copied, new])
+                self._place[new] = np.arange(len(self._copied) - len(new), len(self._copied))
+                self._copy = self.population.x[torch.from_numpy(self._copied)]
+            y = self.population.y[torch.from_numpy(self._copied)]
+            kept[name] = Rows(self._copy, y, self._place[held], bounds, at)
+            if len(kept) > _KEPT:
+                kept.popitem(last=False)
+        kept.move_to_end(name)
+        return kept[name]
+
     def _gather(self, ids: IntArray, split: Split) -> Rows:
         """The samples of these clients side by side.
 
@@ -226,7 +259,8 @@ class Bench:
             return kept[name]
         bounds, held, where = self._held(ids, split)
         device, index = self._vector.device, torch.from_numpy(held)
-        rows = Rows(self.population.x[index].to(device), self.population.y[index].to(device), bounds, where)
+        x, y = self.population.x[index].to(device), self.population.y[index].to(device)
+        rows = Rows(x, y, np.arange(len(held)), bounds, where)
         kept[name] = rows
         most = 1.2 * self.population.sizes("test").sum() if split == "test" else 0
         if self.population.drawn:  # all test samples would not fit

@@ -48,10 +48,10 @@ def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
     """``out = h w^T + bias``: ``[b, i] x [o, i] -> [b, o]``."""
     b, outputs, n = len(h), len(w), h.shape[1]
     fives, twos = b - b % 5, outputs - outputs % 2
-    for o in range(0, twos, 2):
-        w0, w1 = w[o], w[o + 1]
-        for s in range(0, fives, 5):
-            h0, h1, h2, h3, h4 = h[s], h[s + 1], h[s + 2], h[s + 3], h[s + 4]
+    for s in range(0, fives, 5):
+        h0, h1, h2, h3, h4 = h[s], h[s + 1], h[s + 2], h[s + 3], h[s + 4]
+        for o in range(0, twos, 2):
+            w0, w1 = w[o], w[o + 1]
             a0 = a1 = a2 = a3 = a4 = c0 = c1 = c2 = c3 = c4 = _ZERO
             for f in range(n):
                 u, v = w0[f], w1[f]
@@ -68,8 +68,10 @@ def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
             out[s, o], out[s + 1, o], out[s + 2, o], out[s + 3, o], out[s + 4, o] = a0, a1, a2, a3, a4
             o1 = o + 1
             out[s, o1], out[s + 1, o1], out[s + 2, o1], out[s + 3, o1], out[s + 4, o1] = c0, c1, c2, c3, c4
-        for s in range(fives, b):
-            h0 = h[s]
+    for s in range(fives, b):
+        h0 = h[s]
+        for o in range(0, twos, 2):
+            w0, w1 = w[o], w[o + 1]
             a0 = c0 = _ZERO
             for f in range(n):
                 a0 += h0[f] * w0[f]

@@ -1,11 +1,11 @@
 """One worker process per core, one thread each: the default on a CPU.
 
 Workers hold the pooled data and share memory with this process for start vectors and updates, so training moves no
-array through a pipe. This process scores the models, but for samples that are made when they are asked for: those are
-scored by the workers, each client's always by the same one. Tasks are dealt longest first: a worker takes the next
-number from a pipe that all of them read, which needs no lock that a killed worker could keep. A worker that dies takes
-the pool with it: it is made anew and the clients without an update are run again. Since each client draws from its own
-key, the result is the same to the bit.
+array through a pipe. Where a sample's score does not depend on what is scored beside it, they score models, too, each
+client always on the same worker, which keeps its samples; else this process does. Training is dealt longest first: a
+worker takes the next number from a pipe that all of them read, which needs no lock that a killed worker could keep. A
+worker that dies takes the pool with it: it is made anew and the clients without an update are run again. Since each
+client draws from its own key, the result is the same to the bit.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from coterie.types import CoterieError, Evaluate, IntArray, Reply, Train, Work
 
 _TOKEN = struct.Struct("i")
 _MOST_TASKS = 8192
+_MODELS = 8  # that there is room for from the start: a round scores more of them than it trains
 _MOST_BYTES = 2**29
 _END = -1
 
@@ -79,11 +80,11 @@ class PoolEngine:
 
     def hold(self, population: Population) -> None:
         moves = self.bench.hold(population)
-        if self.processes and (moves.train or len(moves.rows)):
+        if self.processes and (moves.train or moves.test or len(moves.rows)):
             self.moves.append(moves)
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
-        if isinstance(work, Evaluate) and self.bench.population.drawn and self.bench.alone:
+        if isinstance(work, Evaluate) and self.bench.alone:
             blocks = (slice(at, at + _MOST_TASKS) for at in range(0, len(ids), _MOST_TASKS))
             return [reply for at in blocks for reply in self._scores(work, ids[at], models, which[at], key)]
         if not isinstance(work, Train):
@@ -102,10 +103,11 @@ class PoolEngine:
             self.starts[: len(models)] = models.numpy()
             parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
             end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
-            replies = self._ask([(work, key, ids[mine], which[mine]) for mine in parts], end)
+            replies = self._ask([(work, key, ids[mine], which[mine], self.moves) for mine in parts], end)
+            self.moves = []
             if replies is None:
                 self.close()
-            elif all(replies):
+            elif all(reply is not None for reply in replies):
                 return [reply for reply in replies if len(reply.ids)]
         return [self.bench.answer(work, ids, models, which, key)]
 
@@ -182,7 +184,7 @@ class PoolEngine:
             return
         self.close()
         self.moves = []
-        self.rows, self.tasks = max(rows, self.rows), max(tasks, self.tasks)
+        self.rows, self.tasks = max(rows, self.rows, _MODELS), max(tasks, self.tasks)
         d, fork = self.bench.layout.d, self.context.get_start_method() == "fork"
         shared = [
             _shared((self.rows, d), torch.float32, fork),
@@ -251,9 +253,11 @@ def _work(
                 return
 
 
-def _score(bench: Bench, job: tuple[Evaluate, Key, IntArray, IntArray], models: Tensor) -> Reply | None:
-    work, key, ids, which = job
+def _score(bench: Bench, job: tuple[Evaluate, Key, IntArray, IntArray, list[Moves]], models: Tensor) -> Reply | None:
+    work, key, ids, which, moves = job
     try:
+        for change in moves:
+            bench.move(change)
         return bench.answer(work, ids, models, which, key)
     except Exception:  # noqa: BLE001 - the main process scores then, and raises it
         return None
