@@ -30,6 +30,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
 	@$(PIP) install --no-compile -c constraints.txt --group dev
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # sooner than pip does it; tests start many processes
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.run
