@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coterie.threads import one_library_thread
+from coterie.threads import one_library_thread, one_torch_thread
 from coterie.types import IntArray
 
 Matrix = NDArray[np.float64]
@@ -329,6 +329,7 @@ def _orthonormal(bases: Tensor) -> Matrix:
     return found
 
 
+@one_torch_thread()
 def nearest(delta: Tensor, target: Tensor) -> IntArray:
     """The direction of ``target [k, d]`` that each row of ``delta [n, d]`` is closest to in cosine, int64 ``[n]``.
 
