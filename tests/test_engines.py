@@ -294,6 +294,17 @@ def test_workers_score_what_clients_hold_now(swaps: list[tuple[int, int]], seed:
                 assert np.array_equal(reply.fields[field], alone.fields[field]), field
 
 
+def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
+    population, net = blobs(), small_net()
+    ids, models = np.arange(12), flatten(net)[None]
+    pool = PoolEngine(Bench(population, net, SOLVER), 2)
+    with Door(pool) as door:
+        door.run(Train(plain), ids, models, 0 * ids, key=Key(0))
+        pool.round_timeout = 0.0
+        with mock.patch.object(pool.bench, "answer", side_effect=AssertionError("scored in this process")):
+            assert len(door.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
+
+
 def good(ids: list[int], round: int = 3) -> Reply:
     n = len(ids)
     fields = {"delta": np.ones((n, 5), np.float32), "size": np.full(n, 4.0), "loss": np.ones(n)}

@@ -97,12 +97,14 @@ class PoolEngine:
         ]
 
     def _scores(self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> list[Reply]:
-        """Scores by the workers, a client's always by the same one; by this process if one died, failed or was late."""
+        """Scores by the workers, a client's always by the same one; by this process if one died or failed, or was late
+        with samples that it makes."""
         if self.processes:
             self._ensure(len(models), 0)
             self.starts[: len(models)] = models.numpy()
             parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
-            end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
+            limit = self.round_timeout if self.bench.population.drawn else None  # code that makes samples may hang
+            end = None if limit is None else time.monotonic() + limit
             replies = self._ask([(work, key, ids[mine], which[mine], self.moves) for mine in parts], end)
             self.moves = []
             if replies is None:
