@@ -416,6 +416,18 @@ def test_another_version_and_another_model_are_named(tmp_path: Path, monkeypatch
     assert all("another model, got 'other'" in line for line in told.lines)
 
 
+def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
+    grid, config = nodes(tmp_path, tables()), tables()
+    late = {node: grid.contexts.pop(node) for node in (104, 105)}
+    with pytest.raises(QuorumError, match="too few clients before round 0"):
+        deploy(tmp_path, config, grid, longest_wait=0.2)
+    assert len(json.loads((tmp_path / "run" / "nodes.json").read_text())["clients"]) == 4
+    grid.contexts |= late
+    told = deploy(tmp_path, config, grid, resume=True)
+    assert not [line for line in told.lines if line.startswith("refused")]
+    assert len(groups(tmp_path / "run")) == 6
+
+
 def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
     told = Told()
     play(tmp_path, tables("fedavg", 1) | {"train": {"rounds": 1, "clients_per_round": 5}},

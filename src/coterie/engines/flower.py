@@ -262,7 +262,7 @@ class FlowerEngine:
         client = self.names.index(name) if name in self.names else None
         if name in self.waiting or (client is not None and self.nodes.get(client, node) != node):
             return f"client {name!r}: on two nodes at once, got node {node}; expected one node a name"
-        if client is None and len(self.names) + len(self.waiting) >= self.capacity:
+        if client is None and len({*self.names, *self.waiting}) >= self.capacity:
             return f"client {name!r}: one too many, got {self.capacity + 1} clients; expected at most {self.capacity}"
         return None
 
