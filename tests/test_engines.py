@@ -269,29 +269,69 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> Non
             assert reply.fields["loss"][i, column] == pytest.approx(loss, rel=1e-4)
 
 
-@given(swaps=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=3), seed=st.integers(0, 9))
-@settings(max_examples=10, deadline=None)
-def test_workers_score_what_clients_hold_now(swaps: list[tuple[int, int]], seed: int) -> None:
+@given(
+    moves=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11), st.booleans()), min_size=1, max_size=4),
+    split=st.sampled_from(["test", "train"]),
+    keep=st.sampled_from([2**27, 0]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=12, deadline=None)
+def test_workers_score_what_clients_hold_now(
+    moves: list[tuple[int, int, bool]], split: Any, keep: int, seed: int
+) -> None:
     population, net, rng = blobs(), small_net(), np.random.default_rng(seed)
-    models = torch.stack([flatten(net), -flatten(net)])
+    none = np.empty(0, np.int64)
+    population = population.with_parts(population.train, (none, *population.test[1:]))
+    models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
     pool = PoolEngine(Bench(population, net, SOLVER), 2)
-    with Door(pool) as door:
-        for a, b in [(0, 0), *swaps]:
-            test, y = list(population.test), population.y.clone()
-            test[a], test[b] = test[b], test[a][: max(1, len(test[a]) - 1)]
-            some = rng.integers(len(y), size=20)
-            y[some] = (y[some] + 1) % 4
-            population = replace(population, y=y).with_parts(population.train, tuple(test))
+    with mock.patch("coterie.client.bench.KEEP", keep), Door(pool) as door:
+        door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
+        for a, b, score in moves:
+            test, train, y = list(population.test), list(population.train), population.y.clone()
+            test[a], test[b] = test[b], np.concatenate([test[a], test[(a + 1) % 12]])  # some samples are shared
+            train[a], train[b] = train[b], train[a]
+            if rng.integers(2):
+                some = rng.integers(len(y), size=20)
+                y[some] = (y[some] + 1) % 4
+                population = replace(population, y=y)
+            population = population.with_parts(tuple(train), tuple(test))
             pool.hold(population)
-            door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
+            if not score:
+                continue
             ids = np.sort(rng.permutation(12)[: rng.integers(1, 13)])
-            which = rng.integers(2, size=(len(ids), 2))
-            alone = Bench(population, net, SOLVER).answer(Evaluate("test"), ids, models, which, Key(0))
+            which = rng.integers(1, 3, size=(len(ids), 2))
+            alone = Bench(population, net, SOLVER).answer(Evaluate(split), ids, models, which, Key(0))
             with mock.patch.object(pool.bench, "answer", side_effect=AssertionError("scored in this process")):
-                reply = door.run(Evaluate("test"), ids, models, which, key=Key(0))
-            assert np.array_equal(reply.ids, alone.ids)
+                replies = pool.run(Evaluate(split), ids, models, which, key=Key(0))
+            order = np.argsort(np.concatenate([reply.ids for reply in replies]))
             for field in ("correct", "size", "loss"):
-                assert np.array_equal(reply.fields[field], alone.fields[field]), field
+                found = np.concatenate([reply.fields[field] for reply in replies])[order]
+                assert np.array_equal(found, alone.fields[field]), field
+
+
+@pytest.mark.parametrize("engine", [SerialEngine, PoolEngine])
+def test_clients_without_test_samples_are_scored_first_and_other_samples_are_followed(engine: Any) -> None:
+    population, net = blobs(), small_net()
+    models, none = flatten(net)[None], np.empty(0, np.int64)
+    bare = population.with_parts(population.train, (none, *population.test[1:]))
+    running = engine(Bench(bare, net, SOLVER))
+    with Door(running) as door:
+        door.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        (reply,) = running.run(Evaluate("test"), np.array([0]), models, np.array([0]), key=Key(0))
+        assert reply.fields["correct"].tolist() == [[0.0]]
+        door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        other = replace(population, x=-population.x)
+        running.hold(other)
+        here = Bench(other, net, SOLVER).answer(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0))
+        for _ in range(2):
+            told = door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+            assert np.array_equal(told.fields["loss"], here.fields["loss"])
+            expected = ask(SerialEngine(Bench(other, net, SOLVER)), other, net)
+            assert np.array_equal(ask_again(door, models).fields["delta"], expected.fields["delta"])
+
+
+def ask_again(door: Door, models: Tensor) -> Reply:
+    return door.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(1).at(0))
 
 
 def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:

@@ -64,6 +64,15 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """Pooled samples side by side, and the place of each pooled sample among them, -1 for none."""
+
+    x: Tensor
+    y: Tensor
+    place: IntArray
+
+
+@dataclass(frozen=True)
 class Moves:
     """What changed hands: new indices of some clients, new labels of some pooled samples."""
 
@@ -104,8 +113,7 @@ class Bench:
         self._convolves = convolves(module)
         stack = Stack.of(module, decay)
         self._closed = Closed(stack) if stack and device == "cpu" else None  # compiled before worker processes fork
-        self._copied, self._place = np.empty(0, np.int64), np.full(0 if population.drawn else len(population.y), -1)
-        self._copy = torch.empty(0)
+        self._copied: Copied | None = None
         self._rows: dict[Split, OrderedDict[bytes, Rows]] = {"train": OrderedDict(), "test": OrderedDict()}
 
     @property
@@ -119,14 +127,12 @@ class Bench:
         train, test = _changed(before.train, population.train), _changed(before.test, population.test)
         rows = np.flatnonzero(before.labels != population.labels) if before.y is not population.y else np.empty(0, int)
         self.population, self.sizes = population, population.sizes("train")
-        for kept in self._rows.values():
-            kept.clear()
+        self._forget(population.x is not before.x or population.y is not before.y)
         return Moves(train, test, rows, population.labels[rows])
 
     def move(self, moves: Moves) -> None:
         """Apply what changed elsewhere."""
-        for kept in self._rows.values():
-            kept.clear()
+        self._forget(len(moves.rows) > 0)
         if len(moves.rows):
             y = self.population.y.clone()
             y[torch.from_numpy(moves.rows)] = torch.from_numpy(moves.labels)
@@ -136,6 +142,13 @@ class Bench:
             test = tuple(moves.test.get(i, held) for i, held in enumerate(self.population.test))
             self.population = self.population.with_parts(train, test)
             self.sizes = self.population.sizes("train")
+
+    def _forget(self, changed: bool) -> None:
+        """Let go of what was kept of who holds what, and of samples that changed."""
+        for kept in self._rows.values():
+            kept.clear()
+        if changed:
+            self._copied = None
 
     def steps(self, work: Train, ids: IntArray) -> IntArray:
         """SGD steps that each client will take, to deal the longest first."""
@@ -179,17 +192,19 @@ class Bench:
         for column in range(which.shape[1]):
             for row in np.unique(which[:, column]):
                 mine = np.flatnonzero(which[:, column] == row)
-                correct[mine, column], loss[mine, column] = self._score(models[row], ids[mine], work)
+                correct[mine, column], loss[mine, column] = self._score(models[row], ids[mine], work, ids)
         size = self.population.sizes(work.split)[ids].astype(np.float64)
         fields = {"correct": correct, "size": size, **({"loss": loss} if work.loss else {})}
         return Reply(key.round, ids, fields, key.purpose)
 
     @torch.inference_mode()
-    def _score(self, vector: Tensor, ids: IntArray, work: Evaluate) -> tuple[FloatArray, FloatArray]:
-        """Correct predictions and summed loss of one model, per client."""
+    def _score(
+        self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Correct predictions and summed loss of one model, per client; ``everyone``: who is scored in this round."""
         if self._closed is not None:
             pooled = not self.population.drawn and self.population.x.is_contiguous()
-            rows = self._pooled(ids, work.split) if pooled else self._gather(ids, work.split)
+            rows = self._pooled(ids, work.split, everyone) if pooled else self._gather(ids, work.split)
             correct, loss = self._closed.score(rows.x, rows.y, rows.held, vector)
         else:
             rows = self._gather(ids, work.split)
@@ -222,30 +237,40 @@ class Bench:
             return bounds, once, places
         return bounds, held, None
 
-    def _pooled(self, ids: IntArray, split: Split) -> Rows:
+    def _pooled(self, ids: IntArray, split: Split, everyone: IntArray) -> Rows:
         """The samples of these clients where they lie.
 
         Test samples are scored round after round, and a dense network computes faster than memory is read at random:
-        they are copied once, side by side. Whoever holds them later, their places stay.
+        those of ``everyone`` are copied once, side by side. Whoever holds them later, their places stay.
         """
-        if split == "train" or self._convolves:
-            bounds, held, at = self._held(ids, split)
-            return Rows(self.population.x, self.population.y, held, bounds, at)
         kept, name = self._rows[split], ids.tobytes()
-        if name not in kept:
-            bounds, held, at = self._held(ids, split)
-            new = held[self._place[held] < 0]
-            if len(new):  # what is kept refers to the copy before
-                kept.clear()
-                self._copied = np.concatenate([self._copied, new])
-                self._place[new] = np.arange(len(self._copied) - len(new), len(self._copied))
-                self._copy = self.population.x[torch.from_numpy(self._copied)]
-            y = self.population.y[torch.from_numpy(self._copied)]
-            kept[name] = Rows(self._copy, y, self._place[held], bounds, at)
-            if len(kept) > _KEPT:
-                kept.popitem(last=False)
-        kept.move_to_end(name)
+        if split == "test" and name in kept:
+            kept.move_to_end(name)
+            return kept[name]
+        bounds, held, at = self._held(ids, split)
+        if split == "train" or self._convolves:
+            return Rows(self.population.x, self.population.y, held, bounds, at)
+        copied = self._copied
+        if copied is None or (copied.place[held] < 0).any():
+            kept.clear()
+            copied = self._copied = self._copy(everyone, split)
+        kept[name] = Rows(copied.x, copied.y, copied.place[held], bounds, at)
+        if len(kept) > _KEPT:
+            kept.popitem(last=False)
         return kept[name]
+
+    def _copy(self, ids: IntArray, split: Split) -> Copied:
+        """The samples of these clients side by side, and those copied before while they are few (``KEEP`` bytes)."""
+        x, y = self.population.x, self.population.y
+        held = np.concatenate([self.population.parts(split)[i] for i in ids])
+        before = np.empty(0, np.int64) if self._copied is None else np.flatnonzero(self._copied.place >= 0)
+        most = max(2 * len(held), KEEP // (4 * math.prod(self.population.shape)))
+        samples = np.concatenate([held, before]) if len(held) + len(before) <= most else held
+        samples = samples[np.sort(np.unique(samples, return_index=True)[1])]  # each once, in this order
+        place = np.full(len(y), -1)
+        place[samples] = np.arange(len(samples))
+        index = torch.from_numpy(samples)
+        return Copied(x[index], y[index], place)
 
     def _gather(self, ids: IntArray, split: Split) -> Rows:
         """The samples of these clients side by side.

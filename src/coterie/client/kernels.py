@@ -22,6 +22,7 @@ I64 = NDArray[np.int64]
 Real = float | np.floating[Any]
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_CACHED = 2**16  # values
 
 
 def compiled(signature: str | None = None) -> Callable[[_F], _F]:
@@ -48,26 +49,28 @@ def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
     """``out = h w^T + bias``: ``[b, i] x [o, i] -> [b, o]``."""
     b, outputs, n = len(h), len(w), h.shape[1]
     fives, twos = b - b % 5, outputs - outputs % 2
-    for s in range(0, fives, 5):
-        h0, h1, h2, h3, h4 = h[s], h[s + 1], h[s + 2], h[s + 3], h[s + 4]
-        for o in range(0, twos, 2):
-            w0, w1 = w[o], w[o + 1]
-            a0 = a1 = a2 = a3 = a4 = c0 = c1 = c2 = c3 = c4 = _ZERO
-            for f in range(n):
-                u, v = w0[f], w1[f]
-                a0 += h0[f] * u
-                a1 += h1[f] * u
-                a2 += h2[f] * u
-                a3 += h3[f] * u
-                a4 += h4[f] * u
-                c0 += h0[f] * v
-                c1 += h1[f] * v
-                c2 += h2[f] * v
-                c3 += h3[f] * v
-                c4 += h4[f] * v
-            out[s, o], out[s + 1, o], out[s + 2, o], out[s + 3, o], out[s + 4, o] = a0, a1, a2, a3, a4
-            o1 = o + 1
-            out[s, o1], out[s + 1, o1], out[s + 2, o1], out[s + 3, o1], out[s + 4, o1] = c0, c1, c2, c3, c4
+    block = max(2, _CACHED // (2 * n) * 2)  # rows of w that stay in the cache while all samples pass by
+    for first in range(0, twos, block):
+        for s in range(0, fives, 5):
+            h0, h1, h2, h3, h4 = h[s], h[s + 1], h[s + 2], h[s + 3], h[s + 4]
+            for o in range(first, min(twos, first + block), 2):
+                w0, w1 = w[o], w[o + 1]
+                a0 = a1 = a2 = a3 = a4 = c0 = c1 = c2 = c3 = c4 = _ZERO
+                for f in range(n):
+                    u, v = w0[f], w1[f]
+                    a0 += h0[f] * u
+                    a1 += h1[f] * u
+                    a2 += h2[f] * u
+                    a3 += h3[f] * u
+                    a4 += h4[f] * u
+                    c0 += h0[f] * v
+                    c1 += h1[f] * v
+                    c2 += h2[f] * v
+                    c3 += h3[f] * v
+                    c4 += h4[f] * v
+                out[s, o], out[s + 1, o], out[s + 2, o], out[s + 3, o], out[s + 4, o] = a0, a1, a2, a3, a4
+                o1 = o + 1
+                out[s, o1], out[s + 1, o1], out[s + 2, o1], out[s + 3, o1], out[s + 4, o1] = c0, c1, c2, c3, c4
     for s in range(fives, b):
         h0 = h[s]
         for o in range(0, twos, 2):

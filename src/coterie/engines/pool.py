@@ -79,6 +79,8 @@ class PoolEngine:
         self.moves: list[Moves] = []
 
     def hold(self, population: Population) -> None:
+        if population.x is not self.bench.population.x:  # other samples are no moves of them
+            self.close()
         moves = self.bench.hold(population)
         if self.processes and (moves.train or moves.test or len(moves.rows)):
             self.moves.append(moves)
@@ -99,18 +101,19 @@ class PoolEngine:
     def _scores(self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> list[Reply]:
         """Scores by the workers, a client's always by the same one; by this process if one died or failed, or was late
         with samples that it makes."""
-        if self.processes:
-            self._ensure(len(models), 0)
-            self.starts[: len(models)] = models.numpy()
+        used, rows = np.unique(which, return_inverse=True)
+        if self.processes and 4 * models.shape[1] * len(used) <= _MOST_BYTES:
+            self._ensure(len(used), 0)
+            self.starts[: len(used)] = models.numpy()[used]
+            rows = rows.reshape(which.shape)
             parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
             limit = self.round_timeout if self.bench.population.drawn else None  # code that makes samples may hang
             end = None if limit is None else time.monotonic() + limit
-            replies = self._ask([(work, key, ids[mine], which[mine], self.moves) for mine in parts], end)
+            replies = self._ask([(work, key, ids[mine], rows[mine], self.moves) for mine in parts], end)
             self.moves = []
-            if replies is None:
-                self.close()
-            elif all(reply is not None for reply in replies):
+            if replies is not None and all(reply is not None for reply in replies):
                 return [reply for reply in replies if len(reply.ids)]
+            self.close()
         return [self.bench.answer(work, ids, models, which, key)]
 
     def _block(self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> Reply:
