@@ -56,9 +56,13 @@ class Troubled(nn.Module):
 
 
 def ask(engine: Any, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
-    ids = np.arange(population.clients)
     with Door(engine) as door:
-        return door.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
+        return asked(door, population, net, round)
+
+
+def asked(door: Door, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
+    ids = np.arange(population.clients)
+    return door.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
 
 
 def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> None:
@@ -327,11 +331,7 @@ def test_clients_without_test_samples_are_scored_first_and_other_samples_are_fol
             told = door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
             assert np.array_equal(told.fields["loss"], here.fields["loss"])
             expected = ask(SerialEngine(Bench(other, net, SOLVER)), other, net)
-            assert np.array_equal(ask_again(door, models).fields["delta"], expected.fields["delta"])
-
-
-def ask_again(door: Door, models: Tensor) -> Reply:
-    return door.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(1).at(0))
+            assert np.array_equal(asked(door, other, net).fields["delta"], expected.fields["delta"])
 
 
 def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
