@@ -256,6 +256,15 @@ def test_released_sizes(release: str, n: int, sizes: list[int]) -> None:
         assert bool(after.events) == (len(short) < len(long))
 
 
+@pytest.mark.parametrize(("release", "sizes"), [("cumulative", [20, 5, 10, 20]), ("flexcfl_code", [20, 5, 3, 3])])
+def test_a_late_first_release_leaves_everything_until_then(release: str, sizes: list[int]) -> None:
+    population = one_client(20)
+    scenes = list(play(SHIFTS["incremental"](release=release, every=4, start=3), population, 20))
+    assert scenes[2].population.train[0] is population.train[0]
+    assert [len(scenes[t].population.train[0]) for t in (2, 3, 7, 15)] == sizes
+    assert [t for t, scene in enumerate(scenes) if scene.events][:2] == [3, 7]
+
+
 def test_a_release_by_tenths_is_not_rounded_up() -> None:
     scenes = play(SHIFTS["incremental"](share=0.1, every=1), one_client(10), 11)
     assert [len(scene.population.train[0]) for scene in scenes] == [*range(1, 11), 10]

@@ -289,11 +289,14 @@ def _trade(
 
 @checked
 def incremental(
-    share: Positive = 0.25, every: Count = 50, release: Literal["cumulative", "flexcfl_code"] = "cumulative"
+    share: Positive = 0.25,
+    every: Count = 50,
+    release: Literal["cumulative", "flexcfl_code"] = "cumulative",
+    start: Round = 0,
 ) -> Shift:
-    """Training data come in by and by: a share at round 0, more every so many rounds, until all are there.
+    """Training data come in by and by: a share in the first round, more every so many rounds, until all are there.
 
-    Each client's training samples are put in a random order once. At round ``s * every`` it has the first
+    Each client's training samples are put in a random order once. At round ``start + s * every`` it has the first
     ``ceil(min(1, (s + 1) share) n)`` of them; tests stay as they are (FlexCFL, section 5.3). Beside other shifts, put
     this one first. Global data are not the same from round to round.
 
@@ -302,6 +305,8 @@ def incremental(
         every: rounds from one release to the next.
         release: ``cumulative``: as above, 25, 50, 75, 100 of 100; ``flexcfl_code``: as in the authors' code, where the
             share is one of what the client has *left*, so that data shrink: 25, 13, 10, 10 of 100.
+        start: round of the first release; before it clients have everything. 1 lets groups form on all data, as in
+            FlexCFL, whose cold start comes before the first round's shift.
 
     Example:
         >>> p = Population(torch.zeros(8, 1), torch.zeros(8).long(), (np.arange(8),), ([],), classes=1)
@@ -315,8 +320,8 @@ def incremental(
     """
 
     def shift(scene: Scene, initial: Population, round: int, warm: Mask, key: Key) -> Scene:
-        stage, rest = divmod(round, every)
-        if rest or _part(share, stage) == _part(share, stage - 1):
+        stage, rest = divmod(round - start, every)
+        if stage < 0 or rest or _part(share, stage) == _part(share, stage - 1):
             return scene.quiet()
         now = scene.population
         step = _released if release == "cumulative" else _kept
