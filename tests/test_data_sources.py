@@ -79,6 +79,8 @@ def test_mnist_is_standardised_over_the_pool_and_fashion_over_train(root: Path) 
         np.testing.assert_allclose(s.x.numpy(), expected, rtol=1e-4, atol=1e-4)
         unit = load_samples({"kind": name, "pixels": "unit"}, root=root)
         np.testing.assert_allclose(unit.x.numpy(), pool / 255, rtol=1e-6)
+        inverted = load_samples({"kind": name, "pixels": "inverted"}, root=root)
+        np.testing.assert_allclose(inverted.x.numpy(), 1 - pool / 255, atol=1e-6)
 
 
 def test_cifar_is_standardised_per_channel(root: Path) -> None:

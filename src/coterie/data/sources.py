@@ -14,7 +14,7 @@ from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from string import digits as ascii_digits
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from coterie.data.synthetic import synthetic
 from coterie.data.text import sent140
 from coterie.types import DataError
 
-PixelScale = Literal["unit", "standardised"]
+PixelScale = Literal["unit", "inverted", "standardised"]
 DIGITS = tuple(ascii_digits)
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -81,7 +81,8 @@ def mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool =
 
     Args:
         root: folder that holds ``mnist/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``standardised``: per pixel over all 70,000, as FedProx's generator does it.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel over all 70,000, as
+            FedProx's generator does it.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
@@ -96,7 +97,8 @@ def fashion_mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub
 
     Args:
         root: folder that holds ``fashion_mnist/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``standardised``: per pixel by the training images, as Ditto's generator does it.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the training images, as
+            Ditto's generator does it.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
@@ -112,7 +114,7 @@ def femnist(
 
     Args:
         root: folder that holds ``femnist/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``standardised``: per pixel by the training images.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the training images.
         test_only_writers: add the writers of ``femnist/test_only_writers.parquet`` to the test rows: unseen clients.
         hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
 
@@ -138,7 +140,8 @@ def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samp
 
     Args:
         root: folder that holds ``emnist_letters_aj/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``standardised``: per pixel by the training images.
+        pixels: ``unit``: in [0, 1], light on dark; ``inverted``: 1 minus that, dark on light, as the images are that
+            the FEMNIST-10 recipe takes; ``standardised``: per pixel by the training images.
 
     Raises:
         DataError: if the files are missing or damaged.
@@ -151,7 +154,8 @@ def cifar10(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool
 
     Args:
         root: folder that holds ``cifar10/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``standardised``: per colour channel by the training images.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour channel by the training
+            images.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
@@ -167,7 +171,8 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
 
     Args:
         root: folder that holds ``svhn/{train,test}.parquet``, labels 0 to 9 (the 10 of the original files is a 0).
-        pixels: ``unit``: in [0, 1]; ``standardised``: per colour channel by the training images.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour channel by the training
+            images.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
@@ -213,8 +218,8 @@ CONTEXT = frozenset({"root"})  # parameters of a source that the library fills i
 
 
 def _load(dataset: Dataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
-    if scale not in ("unit", "standardised"):
-        raise DataError(f"data.pixels: unknown scale, got {scale!r}; expected unit or standardised")
+    if scale not in get_args(PixelScale):
+        raise DataError(f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}")
     tables = _from_hub(dataset) if hub else _from_root(dataset, root)
     labels = np.concatenate([t.labels for t in tables])
     if labels.min() < 0 or labels.max() >= len(dataset.labels):
@@ -225,8 +230,10 @@ def _load(dataset: Dataset, root: Path | None, scale: PixelScale, hub: bool) -> 
     names = [name for name in dataset.columns if all(name in t.columns for t in tables)]
     columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in names}
     pixels = [t.pixels for t in tables]
-    if scale == "unit":
+    if scale != "standardised":
         x = images.unit(*pixels)
+        if scale == "inverted":
+            np.subtract(1, x, out=x)
     else:
         x = images.standardise(*pixels, over=None if dataset.pooled else 1, per_channel=dataset.per_channel)
     return Samples(
