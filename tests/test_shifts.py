@@ -265,6 +265,22 @@ def test_a_late_first_release_leaves_everything_until_then(release: str, sizes: 
     assert [t for t, scene in enumerate(scenes) if scene.events][:2] == [3, 7]
 
 
+def test_nothing_may_move_training_data_before_the_first_release() -> None:
+    tables: list[dict[str, Any]] = [{"kind": "incremental", "start": 2}, {"kind": "swap_all", "p": 1.0, "pool": "all"}]
+    with pytest.raises(ConfigError, match=r"shift\.start: another shift moved training data before the first release"):
+        list(play(as_shift(tables), by_label(4), 4))
+    tables[1]["start"] = 2
+    before, after = list(play(as_shift(tables), by_label(4), 4))[1:3]
+    assert [len(rows) for rows in before.population.train] == [8] * 4
+    assert [len(rows) for rows in after.population.train] == [2] * 4
+
+
+def as_shift(tables: list[dict[str, Any]]) -> Shift:
+    shift = make_shift(tables)
+    assert shift is not None
+    return shift
+
+
 def test_a_release_by_tenths_is_not_rounded_up() -> None:
     scenes = play(SHIFTS["incremental"](share=0.1, every=1), one_client(10), 11)
     assert [len(scene.population.train[0]) for scene in scenes] == [*range(1, 11), 10]

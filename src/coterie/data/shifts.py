@@ -294,7 +294,7 @@ def incremental(
     release: Literal["cumulative", "flexcfl_code"] = "cumulative",
     start: Round = 0,
 ) -> Shift:
-    """Training data come in by and by: a share in the first round, more every so many rounds, until all are there.
+    """Training data come in by and by: a share first, more every so many rounds, until all are there.
 
     Each client's training samples are put in a random order once. At round ``start + s * every`` it has the first
     ``ceil(min(1, (s + 1) share) n)`` of them; tests stay as they are (FlexCFL, section 5.3). Beside other shifts, put
@@ -305,8 +305,11 @@ def incremental(
         every: rounds from one release to the next.
         release: ``cumulative``: as above, 25, 50, 75, 100 of 100; ``flexcfl_code``: as in the authors' code, where the
             share is one of what the client has *left*, so that data shrink: 25, 13, 10, 10 of 100.
-        start: round of the first release; before it clients have everything. 1 lets groups form on all data, as in
-            FlexCFL, whose cold start comes before the first round's shift.
+        start: round of the first release; before it clients have everything, and no other shift may move training
+            data. 1 lets groups form on all data, as in FlexCFL's code, whose cold start comes before round 0.
+
+    Raises:
+        ConfigError: in the round of the first release, if training data have moved before it.
 
     Example:
         >>> p = Population(torch.zeros(8, 1), torch.zeros(8).long(), (np.arange(8),), ([],), classes=1)
@@ -324,6 +327,11 @@ def incremental(
         if stage < 0 or rest or _part(share, stage) == _part(share, stage - 1):
             return scene.quiet()
         now = scene.population
+        if stage == 0 and start and not all(map(np.array_equal, now.train, initial.train)):
+            raise ConfigError(
+                f"shift.start: another shift moved training data before the first release, got {start}; "
+                "expected 0, or the others to start no earlier"
+            )
         step = _released if release == "cumulative" else _kept
         train = tuple(step(rows, initial.train[i], share, stage, key.client(i)) for i, rows in enumerate(now.train))
         changed = [i for i, (rows, before) in enumerate(zip(train, now.train, strict=True)) if rows is not before]

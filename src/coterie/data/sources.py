@@ -112,6 +112,8 @@ def femnist(
 ) -> Samples:
     """FEMNIST of LEAF: hand-written digits and letters of 28x28 pixels, 62 classes, by writer (column `writer_id`).
 
+    Dark on light, as NIST's images are; MNIST and EMNIST are light on dark.
+
     Args:
         root: folder that holds ``femnist/{train,test}.parquet``.
         pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the training images.
