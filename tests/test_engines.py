@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -201,6 +202,17 @@ def test_the_closed_form_of_images_equals_autograd(
 ) -> None:  # fmt: skip
     net = images(channels, kernel, padding, relu_first, shape)
     the_closed_form_is_autograd(net, (channels[0], *shape), 3, size, mu, l2, momentum, steps, draws=3)
+
+
+def test_the_loss_of_a_batch_is_summed_in_order() -> None:
+    """Else its last bit depends on whose copy of the compiled code runs, and a resumed run's may be another's."""
+    errors = import_module("coterie.client.kernels").errors
+    rng = np.random.default_rng(0)
+    for n in range(10, 60):
+        z, y, total = rng.normal(size=(n, 10)).astype(np.float32), rng.integers(0, 10, n), np.float32(0)
+        for s in range(n):
+            total += np.float32(errors(z[s : s + 1].copy(), y[s : s + 1], True))
+        assert errors(z, y, True) == total
 
 
 def test_samples_and_labels_that_do_not_fit_are_refused() -> None:

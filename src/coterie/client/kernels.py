@@ -25,10 +25,14 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _CACHED = 2**16  # values
 
 
-def compiled(signature: str | None = None) -> Callable[[_F], _F]:
-    """Compile, now for these types or with the caller. Sums may be reordered; what is not finite stays so."""
+def compiled(signature: str | None = None, *, in_order: bool = False) -> Callable[[_F], _F]:
+    """Compile, now for these types or with the caller. What is not finite stays so.
+
+    Sums may be reordered, unless they are to be taken ``in_order``: of a function whose caller gets a copy of its own,
+    the compiler may reorder the two in two ways, and which one runs depends on what was compiled before.
+    """
     options = {
-        "fastmath": {"reassoc", "contract", "nsz"},
+        "fastmath": {"contract", "nsz"} if in_order else {"reassoc", "contract", "nsz"},
         "nogil": True,
         "error_model": "numpy",
         "no_cfunc_wrapper": True,
@@ -124,7 +128,7 @@ def accumulate(rate: Real, delta: F32, h: F32, w: F32) -> None:
                 w0[f] += a0 * h0[f]
 
 
-@compiled("f4(f4[:, ::1], i8[::1], b1)")
+@compiled("f4(f4[:, ::1], i8[::1], b1)", in_order=True)
 def errors(z: F32, y: I64, record: bool) -> Real:
     """``z <- softmax(z) - onehot(y)``; the summed cross-entropy of the logits where it is to be recorded."""
     loss = _ZERO
