@@ -265,6 +265,12 @@ def test_a_late_first_release_leaves_everything_until_then(release: str, sizes: 
     assert [t for t, scene in enumerate(scenes) if scene.events][:2] == [3, 7]
 
 
+@pytest.mark.parametrize("release", ["cumulative", "flexcfl_code"])
+def test_a_client_whose_only_sample_is_released_at_once_did_not_change(release: str) -> None:
+    scenes = play(SHIFTS["incremental"](release=release, every=2, start=1), one_client(1), 6)
+    assert not any(len(scene.changed) or scene.events for scene in scenes)
+
+
 def test_nothing_may_move_training_data_before_the_first_release() -> None:
     tables: list[dict[str, Any]] = [{"kind": "incremental", "start": 2}, {"kind": "swap_all", "p": 1.0, "pool": "all"}]
     with pytest.raises(ConfigError, match=r"shift\.start: another shift moved training data before the first release"):

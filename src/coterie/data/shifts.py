@@ -361,18 +361,17 @@ def _released(now: IntArray, initial: IntArray, share: float, stage: int, key: K
     """What a client has now and the samples of this stage."""
     order = _order(initial, key)
     if stage == 0:
-        return order[: _upto(share, 0, len(order))] if len(order) else now
+        first = order[: _upto(share, 0, len(order))]
+        return now if np.array_equal(first, now) else first
     more = order[_upto(share, stage - 1, len(order)) : _upto(share, stage, len(order))]
     return np.concatenate([now, more]) if len(more) else now
 
 
 def _kept(now: IntArray, initial: IntArray, share: float, stage: int, key: Key) -> IntArray:
     """The first samples of what a client has now, as the reference code cuts them."""
-    if not len(now):
-        return now
     held = _order(now, key) if stage == 0 else now
     left = held[: _upto(share, stage, len(held))]
-    return left if stage == 0 or len(left) < len(now) else now
+    return now if np.array_equal(left, now) else left
 
 
 # --- coming and going ---------------------------------------------------------------------------------------------
