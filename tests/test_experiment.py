@@ -21,6 +21,7 @@ from coterie.models import decay_for
 from coterie.rounds import RoundResult
 from coterie.store import RunFolder
 from coterie.types import CheckpointError, ConfigError, DataError, QuorumError
+from tests.test_shifts import SMALL
 
 
 def tables(**train: Any) -> dict[str, Any]:
@@ -103,6 +104,23 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: di
     again = prepare(config(), folder.path / "partition.npz")
     execute(again, RunFolder.open(folder.path), checkpoint=checkpoint, resume=True)
     assert left(folder.path) == straight
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "flexcfl", "groups": 2, "alpha": 3}, {"name": "fedavg"}])
+def test_a_run_under_every_shift_is_resumed_to_the_bit(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+    kinds = ["incremental", *(kind for kind in SMALL if kind != "incremental")]
+    under = check(tables() | {"algorithm": algorithm, "shift": [{"kind": kind, **SMALL[kind]} for kind in kinds]})
+    run_config(under, tmp_path / "straight")
+    for after in (2, 4):
+        prepared, done = prepare(under), []
+        folder = make_folder(prepared, tmp_path / f"after{after}")
+        with pytest.raises(Stopped):
+            execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM if len(done) == after else 0)  # noqa: B023
+        again = prepare(under, folder.path / "partition.npz")
+        execute(again, RunFolder.open(folder.path), checkpoint=folder.latest_checkpoint(), resume=True)
+        assert left(folder.path) == left(tmp_path / "straight")
+    events = {event["shift"] for row in left(tmp_path / "straight")["rows"] for event in row["shift"]}
+    assert events >= set(SMALL) - {"swap_part"}, "there all clients hold all labels"
 
 
 def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from coterie.api import starts
 from coterie.client import Bench
 from coterie.data.shifts import SHIFTS, Scene
 from coterie.engines import Door, PoolEngine, SerialEngine, make_door
-from coterie.grouping.drift import distance
+from coterie.grouping.drift import Drifting, distance
 from coterie.keys import Key
 from coterie.ledger import SERVER
 from coterie.objectives import plain
@@ -22,8 +23,10 @@ from coterie.observing import MEASURES
 from coterie.reproduce.faults import first_client
 from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
 from coterie.theory import Constants, bound, gradient_divergence
-from coterie.types import Groups, Train
+from coterie.types import Groups, Plan, Reply, Train
 from tests.conftest import blobs, small_net
+from tests.contract.test_shifts import two_labels_each
+from tests.test_shifts import SMALL
 
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
 
@@ -46,15 +49,77 @@ def test_histogram_distances_of_the_specification() -> None:
     assert distance(np.array([[0, 0, 50, 50]]), r, "counts")[0] == 0
 
 
-@pytest.mark.parametrize("name", sorted(set(SHIFTS) - {"combined"}))
+class Histograms:
+    """A door behind which clients do nothing but tell their label histograms."""
+
+    watch, able, classes = None, None, 4
+
+    def __init__(self, told: Any) -> None:
+        self.told = np.asarray(told, np.float64)
+
+    def measure(self, work: Any, ids: Any, models: Any, which: Any, *, key: Key) -> Reply:
+        return Reply(key.round, ids, {"histogram": self.told[ids]}, key.purpose)
+
+
+def anywhere(groups: Groups, cohort: Any, door: Any, key: Key) -> tuple[Groups, Plan]:
+    """An assign rule that knows one group."""
+    return replace(groups, member=np.zeros_like(groups.member)), Plan(cohort, np.zeros_like(cohort))
+
+
+@pytest.mark.parametrize(
+    ("detector", "course", "noticed"),
+    [
+        ("per_label", [[50, 50, 0, 0], [30, 50, 0, 0]], []),  # the loss of a fifth just triggers nothing
+        ("per_label", [[50, 50, 0, 0], [29, 50, 0, 0]], [1]),
+        ("counts", [[50, 50, 0, 0], [29, 50, 0, 0]], [1]),
+        ("per_label", [[50, 50, 0, 0], [0, 50, 50, 0]], [1]),  # other labels in the same numbers
+        ("counts", [[50, 50, 0, 0], [0, 50, 50, 0]], []),
+        ("ordinal", [[50, 50, 0, 0], [0, 50, 50, 0]], [1]),
+        ("ordinal", [[50, 50, 0, 0], [25, 25, 0, 0]], []),  # half of everything is the same distribution
+        ("ordinal", [[50, 50, 0, 0], [31, 69, 0, 0]], []),
+        ("ordinal", [[50, 50, 0, 0], [29, 71, 0, 0]], [1]),
+        ("per_label", [[50, 50, 0, 0], [35, 50, 0, 0], [20, 50, 0, 0]], [2]),  # small changes add up
+        ("per_label", [[50, 50, 0, 0], [90, 90, 20, 0], [90, 90, 20, 0]], [1]),  # noticed once
+        ("per_label", [[50, 50, 0, 0], [100, 100, 0, 0], [60, 100, 0, 0]], [1]),  # n is that of the last placement,
+        ("per_label", [[50, 50, 0, 0], [100, 100, 0, 0], [59, 100, 0, 0]], [1, 2]),  # when there were 200
+    ],
+)
+def test_when_a_client_has_drifted(detector: Any, course: list[list[int]], noticed: list[int]) -> None:
+    rule, steady = Drifting(anywhere, detector), [10, 10, 10, 10]
+    groups, found = Groups(torch.zeros(1, 3), np.zeros(2, np.int64)), []
+    for round, histogram in enumerate(course):
+        groups, plan = rule(groups, np.arange(2), Histograms([steady, histogram]), Key(0, round=round))  # type: ignore[arg-type]
+        assert plan.notes["drifted"] == len(plan.notes["drifted_ids"]) == plan.notes["same_group"]
+        assert 0 not in plan.notes["drifted_ids"]
+        found += [round] * plan.notes["drifted"]
+    assert found == noticed
+
+
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("method", [ct.flexcfl(groups=2, alpha=2), ct.ifca(2, "per_label"), ct.fesem(2), ct.fedavg()])
 def test_every_shift_gives_the_same_on_both_engines(name: str, method: ct.Method) -> None:
-    population, shift = blobs(), SHIFTS[name]()
+    population, shift = two_labels_each(), SHIFTS[name](**SMALL[name])
     serial, pool = (run(method, population, 4, kind, shift=shift) for kind in ("serial", "pool"))
     for a, b in zip(serial, pool, strict=True):
         assert torch.equal(a.groups.models, b.groups.models)
         assert np.array_equal(a.groups.member, b.groups.member)
         assert a.row["shift"] == b.row["shift"]
+    assert any(result.row["shift"] for result in serial)
+
+
+@pytest.mark.parametrize("order", ["train_then_assign", "flexcfl"])
+def test_fesem_with_migration_is_fesem(order: Any) -> None:
+    """Its distance test needs no data: whoever drifted has nothing to compute anew."""
+    population, shift = two_labels_each(), SHIFTS["swap_all"](p=0.8, pool="all", start=2)
+    plain, migrating = (
+        run(ct.fesem(2, order=order, migration=migration), population, 6, shift=shift)
+        for migration in ("none", "per_label")
+    )
+    assert sum(result.row["drifted"] for result in migrating) > 0
+    for a, b in zip(plain, migrating, strict=True):
+        assert torch.equal(a.groups.models, b.groups.models)
+        assert np.array_equal(a.groups.member, b.groups.member)
+        assert a.row["newcomers"] == b.row["newcomers"]
 
 
 def test_a_shifted_run_resumes_from_its_scene() -> None:

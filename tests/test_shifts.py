@@ -210,6 +210,16 @@ def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
     alike = replace(four, y=torch.where(four.y == 3, 1, four.y))
     changed = {len(scene.changed) for seed in range(30) for scene in play(shift, alike, 1, seed)}
     assert 2 in changed or 4 in changed
+    seven, skipped = by_label(7), 0  # clients i and i + 4 hold the same labels
+    for seed in range(30):
+        (every,) = play(SHIFTS["swap_all"](p=1.0), seven, 1, seed)  # draws the same pairs
+        drawn = every.events[0]["pairs"]
+        differ = [abs(a - b) != 4 for a, b in drawn]
+        (scene,) = play(shift, seven, 1, seed)
+        traded = [pair for event in scene.events for pair in event["pairs"]]
+        assert traded == [pair for pair, can in zip(drawn, differ, strict=True) if can]
+        skipped += any(not can and any(differ[at:]) for at, can in enumerate(differ))
+    assert skipped > 0, "in some draw a pair trades after one that could not"
 
 
 def test_swap_part_counts_labels_present_in_both_splits() -> None:
@@ -269,6 +279,35 @@ def test_a_late_first_release_leaves_everything_until_then(release: str, sizes: 
 def test_a_client_whose_only_sample_is_released_at_once_did_not_change(release: str) -> None:
     scenes = play(SHIFTS["incremental"](release=release, every=2, start=1), one_client(1), 6)
     assert not any(len(scene.changed) or scene.events for scene in scenes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "words"),
+    [
+        ("departures", {"round": 9, "count": 7}, "shift.count: more than there are clients, got 7"),
+        ("arrivals", {"round": 9, "count": 7}, "shift.count: more than there are clients, got 7"),
+        ("rotate_labels", {"round": 9, "count": 7}, "shift.count: more than there are clients, got 7"),
+        ("rotate_labels", {"round": 9, "count": 1, "pool": "warm"}, "rotate_labels needs samples that no two clients"),
+    ],
+)
+def test_what_a_later_wave_would_refuse_is_refused_before_the_first_round(
+    kind: str, parameters: dict[str, Any], words: str
+) -> None:
+    population = by_label(6)
+    if "no two" in words:
+        population = population.with_parts((population.train[1], *population.train[1:]), population.test)
+    with pytest.raises((ConfigError, DataError), match=words):
+        next(play(SHIFTS[kind](**parameters), population, 1, warm=np.zeros(6, bool)))
+
+
+def test_arrivals_of_several_tables_leave_somebody_to_begin_with() -> None:
+    shift = as_shift([{"kind": "arrivals", "count": 2}, {"kind": "arrivals", "count": 3}])
+
+    def first(seed: int) -> Scene:
+        return next(play(shift, by_label(4), 1, seed))
+
+    with pytest.raises(ConfigError, match=r"shift\.waves: .* leave nobody to begin with, got 4 clients"):
+        all(first(seed).present.any() for seed in range(12))
 
 
 def test_nothing_may_move_training_data_before_the_first_release() -> None:

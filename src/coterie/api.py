@@ -108,7 +108,8 @@ def run(
         local: local SGD; default 10 epochs, batches of 10, learning rate 0.03.
         rounds: communication rounds.
         clients_per_round: clients asked in a round, at most all.
-        sampler: which clients, by name or as a function of the round.
+        sampler: which clients, by name or as a function of the round; with a shift, of the round and of who is there
+            and holds samples (bool ``[N]``).
         shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         seed: everything random follows from it.
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a GPU) or ``ray`` (a
@@ -151,8 +152,8 @@ def run(
         if sampler not in SAMPLERS:
             expected = f"{describe(Literal[SAMPLERS])}, or a function of the round"
             refuse(Problem("sampler", "unknown choice", sampler, expected))
-        able = np.flatnonzero(data.sizes("train") > 0)
-        sampler = Sampler(sampler, able, clients_per_round, key)
+        clients = np.arange(data.clients) if shift else np.flatnonzero(data.sizes("train") > 0)
+        sampler = Sampler(sampler, clients, clients_per_round, key)
     door = make_door(
         engine, data, module, local,
         decay=decay, workers=workers, device=device, precision=precision, address=ray_address,

@@ -358,16 +358,18 @@ def _loop(
 
 def _simulate(prepared: Prepared, door: Door, progress: Progress) -> Any:
     config, key = prepared.config, Key(prepared.config.seed)
-    able = np.flatnonzero(prepared.population.sizes("train") > 0)
+    shift, population = make_shift(config.shifts()), prepared.population
+    # who holds samples changes with a shift, and is then said round by round
+    clients = np.arange(population.clients) if shift else np.flatnonzero(population.sizes("train") > 0)
     return simulate(
         prepared.algorithm,
         door,
-        prepared.population,
+        population,
         starts(prepared.module, key),
-        Sampler(config.train.sampler, able, config.train.clients_per_round, key),
+        Sampler(config.train.sampler, clients, config.train.clients_per_round, key),
         config.train.rounds,
         key,
-        shift=make_shift(config.shifts()),
+        shift=shift,
         state=progress.groups,
         scene=progress.scene,
         start=progress.round,

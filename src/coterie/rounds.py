@@ -119,7 +119,7 @@ class clustered:
         too_few = len(updates) < max(1, door.quorum.min_replies)
         groups, updates = method.recluster(groups, updates.first(0) if too_few else updates)
         if too_few:
-            return groups, {**notes, "skipped": True}
+            return groups, {**notes, "exchange": 0, "skipped": True}
         before = groups.models
         weights = method.weigh(groups, updates)
         update, trained = (folded, fed(weights)) if folded is not None else combine(weights, updates.delta)
@@ -213,7 +213,8 @@ class Sampler:
 
     Args:
         kind: ``uniform``: drawn without replacement each round; ``cover_then_uniform``: in order of their numbers
-            for the first ``ceil(N / K)`` rounds, so that each is met once, then uniform.
+            for the first ``ceil(N / K)`` rounds, so that each is met once, then uniform. Where clients come and go in
+            these rounds, some are met twice and some only when they are drawn later.
         clients: int64, the clients that can be asked (those with training samples).
         per_round: ``K``.
         key: random stream.
@@ -274,9 +275,10 @@ class Look:
 Measure = Callable[[Look], Mapping[str, Any]]
 
 
-def _able(scene: Scene) -> IntArray:
-    """Everybody who is there and holds samples."""
-    return np.flatnonzero((scene.population.sizes("train") > 0) & scene.present)
+def _trains(scene: Scene) -> NDArray[np.bool_]:
+    """Who is there and holds samples, bool ``[N]``."""
+    trains: NDArray[np.bool_] = (scene.population.sizes("train") > 0) & scene.present
+    return trains
 
 
 def simulate(
@@ -304,7 +306,7 @@ def simulate(
         door: the clients.
         population: the clients' data before any shift.
         starts: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
-        sampler: round, and with a shift who is present -> clients asked.
+        sampler: round, and with a shift who is there and holds samples (bool ``[N]``) -> clients asked.
         rounds: total number of rounds.
         key: the run's stream.
         shift: how the clients' data change before each round.
@@ -336,7 +338,9 @@ def simulate(
         if shift is not None:
             scene = shift(scene, population, t, groups.member >= 0, at.of("shift"))
             door.hold(scene.population, scene.present)
-        cohort = _able(scene) if everyone else sampler(t) if shift is None else sampler(t, scene.present)
+        cohort = (
+            np.flatnonzero(_trains(scene)) if everyone else sampler(t) if shift is None else sampler(t, _trains(scene))
+        )
         groups, notes = algorithm.step(groups, cohort, door, at)
         ledger = door.ledger.read()
         row = _row(t, groups, notes, ledger) | {"moves": moves(before.member, groups.member)}

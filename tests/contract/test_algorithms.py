@@ -14,6 +14,7 @@ from torch import nn
 import coterie as ct
 from coterie.api import starts
 from coterie.client import Bench
+from coterie.data.shifts import SHIFTS
 from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, Quorum, SerialEngine
 from coterie.keys import Key
 from coterie.objectives import proximal
@@ -370,6 +371,33 @@ def test_clients_without_samples_are_never_asked() -> None:
         result = ct.run(method, data=population, model=small_net(), local=SOLVER, rounds=3, engine="serial")
         assert (result.groups[::3] == -1).all()
         assert all(row["refused"] == {} for row in result.rows)
+
+
+@pytest.mark.parametrize("method", [ct.fedavg(), ct.flexcfl(groups=2, alpha=2), ct.ifca(2, "per_label"), ct.cfl()])
+def test_whoever_holds_samples_now_is_asked(method: ct.Method) -> None:
+    """Swaps empty some clients and fill others."""
+    population = blobs()
+    train, test = (
+        tuple(np.empty(0, np.int64) if i % 3 == 0 else part for i, part in enumerate(parts))
+        for parts in (population.train, population.test)
+    )
+    shift, empty = SHIFTS["swap_all"](p=0.7, pool="all"), population.with_parts(train, test)
+    result = ct.run(
+        method, data=empty, model=small_net(), local=SOLVER, rounds=4, engine="serial", shift=shift,
+        clients_per_round=12, sampler="uniform",
+    )  # fmt: skip
+    assert all(row["refused"] == {} for row in result.rows)
+    assert any(row["shift"] for row in result.rows)
+    assert all(row["notes"]["replies"] == 8 for row in result.rows), "eight of twelve hold samples, whoever they are"
+
+
+def test_a_skipped_round_moves_no_models_between_groups() -> None:
+    few = Quorum(min_replies=5, max_skipped_rounds=ROUNDS)
+    apart, pulled = (run(ct.fedgroup(groups=2, alpha=3, eta_g=eta), quorum=few) for eta in (0.0, 0.3))
+    for a, b in zip(apart, pulled, strict=True):
+        assert b.row["skipped"]
+        assert b.row["notes"]["exchange"] == 0
+        assert a.row["transfers"] == b.row["transfers"]
 
 
 def test_frozen_parameters_stay() -> None:

@@ -1,4 +1,4 @@
-"""Every method with groups goes on when clients swap their data, whether or not they have a group yet."""
+"""Every method goes on when clients swap their data, come, go, or mean something else by their labels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from coterie.data.population import Population
-from coterie.data.shifts import SHIFTS
+from coterie.data.shifts import SHIFTS, make_shift
 from tests.conftest import blobs
-from tests.contract.test_algorithms import CASES, Make, run
+from tests.contract.test_algorithms import CASES, Make, every, run, same, timeless
+from tests.test_shifts import SMALL
 
 GROUPED = {name: make for name, make in CASES.items() if make(2).groups > 1}
 
@@ -36,3 +37,22 @@ def test_everybody_may_swap(make: Make, shift: str) -> None:
     assert all(row["missed"] <= row["changed"] for row in rows)
     held = np.sort(np.concatenate(results[-1].scene.population.train))
     assert np.array_equal(held, np.sort(np.concatenate(population.train)))
+
+
+@every
+def test_every_shift_gives_every_algorithm_the_same_on_both_engines(make: Make) -> None:
+    """All shifts in one run, each of which does something, whoever is warm."""
+    pools = {"swap_all", "swap_part", "rotate_labels"}
+    kinds = ["incremental", *(kind for kind in SMALL if kind != "incremental")]
+    tables = [{"kind": kind, **SMALL[kind], **({"pool": "all"} if kind in pools else {})} for kind in kinds]
+    shift = make_shift(tables)
+    serial, pool = (run(make(2), kind, two_labels_each(), shift=shift) for kind in ("serial", "pool"))
+    assert {event["shift"] for result in serial for event in result.row["shift"]} >= set(SMALL)
+    for a, b in zip(serial, pool, strict=True):
+        same(a.groups, b.groups)
+        assert timeless(a.row) == timeless(b.row)
+        assert torch.isfinite(a.groups.models).all()
+        assert a.groups.member.max() < a.groups.k
+        assert a.row["migrations"] + a.row["same_group"] <= a.row["drifted"]
+        assert a.row["missed"] <= a.row["changed"]
+        assert np.isin(a.row["notes"].get("replies", 0), range(1 + int(a.scene.present.sum())))

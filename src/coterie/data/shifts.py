@@ -298,7 +298,8 @@ def incremental(
 
     Each client's training samples are put in a random order once. At round ``start + s * every`` it has the first
     ``ceil(min(1, (s + 1) share) n)`` of them; tests stay as they are (FlexCFL, section 5.3). Beside other shifts, put
-    this one first. Global data are not the same from round to round.
+    this one first: what is yet to come stays the client's own, whatever it swaps meanwhile, so that planted groups and
+    tests tell of a mixture until swapped data are outweighed. Global data are not the same from round to round.
 
     Args:
         share: released each time.
@@ -411,9 +412,9 @@ def arrivals(
     schedule = Schedule(round, every=every, times=waves)
 
     def shift(scene: Scene, initial: Population, round: int, warm: Mask, key: Key) -> Scene:
+        size = _quota(count, fraction, initial.clients)
         if round and not schedule.due(round):
             return scene.quiet()
-        size = _quota(count, fraction, initial.clients)
         if size * waves >= initial.clients:
             raise ConfigError(
                 f"shift.waves: {waves} of {size} clients leave nobody to begin with, got {initial.clients} clients; "
@@ -423,6 +424,11 @@ def arrivals(
         present = scene.present.copy()
         if round == 0:
             present[late] = False
+            if not present.any():
+                raise ConfigError(
+                    "shift.waves: the arrivals of several tables leave nobody to begin with, "
+                    f"got {initial.clients} clients; expected fewer or smaller waves"
+                )
             return scene.with_present(present, _people("awaited", late))
         come = late[(wave := (round - schedule.start) // every) * size : (wave + 1) * size]
         present[come] = True
@@ -462,11 +468,10 @@ def departures(
     schedule = Schedule(round, every=every, times=waves)
 
     def shift(scene: Scene, initial: Population, round: int, warm: Mask, key: Key) -> Scene:
-        there = np.flatnonzero(scene.present)
+        size, there = _quota(count, fraction, initial.clients), np.flatnonzero(scene.present)
         if not schedule.due(round) or len(there) < 2:
             return scene.quiet()
-        size = min(_quota(count, fraction, initial.clients), len(there) - 1)
-        gone = key.generator().choice(there, size, replace=False)
+        gone = key.generator().choice(there, min(size, len(there) - 1), replace=False)
         present = scene.present.copy()
         present[gone] = False
         return scene.with_present(present, _people("departures", gone))
@@ -506,7 +511,7 @@ def rotate_labels(
         every: rounds from one wave to the next.
 
     Raises:
-        DataError: if one of these clients shares a sample with another client, which would turn there, too.
+        DataError: before the first round, if two clients share a sample: it would turn at both.
 
     Example:
         >>> p = Population(torch.zeros(2, 1), torch.tensor([0, 2]), ([0], [1]), ([], []), classes=3)
@@ -519,6 +524,9 @@ def rotate_labels(
 
     def shift(scene: Scene, initial: Population, round: int, warm: Mask, key: Key) -> Scene:
         among = _pool(scene, warm, pool)
+        if not round:  # what would be refused when a wave is due is refused before anything is computed
+            _quota(count, fraction, initial.clients)
+            _refuse_shared(initial)
         if not schedule.due(round) or not len(among):
             return scene.quiet()
         size = min(len(among), _quota(count, fraction, len(among) if count is None else initial.clients))
@@ -533,17 +541,20 @@ def rotate_labels(
     return shift
 
 
-def _own_rows(now: Population, initial: Population, clients: IntArray) -> IntArray:
-    """The samples that these clients hold, or will receive; nobody else may hold one of them."""
-    holders = np.bincount(np.concatenate([*now.train, *now.test]), minlength=len(now.y))
-    held = np.concatenate([parts[i] for parts in (now.train, now.test) for i in clients])
-    mine = np.bincount(held, minlength=len(now.y))
-    shared = np.flatnonzero((mine > 0) & (holders > mine))
-    if len(shared):
+def _refuse_shared(initial: Population) -> None:
+    held = [np.union1d(train, test) for train, test in zip(initial.train, initial.test, strict=True)]
+    shared = int((np.bincount(np.concatenate(held)) > 1).sum())
+    if shared:
         raise DataError(
-            f"shift: rotate_labels needs samples that no two clients share, got {len(shared)} shared samples; "
+            f"shift: rotate_labels needs samples that no two clients share, got {shared} shared samples; "
             "expected a partition without overlap"
         )
+
+
+def _own_rows(now: Population, initial: Population, clients: IntArray) -> IntArray:
+    """The samples that these clients hold, or will receive."""
+    holders = np.bincount(np.concatenate([*now.train, *now.test]), minlength=len(now.y))
+    held = np.concatenate([parts[i] for parts in (now.train, now.test) for i in clients])
     to_come = np.concatenate([initial.train[i] for i in clients])
     return np.union1d(held, to_come[holders[to_come] == 0])
 

@@ -49,8 +49,11 @@ class ByCentre:
             member = groups.member.copy()
             member[cohort] = nearest_centre(groups.memory["solution"][torch.from_numpy(cohort)], groups.models)
             return replace(groups, member=member), Plan(cohort, member[cohort], notes=newcomers)
+        member = groups.member[cohort]
+        if "migrant" in groups.memory:  # whose data drifted: the E-step that is due anyhow needs no data
+            member = np.where(member < 0, groups.memory["migrant"].numpy()[cohort], member)
         mean = groups.models.to(torch.float64).mean(dim=0, keepdim=True).to(torch.float32)
-        row = np.where(groups.member[cohort] < 0, groups.k, groups.member[cohort])
+        row = np.where(member < 0, groups.k, member)
         return replace(groups, models=torch.cat([groups.models, mean])), Plan(cohort, row, notes=newcomers)
 
     def recluster(self, groups: Groups, updates: Updates) -> tuple[Groups, Updates]:

@@ -151,7 +151,7 @@ class ByDirection:
 
     def _draw(self, groups: Groups, new: IntArray, key: Key, notes: Counter[str]) -> tuple[Groups, IntArray]:
         """RAC: a random group for newcomers; clients that migrate (``memory["migrant"]``) are left to be placed."""
-        migrant = groups.memory["migrant"].numpy()[new] if "migrant" in groups.memory else np.zeros(len(new), bool)
+        migrant = groups.memory["migrant"].numpy()[new] >= 0 if "migrant" in groups.memory else np.zeros(len(new), bool)
         new, left = new[~migrant], new[migrant]
         member, drawn = groups.member.copy(), groups.memory["drawn"].clone()
         notes["newcomers"] += int((member[new] < 0).sum())

@@ -62,6 +62,8 @@ class Drifting:
     inner rule does not place counts as drifted until it does; meanwhile it keeps its old group, unless the number of
     groups changed and with it what their numbers mean. A histogram that does not come home says nothing.
 
+    The rule inside finds them in ``memory["migrant"]``: int64 ``[N]``, the group that a drifted client had, else -1.
+
     Args:
         assign: the rule inside.
         detector: see ``distance``.
@@ -75,9 +77,9 @@ class Drifting:
     def __call__(self, groups: Groups, cohort: IntArray, door: Door, key: Key) -> tuple[Groups, Plan]:
         if door.watch is not None:
             return self._told(groups, cohort, door, door.watch, key)
-        everyone = np.arange(len(groups.member))
-        asked = door.measure(Describe("histogram", door.classes), everyone, groups.models[:1], 0 * everyone, key=key)
-        first = torch.zeros(len(everyone), door.classes, dtype=torch.float64)
+        able = np.arange(len(groups.member)) if door.able is None else door.able
+        asked = door.measure(Describe("histogram", door.classes), able, groups.models[:1], 0 * able, key=key)
+        first = torch.zeros(len(groups.member), door.classes, dtype=torch.float64)
         kept = groups.memory.get("reference", first).numpy()
         now = kept.copy()
         now[asked.ids] = asked.fields["histogram"]
@@ -105,12 +107,10 @@ class Drifting:
         """Drifted clients lose their group and are placed anew, with whom the inner rule places besides."""
         if door.able is not None:
             drifted = np.intersect1d(drifted, door.able)
-        everyone, before = groups.member, groups
-        homeless = before.member.copy()
-        homeless[drifted] = NO_GROUP
-        migrant = torch.zeros(len(everyone), dtype=torch.bool)
-        migrant[torch.from_numpy(drifted)] = True
-        groups = replace(groups, member=homeless).remember(migrant=migrant)
+        before = groups
+        homeless, migrant = before.member.copy(), np.full_like(before.member, NO_GROUP)
+        homeless[drifted], migrant[drifted] = NO_GROUP, before.member[drifted]
+        groups = replace(groups, member=homeless).remember(migrant=torch.from_numpy(migrant))
         groups, plan = self.assign(groups, np.union1d(cohort, drifted), door, key)
         return self._settle(groups, plan, before, drifted, cohort)
 
@@ -125,13 +125,14 @@ class Drifting:
         again = drifted[placed[drifted]]
         lost = drifted[(member[drifted] < 0) & (asked | (groups.k == before.k))]
         member[lost] = before.member[lost]
-        moved = int((member[again] != before.member[again]).sum())
+        home = again[groups.member[again] >= 0]
+        moved = int((member[home] != before.member[home]).sum())
         notes = {
             **plan.notes,
             "newcomers": max(0, int(plan.notes.get("newcomers", 0)) - len(again)),
             "drifted": len(drifted),
             "migrations": moved,
-            "same_group": len(drifted) - moved,
+            "same_group": len(home) - moved,
             "drifted_ids": drifted,
         }
         here = np.isin(plan.ids, cohort)
