@@ -90,11 +90,19 @@ def test_glove_reads_only_what_is_wanted(tmp_path: Path) -> None:
     assert (words, vectors.tolist()) == (["the", "x\u00a0y"], [[1, 2], [5, 6]])
 
 
+def test_words_with_spaces_are_words(tmp_path: Path) -> None:
+    """GloVe's largest file has some."""
+    glove(tmp_path, "the 1 2\n. . . 3 4\nat me@here 5 6\nsun 7 8\n")
+    words, vectors = read_glove(tmp_path / "glove.txt", {". . .", "at me@here", "sun"})
+    assert (words, vectors.tolist()) == ([". . .", "at me@here", "sun"], [[3, 4], [5, 6], [7, 8]])
+
+
 @pytest.mark.parametrize(
     ("text", "dim", "words"),
     [
         ("good 1 2\nsad 1\n", None, "line 2, got 1 numbers; expected 2"),
         ("good 1 2\n", 300, "line 1, got 2 numbers; expected 300"),
+        ("good 1 2\nsad 1 2 3\n", None, "line 2, got 3 numbers; expected 2"),
         ("good 1 x\n", None, "line 1, got something that is no number"),
         ("good 1 nan\n", None, "line 1, got NaN or infinity"),
         ("moon 1 2\n", None, "none of the words"),

@@ -86,7 +86,7 @@ def bound(delta: float, constants: Constants, solver: Solver, eta_g: float = 0.0
     """How far a group's loss may be from centralised training: eq. 19, and eq. 22 with ``eta_g > 0``.
 
     ``delta M / L ((eta L + 1)^E - 1) + M eta_g (|G| - 1)``. The printed eq. 22 forgets the ``M`` of its last term
-    (erratum P16). It holds for convex models.
+    (erratum P16). It holds for convex models and full-batch steps, of which ``E`` counts one an epoch.
 
     Example:
         >>> round(bound(1.0, Constants(2.0, 4.0), Solver(epochs=2, lr=0.5), eta_g=0.1, groups=3), 6)

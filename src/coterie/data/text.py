@@ -197,6 +197,8 @@ def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tup
                 if at == 1 and len(numbers) == 1:
                     continue
                 dim = dim or len(numbers)
+                while len(numbers) > dim and not _number(numbers[0]):  # some files have words with spaces
+                    word = f"{word} {numbers.pop(0)}"
                 if len(numbers) != dim:
                     raise DataError(f"{path}: line {at}, got {len(numbers)} numbers; expected {dim}")
                 if word in left:
@@ -209,6 +211,14 @@ def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tup
     if not words:
         raise DataError(f"{path}: none of the words of the tweets has a vector; expected a GloVe file")
     return words, np.stack(vectors)
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _vector(numbers: Sequence[str], path: Path, line: int) -> Vectors:
