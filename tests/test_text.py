@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from coterie.config import check
 from coterie.data import load_population, load_samples
 from coterie.data.text import embed, learn, read_glove, sent140, tokenise
+from coterie.experiment import run_config
 from coterie.keys import Key
+from coterie.report.load import intro_of, views_of
 from coterie.types import DataError
 
 TWEETS = ["Good day!", "so sad, so SAD", "@@@", "good good good good good good"]
@@ -129,6 +132,28 @@ def test_word_vectors_that_cannot_be_used(tmp_path: Path, text: str, dim: int | 
 def test_tweets_that_cannot_be_used(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         sent140(write(tmp_path, **columns), min_count=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dim": 3}, "word vectors learned from other users"),
+        ({"embeddings": "glove.txt"}, "word vectors from glove.txt"),
+    ],
+)
+def test_the_report_says_where_word_vectors_come_from(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    glove(tmp_path)
+    users = {"text": TWEETS * 5, "label": [4, 0, 1, 1] * 5, "user": ["ann", "bob", "ann", "bob"] * 5}
+    data = {"source": "sent140", "root": str(write(tmp_path, **users)), "min_count": 1, **options}
+    run_config(
+        check({
+            "data": data | {"partition": {"kind": "natural", "column": "user"}}, "model": {"name": "mclr"},
+            "train": {"rounds": 1, "clients_per_round": 2}, "algorithm": {"name": "fedavg"},
+            "engine": {"name": "serial"},
+        }),
+        tmp_path / "run",
+    )  # fmt: skip
+    assert words in intro_of(views_of([tmp_path / "run"]))
 
 
 def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,11 +138,19 @@ def intro_of(views: Sequence[RunView]) -> str:
     lines: dict[str, list[int]] = {}
     for view in views:
         c = view.tables
-        data = f"{c['data']['source']} ({c['data']['partition']['kind']})"
+        data = f"{c['data']['source']} ({c['data']['partition']['kind']}{_vectors(c['data'])})"
         said = f"{c['algorithm']['name']} on {data}, {c['model']['name']}"
         lines.setdefault(said, []).append(view.seed)
     every = [f"{said}, {_seeds(seeds)}" for said, seeds in lines.items()]
     return "; ".join(every[:SENTENCES]) + (f"; {len(every) - SENTENCES} more." if len(every) > SENTENCES else ".")
+
+
+def _vectors(data: Mapping[str, Any]) -> str:
+    """Where the word vectors of a text come from, which the papers' figures depend on."""
+    if data["source"] != "sent140":
+        return ""
+    file = data.get("embeddings")
+    return ", word vectors " + (f"from {Path(file).name}" if file else "learned from other users' tweets")
 
 
 def _seeds(seeds: Sequence[int]) -> str:
