@@ -22,8 +22,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def test_python_example_runs(tmp_path):
@@ -42,6 +42,9 @@ def test_configuration_is_accepted():
 
     (text,) = blocks("toml")
     assert check(tomllib.loads(text)).algorithm.name == "fedgroup"
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (text,) = blocks("toml", page)
+    assert check(tomllib.loads(text)).shift.kind == "swap_all"
 
 
 def test_commands_exist():
@@ -49,10 +52,12 @@ def test_commands_exist():
 
     from coterie.cli import app
 
-    known = get_command(app).commands
-    shown = re.findall(r"^    coterie ([a-z]+)", README, re.MULTILINE)
-    assert shown
-    assert set(shown) <= set(known)
+    known = set(get_command(app).commands)
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    in_readme, on_page = (set(re.findall(r"^    coterie ([a-z]+)", text, re.MULTILINE)) for text in (README, page))
+    assert in_readme
+    assert in_readme <= known
+    assert on_page == known  # the page lists every command, and no other
 
 
 def test_every_algorithm_is_in_the_table_and_no_other():
