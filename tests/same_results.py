@@ -326,7 +326,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="same-results-") as scratch:
         found = run_both(options, Path(scratch))
     refused = report(found, options.allow)
-    verdict = "equal, or allowed"
+    verdict = "equal"
+    if found:
+        verdict = "equal but for what is allowed"
     if refused:
         verdict = f"{len(refused)} differences that are not allowed"
     print(f"{verdict}, in {time.perf_counter() - begun:.0f} s")
