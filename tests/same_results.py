@@ -170,10 +170,10 @@ def report(found: Sequence[Difference], allowed: Sequence[Allowed]) -> list[Diff
             print(f"  first: {covered[0]}")
     for case in dict.fromkeys(one.case for one in refused):
         mine = [one for one in refused if one.case == case]
-        fields = sorted({one.field for one in mine})
+        fields = sorted({one.field.split(".")[0] for one in mine})
         print(f"DIFFERENT {mine[0]}")
         if len(mine) > 1:
-            print(f"  {len(mine)} differences, in the fields {', '.join(fields[:8])}")
+            print(f"  {len(mine)} differences, in the fields {', '.join(fields)}")
     return refused
 
 
