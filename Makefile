@@ -6,13 +6,17 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
+# Where this is set Python keeps no bytecode, and every later command compiles its imports again: it
+# takes twice the time to start. The environment is ours, so the first command keeps bytecode in it.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Real data, where there are any; tests that need them are skipped otherwise.
 ifneq ($(wildcard ../shared/data/.),)
 export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower lint check docs bench bench-peers golden clean
+.PHONY: help demo test test-flower lint check docs bench bench-peers golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +40,12 @@ $(VENV)/.dev: $(VENV)/.run
 $(VENV)/.docs: $(VENV)/.run
 	@echo "installing what builds the documentation into $(VENV)"
 	@$(PIP) install --no-compile -c constraints.txt --group docs
+	@touch $@
+
+$(VENV)/.dist: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing what builds a release into $(VENV)"
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --no-compile -c constraints.txt --group dist
 	@touch $@
 
 demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML page
@@ -67,6 +77,14 @@ bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-resea
 
 golden: $(VENV)/.dev ## the golden numbers alone
 	@$(PYTEST) tests/golden $(ARGS)
+
+# A release has a day: make dist ARGS=--final
+dist: $(VENV)/.dist ## the wheel and the source archive, built and tried in a clean environment
+	@$(BIN)/python tools/check_release.py versions $(ARGS)
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python tools/check_release.py archives dist
 
 clean: ## remove the environment and the caches
 	@rm -rf $(VENV) build dist docs/_build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Updates,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the only place: the build, `--version` and run folders read it
 
 _TYPES = (
     *("CheckpointError", "ConfigError", "CoterieError", "DataError", "QuorumError"),
