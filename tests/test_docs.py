@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -144,6 +145,51 @@ def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
 
 def assert_planned(plan) -> None:
     assert len(plan.runs) > 1
+
+
+NAMED = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name not in ("decisions", "results")]
+BASE = {
+    "data": {"source": "digits", "partition": {"kind": "iid", "clients": 40}},
+    "model": {"name": "mclr"},
+    "train": {"rounds": 2, "clients_per_round": 4},
+    "algorithm": {"name": "fedavg"},
+}  # what a configuration needs besides the tables that a page shows
+
+
+def found(name: str) -> bool:
+    """Whether a dotted name of the library leads to something."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        for part in parts[cut:]:
+            if not hasattr(thing, part):
+                return False
+            thing = getattr(thing, part)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
+def test_names_that_pages_mention_exist(page):
+    text = page.read_text(encoding="utf-8")
+    names = {name.rstrip(".") for name in re.findall(r"(?<![\w/])coterie(?:\.[A-Za-z]\w*)+", text)}
+    names |= {f"coterie.{name}" for name in re.findall(r"\bct\.(\w+)", text)}
+    unknown = [name for name in sorted(names) if not found(name)]
+    assert not unknown
+
+
+@pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
+def test_configurations_on_pages_are_accepted(page, monkeypatch):
+    from coterie.config import check
+
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # where `settle:settle` is
+    for text in blocks("toml", page.read_text(encoding="utf-8")):
+        tables = tomllib.loads(text)
+        data = {**BASE["data"], **tables.get("data", {})}
+        check({**BASE, **tables, "data": data, "train": {**BASE["train"], **tables.get("train", {})}})
 
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
