@@ -1,0 +1,195 @@
+"""The kinds of table that a page may have, one function each, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from benchmarks.results.figures import decimals, difference, number, summary, verdict
+from benchmarks.results.records import Measurement, Record, ResultPage
+
+NOT_RECORDED = "not recorded"
+TRAINED = ("accuracy", "drift", "groups")  # topics whose figures come from training
+
+
+def comparison(page: ResultPage, case: str) -> str:
+    """Methods below each other in one case: every metric, the paper's value, seeds.
+
+    The printed value, the difference and the aim belong to the first metric.
+    """
+    records = page.of(case)
+    metrics = _distinct(record.metric for record in records)
+    # A column's values have the same decimals, so that 1.5 stands below 3.37 as 1.50.
+    places = {metric: decimals([v for r in records if r.metric == metric for v in r.known]) for metric in metrics}
+    columns = [_headed(metric, records) for metric in metrics]
+    header = ["", *columns, "printed", "difference", "aim", "seeds", "remark"]
+    rows = []
+    for subject in _distinct(record.subject for record in records):
+        found = {record.metric: record for record in records if record.subject == subject}
+        first = next(iter(found.values()))
+        row = [subject]
+        for metric in metrics:
+            row.append(summary(found[metric], places[metric]) if metric in found else "")
+        row += [_printed(first), difference(first), verdict(first), _seeds(first)]
+        row.append(" ".join(record.note for record in found.values() if record.note))
+        rows.append(row)
+    return _table(header, rows)
+
+
+def pivot(page: ResultPage, rows: str, columns: str, **where: str) -> str:
+    """Records by two of their fields (``case``, ``subject``, ``metric``), others held fixed.
+
+    A column whose figures have an aim is followed by one that says whether it was reached.
+    """
+    records = [record for record in page.records if _matches(record, where)]
+    if not records:
+        raise KeyError(f"pivot: no record has {where}")
+    down = _distinct(getattr(record, rows) for record in records)
+    across = _distinct(getattr(record, columns) for record in records)
+    lines = [[row] for row in down]
+    header = [""]
+    for column in across:
+        of_column = [record for record in records if getattr(record, columns) == column]
+        by_row = {getattr(record, rows): record for record in of_column}
+        one_unit = len({record.unit for record in of_column}) == 1
+        places = _places(of_column)
+        header += [_headed(column, of_column), ""]
+        for line in lines:
+            record = by_row.get(line[0])
+            line += ["", ""] if record is None else [_cell(record, one_unit, places), verdict(record)]
+        if any(line[-1] for line in lines):
+            header[-1] = "aim"
+    return _table(header, lines)
+
+
+def course(page: ResultPage, case: str) -> str:
+    """One metric round after round, a method a line."""
+    records = page.of(case)
+    after = sorted({record.rounds for record in records if record.rounds is not None})
+    metric = _headed(records[0].metric, records)
+    header = [f"{metric}, after round", *map(str, after)]
+    has_print = any(record.printed for record in records)
+    if has_print:
+        header.append("printed")
+    rows = []
+    for subject in _distinct(record.subject for record in records):
+        of_subject = [record for record in records if record.subject == subject]
+        found = {record.rounds: summary(record) for record in of_subject}
+        row = [subject, *(found.get(rounds, "") for rounds in after)]
+        if has_print:
+            row.append(next((_printed(record) for record in of_subject if record.printed), ""))
+        rows.append(row)
+    return _table(header, rows)
+
+
+def listing(page: ResultPage, case: str) -> str:
+    """One record a line, for figures of different kinds."""
+    records = page.of(case)
+    metrics = _distinct(record.metric for record in records)
+    one = len(metrics) == 1
+    header = ["", metrics[0] if one else "measured", "aim", "remark"]
+    rows = []
+    for record in records:
+        name = record.subject if one else f"{record.subject}: {record.metric}"
+        rows.append([name, _cell(record), verdict(record), record.note or ""])
+    return _table(header, rows)
+
+
+def measured(page: ResultPage) -> str:
+    """Machine, date, command, seeds and rounds of every measurement of the page."""
+    lines = []
+    if page.settings is not None:
+        lines += [f"Settings, unless said: {page.settings}", ""]
+    machines = {source.machine for source in page.measurements.values()}
+    if len(machines) == 1:
+        lines += [f"Machine: {machines.pop() or NOT_RECORDED}.", ""]
+        machines = set()
+    for key, source in page.measurements.items():
+        records = [record for record in page.records if record.measured == key]
+        facts = [*_facts(page, source, records)]
+        if machines:
+            facts.insert(-2, f"Machine: {source.machine or NOT_RECORDED}.")
+        lines.append(f"- **{source.what}.** {' '.join(facts)}")
+    return "\n".join(lines)
+
+
+def _facts(page: ResultPage, source: Measurement, records: Sequence[Record]) -> list[str]:
+    """Sentences; those of speed and the like need no seeds and train no rounds."""
+    seeds = _distinct(_seeds(record) or NOT_RECORDED for record in records)
+    rounds = sorted({record.rounds for record in records if record.rounds is not None})
+    trains = page.topic in TRAINED
+    facts = [source.settings] if source.settings else []
+    if trains or seeds != [NOT_RECORDED]:
+        facts.append(f"Seeds: {'; '.join(seeds)}.")
+    if trains or rounds:
+        facts.append(f"Rounds: {', '.join(map(str, rounds)) or NOT_RECORDED}.")
+    facts += [f"Written down: {_when(source)}.", f"Command: {_commands(source)}."]
+    return facts
+
+
+def _when(source: Measurement) -> str:
+    if source.date is None:
+        return NOT_RECORDED
+    if source.commit is None:
+        return source.date
+    return f"{source.date}, commit `{source.commit}`"
+
+
+def _commands(source: Measurement) -> str:
+    text = NOT_RECORDED if source.command is None else f"`{source.command}`"
+    if source.again is None:
+        return text
+    return f"{text}; to measure it again: `{source.again}`"
+
+
+def _cell(record: Record, unit_in_header: bool = False, places: int | None = None) -> str:
+    text = summary(record, places)
+    return text if unit_in_header else f"{text} {record.unit}".rstrip()
+
+
+def _places(records: Sequence[Record]) -> int | None:
+    """Decimals that a column shares; columns with large numbers share none."""
+    known = [value for record in records for value in record.known]
+    return decimals(known) if known and 0.01 < max(known) < 10 else None
+
+
+def _seeds(record: Record) -> str:
+    return "" if record.seeds is None else ", ".join(map(str, record.seeds))
+
+
+def _printed(record: Record) -> str:
+    if record.printed is None:
+        return ""
+    value = record.printed.value
+    return number(value, max(decimals([value]), min(decimals(record.known), 1)))
+
+
+def _headed(name: str, records: Sequence[Record]) -> str:
+    """A column's name, with the unit where all of its figures share one."""
+    named = [record for record in records if name in (record.metric, record.case, record.subject)]
+    units = {record.unit for record in named}
+    unit = units.pop() if len(units) == 1 else ""
+    return f"{name}, {unit}" if unit else name
+
+
+def _matches(record: Record, where: dict[str, str]) -> bool:
+    return all(getattr(record, field) == wanted for field, wanted in where.items())
+
+
+def _distinct(items: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(items))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown, without the columns in which no line has anything."""
+    kept = [i for i, name in enumerate(header) if i == 0 or any(row[i] for row in rows)]
+    lines = [[header[i] for i in kept], ["---"] * len(kept), *([row[i] for i in kept] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+TABLES: dict[str, Callable[..., str]] = {
+    "comparison": comparison,
+    "pivot": pivot,
+    "course": course,
+    "listing": listing,
+    "measured": measured,
+}

@@ -1,0 +1,216 @@
+"""The pages of ``docs/results``: made from complete records, no figure typed, printed values true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks.results import build, papers, records
+from benchmarks.results.figures import above, decimals, number, summary
+from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
+from benchmarks.results.tables import comparison, course, pivot
+from pydantic import ValidationError
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = records.names()
+MEASURED = Measurement(
+    what="All figures",
+    settings="Digits.",
+    machine=None,
+    date="2026-11-21",
+    commit="7e12069",
+    command=None,
+)
+
+
+def record(subject: str, values: list[float], **changed) -> Record:
+    fields = {
+        "case": "digits",
+        "subject": subject,
+        "metric": "best round",
+        "unit": "%",
+        "values": tuple(values),
+        "seeds": tuple(range(len(values))),
+        "rounds": 10,
+        "measured": "all",
+        **changed,
+    }
+    return Record(**fields)
+
+
+def page(*found: Record, **changed) -> ResultPage:
+    fields = {
+        "question": "What came out?",
+        "topic": "accuracy",
+        "settings": None,
+        "measurements": {"all": MEASURED},
+        "records": found,
+        **changed,
+    }
+    return ResultPage(**fields)
+
+
+TWO = page(record("FedAvg", [80.0, 82.0]), record("FedGroup", [90.0, 91.0]))
+
+
+# --- the files and the pages ---------------------------------------------------------------------
+
+
+def test_the_committed_pages_are_what_the_files_make():
+    assert build.differing(build.make()) == [], "run: python -m benchmarks.results.build"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_laid_out_as_the_command_lays_them_out(name):
+    assert records.text(records.read(name)) == (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_printed_values_are_those_of_the_papers(name):
+    printed = [found.printed for found in records.read(name).records if found.printed is not None]
+    assert [p.value for p in printed] == [papers.printed_at(p.at) for p in printed]
+
+
+MEASURED_NUMBER = re.compile(r"\d+\.\d+|\d\s?(?:%|ms\b|us\b|s\b|GB\b|points?\b|times\b)")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_figure_is_typed_into_a_sentence(name):
+    words = build.PLACEHOLDER.sub("", build.template(name))
+    words = re.sub(r"`[^`]*`|Dir\(0\.1\)", "", words)
+    assert MEASURED_NUMBER.findall(words) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_record_is_shown(name):
+    """With another value a page is another one, or a sentence refuses it."""
+    whole = records.read(name)
+    template = build.template(name)
+    made = build.fill(template, whole)
+    for i, found in enumerate(whole.records):
+        other = found.model_copy(update={"values": tuple(12345.0 for _ in found.values)})
+        changed = (*whole.records[:i], other, *whole.records[i + 1 :])
+        try:
+            shown = build.fill(template, whole.model_copy(update={"records": changed}))
+        except ValueError:
+            continue
+        assert shown != made, found.key
+
+
+def test_every_table_of_the_papers_is_in_the_index():
+    listed = {table["at"] for paper in papers.tables() for table in paper["tables"]}
+    printed = papers.printed_values()
+    tables = {f"{paper}.{table}" for paper, of_paper in printed.items() for table in of_paper}
+    # FedGroup's and FlexCFL's Table 1 are one table; all others must be listed.
+    assert listed == tables
+
+
+def test_every_table_of_the_papers_leads_to_a_page_or_says_why_not():
+    for paper in papers.tables():
+        for table in paper["tables"]:
+            assert table["pages"] or table["otherwise"], table["at"]
+            assert set(table["pages"]) <= set(NAMES)
+
+
+def test_every_file_of_sentences_has_its_figures():
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*NAMES, "index"}
+
+
+def test_no_sentence_names_a_file_that_is_gone():
+    assert not (ROOT / "benchmarks" / "RESULTS.md").exists()
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"topic": "sound"}, "topic: 'sound'"),
+        ({"question": "No question"}, "question"),
+        ({"measurements": {}}, "are not in both places"),
+        ({"measurements": {"all": MEASURED, "more": MEASURED}}, "are not in both places"),
+        ({"records": (record("FedAvg", [1.0]), record("FedAvg", [2.0]))}, "more than once"),
+    ],
+)
+def test_an_incomplete_page_is_refused(changed, said):
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        page(**{"records": TWO.records, **changed})
+
+
+def test_values_and_seeds_go_together():
+    with pytest.raises(ValidationError, match="2 values, 1 seeds"):
+        record("FedAvg", [1.0, 2.0], seeds=(0,))
+
+
+def test_a_misspelt_key_is_refused():
+    with pytest.raises(ValidationError, match="extra"):
+        record("FedAvg", [1.0], runds=3)
+
+
+def test_a_sentence_that_is_no_longer_true_stops_the_build():
+    assert above(TWO, "digits/FedGroup/best round", "digits/FedAvg/best round") == "9.5 points"
+    with pytest.raises(ValueError, match="is not above"):
+        above(TWO, "digits/FedAvg/best round", "digits/FedGroup/best round")
+
+
+def test_a_key_that_names_no_record_is_refused():
+    with pytest.raises(KeyError, match="0 records"):
+        build.fill("{{ value | digits/FedProx/best round }}", TWO)
+    with pytest.raises(KeyError, match="expected one of"):
+        build.fill("{{ valeu | digits/FedAvg/best round }}", TWO)
+
+
+def test_a_place_that_the_papers_do_not_have_is_refused():
+    assert papers.printed_at("flexcfl.table4 MNIST MCLR FedAvg 0") == 89.9
+    with pytest.raises(KeyError, match="0 rows"):
+        papers.printed_at("flexcfl.table4 MNIST LSTM FedAvg 0")
+
+
+# --- numbers and tables --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "places", "text"),
+    [(38.25, 1, "38.3"), (34.6 - 38.25, 1, "-3.7"), (4657, 0, "4,657"), (1.9e-6, 7, "1.9e-6")],
+)
+def test_numbers_are_rounded_as_people_round(value, places, text):
+    assert number(value, places) == text
+
+
+def test_summaries():
+    assert decimals([1, 2.5, 3.25]) == 2
+    assert summary(record("FedAvg", [80.0, 82.0])) == "81.0 ± 1.4"
+    assert summary(record("FedAvg", [80.0])) == "80.0"
+    assert summary(record("FedAvg", [14, 15, 30], seeds=None)) == "15 (14 to 30)"
+    assert summary(record("FedAvg", [20, 25], seeds=None)) == "20 to 25"
+    assert summary(record("FedAvg", [None])) == "never"
+
+
+def test_comparison_has_the_papers_value_and_leaves_out_empty_columns():
+    printed = Printed(value=88.75, at="somewhere")
+    table = comparison(page(record("FedAvg", [80.0], printed=printed)), "digits")
+    assert table.splitlines() == [
+        "|  | best round, % | printed | difference | seeds |",
+        "| --- | --- | --- | --- | --- |",
+        "| FedAvg | 80.0 | 88.75 | -8.8 | 0 |",
+    ]
+
+
+def test_pivot_says_whether_an_aim_was_reached():
+    found = [record("FedAvg", [80.0], at_least=90.0), record("FedGroup", [95.0], at_least=90.0)]
+    table = pivot(page(*found), rows="subject", columns="metric")
+    assert table.splitlines()[2:] == [
+        "| FedAvg | 80.0 | at least 90: missed |",
+        "| FedGroup | 95.0 | at least 90: met |",
+    ]
+
+
+def test_course_has_a_column_for_every_round():
+    found = [record("FedAvg", [1.0]), record("FedAvg", [2.0], rounds=20)]
+    assert course(page(*found), "digits").splitlines() == [
+        "| best round, %, after round | 10 | 20 |",
+        "| --- | --- | --- |",
+        "| FedAvg | 1.0 | 2.0 |",
+    ]
