@@ -205,10 +205,18 @@ def test_notebooks_run_and_are_kept_without_outputs(notebook):
             exec(compile("".join(cell["source"]), notebook.name, "exec"), space)
 
 
+def listed_in(index: Path) -> list[str]:
+    """The pages that a page's toctrees list, and those that listed index pages list."""
+    tables = re.findall(r"^```{toctree}\n(.*?)^```", index.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
+    folder = index.parent.relative_to(ROOT / "docs")
+    listed = [str(folder / line) for line in lines]
+    below = [ROOT / "docs" / f"{page}.md" for page in listed if Path(page).name == "index"]
+    return listed + [page for path in below for page in listed_in(path)]
+
+
 def test_every_page_is_in_the_table_of_contents():
-    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    tables = re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    listed = [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
+    listed = listed_in(ROOT / "docs" / "index.md")
     pages = [p.relative_to(ROOT / "docs").with_suffix("") for p in (ROOT / "docs").rglob("*") if p.suffix in KINDS]
     assert sorted(listed) == sorted(str(p) for p in pages if str(p) != "index" and p.parts[0] != "_build")
 
