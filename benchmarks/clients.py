@@ -1,10 +1,13 @@
-"""Seconds a round and memory as the number of clients grows: FedGroup on Synthetic(1,1), made client by client.
+"""Seconds a round and memory as the number of clients grows: FedGroup on Synthetic(1,1), made
+client by client.
 
-    python benchmarks/clients.py [--clients 1000 10000 100000 1000000] [--rounds 10] [--repeat 2] [--json FILE]
+    python benchmarks/clients.py [--clients 1000 10000 100000 1000000] [--rounds 10] [--repeat 2]
+    [--json FILE]
 
-The first rounds ask the same clients whatever N is (in order of their numbers, each for the first time, so all of them
-pre-train as newcomers), so that they do the same work. 1,000 clients are scored. Each N runs in a process of its own;
-memory is the peak of the sum over its processes of what each one does not share, and its part of what they do.
+The first rounds ask the same clients whatever N is (in order of their numbers, each for the first
+time, so all of them pre-train as newcomers), so that they do the same work. 1,000 clients are
+scored. Each N runs in a process of its own; memory is the peak of the sum over its processes of
+what each one does not share, and its part of what they do.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ ASKED = {"ratio": 1.3, "GB": 2.5}
 
 def one(clients: int, rounds: int, cohort: int) -> dict[str, float]:
     """Seconds of the rounds after the first, which holds the cold start, and the peak of memory."""
-    begun, peak, done = time.perf_counter(), [0.0], threading.Event()
+    begun = time.perf_counter()
+    peak = [0.0]
+    done = threading.Event()
     thread = threading.Thread(target=watch, args=(peak, done))
     thread.start()
     data = ct.load("synthetic", partition={"kind": "given"}, clients=clients, lazy=True)
@@ -35,25 +40,41 @@ def one(clients: int, rounds: int, cohort: int) -> dict[str, float]:
     local = ct.Solver(epochs=10, batch_size=10, lr=0.01)
     seconds: list[dict[str, float]] = []
     result = ct.run(
-        ct.fedgroup(groups=3), data=data, model="mclr", local=local, rounds=rounds, clients_per_round=cohort,
-        evaluate_clients=1000, on_round=lambda done: seconds.append({**done.row["seconds"], "busy": processor()}),
-    )  # fmt: skip
+        ct.fedgroup(groups=3),
+        data=data,
+        model="mclr",
+        local=local,
+        rounds=rounds,
+        clients_per_round=cohort,
+        evaluate_clients=1000,
+        on_round=lambda done: seconds.append({**done.row["seconds"], "busy": processor()}),
+    )
     done.set()
     thread.join()
-    last, total = result.rows[-1], [s["total"] for s in seconds[1:]]
+    last = result.rows[-1]
+    total = [s["total"] for s in seconds[1:]]
     busy = seconds[-1]["busy"] - seconds[0]["busy"]
     own = [s["total"] - s["training"] for s in seconds[1:]]
     return {
-        "clients": clients, "load": loaded, "first_round": seconds[0]["total"], "round": statistics.median(total),
-        "best": min(total), "sum": sum(total), "not_training": statistics.median(own), "GB": peak[0],
+        "clients": clients,
+        "load": loaded,
+        "first_round": seconds[0]["total"],
+        "round": statistics.median(total),
+        "best": min(total),
+        "sum": sum(total),
+        "not_training": statistics.median(own),
+        "GB": peak[0],
         "processor": busy,
-        "accuracy": last["accuracy"], "error": last["accuracy_error"],
-    }  # fmt: skip
+        "accuracy": last["accuracy"],
+        "error": last["accuracy_error"],
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument(
+        "--clients", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000]
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--cohort", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=2)
@@ -66,12 +87,24 @@ def main() -> None:
     found: dict[int, list[dict[str, float]]] = {n: [] for n in args.clients}
     for _ in range(args.repeat):
         for n in args.clients:
-            call = [sys.executable, "-m", "benchmarks.clients", "--one", str(n), "--rounds", str(args.rounds)]
-            told = subprocess.run([*call, "--cohort", str(args.cohort)], check=True, capture_output=True, text=True)
+            call = [
+                sys.executable,
+                "-m",
+                "benchmarks.clients",
+                "--one",
+                str(n),
+                "--rounds",
+                str(args.rounds),
+            ]
+            told = subprocess.run(
+                [*call, "--cohort", str(args.cohort)], check=True, capture_output=True, text=True
+            )
             found[n].append(json.loads(told.stdout.splitlines()[-1]))
     best = {n: min(runs, key=lambda run: run["sum"]) for n, runs in found.items()}
     base, busy = (best[args.clients[0]][name] for name in ("sum", "processor"))
-    print("  clients    load  1st round  a round  not training  rounds' sum  ratio  processor  ratio  memory  accuracy")
+    print(
+        "  clients    load  1st round  a round  not training  rounds' sum  ratio  processor  ratio  memory  accuracy"
+    )
     for n, run in best.items():
         print(
             f"{n:>9,} {run['load']:6.1f}s {run['first_round']:9.2f}s {run['round']:7.3f}s {run['not_training']:12.3f}s "

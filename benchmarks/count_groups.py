@@ -1,8 +1,8 @@
 """How often ``groups = "auto"`` finds the number of groups that was planted.
 
-For every federation, number of groups and seed: the clients of a cold start (at most alpha * max_groups = 160) take 50
-steps from the same model, and each estimator counts groups from their updates. Prints a table in Markdown, the one of
-docs/groups-auto.md.
+For every federation, number of groups and seed: the clients of a cold start (at most alpha *
+max_groups = 160) take 50 steps from the same model, and each estimator counts groups from their
+updates. Prints a table in Markdown, the one of docs/groups-auto.md.
 
     python benchmarks/count_groups.py [--seeds 20] [--first 100] [--only digits ...] [--json FILE]
 
@@ -24,19 +24,23 @@ import numpy as np
 import torch
 
 import coterie as ct
-from coterie.client import Bench
-from coterie.counting import ESTIMATORS, count
-from coterie.data.loading import load_samples, make_parts, populate
-from coterie.engines import Door, SerialEngine
+from coterie.clients.clients import Clients
+from coterie.data.loading import load_samples, make_partition, populate
+from coterie.engines import SerialEngine
+from coterie.local import LocalRunner
+from coterie.math.group_count import ESTIMATORS, count
 from coterie.models import build, starts
 from coterie.objectives import plain
 
-MOST, ASKED, STEPS = 8, 160, 50
+MOST = 8
+ASKED = 160
+STEPS = 50
 
 
 @dataclass(frozen=True)
 class Federation:
-    """A source, the learning rate that suits it, how its groups are planted, and how many clients there are."""
+    """A source, the learning rate that suits it, how its groups are planted, and how many clients
+    there are."""
 
     source: str
     lr: float
@@ -63,14 +67,20 @@ FEDERATIONS = [
 def updates(samples: Any, federation: Federation, groups: int, seed: int) -> torch.Tensor:
     """What the clients of a cold start send."""
     key = ct.Key(seed)
-    partition = {"kind": "planted", "clients": federation.clients, "groups": groups, "how": federation.how}
-    population = populate(samples, make_parts(samples, partition, key.of("data")))
+    partition = {
+        "kind": "planted",
+        "clients": federation.clients,
+        "groups": groups,
+        "how": federation.how,
+    }
+    population = populate(samples, make_partition(samples, partition, key.of("data")))
     module = build(federation.model, population.shape, population.classes, key.of("model"))
     start = starts(module, key)(0)[None]
     asked = np.sort(key.of("asked").generator().permutation(population.clients)[:ASKED])
-    engine = SerialEngine(Bench(population, module, ct.Solver(lr=federation.lr)))
-    with Door(engine, classes=population.classes) as door:
-        work, first = ct.Train(plain, steps=STEPS), np.zeros_like(asked)
+    engine = SerialEngine(LocalRunner(population, module, ct.Solver(lr=federation.lr)))
+    with Clients(engine, classes=population.classes) as door:
+        work = ct.Train(plain, steps=STEPS)
+        first = np.zeros_like(asked)
         reply = door.run(work, asked, start, first, key=key.at(0).of("cold_start"))
     return torch.from_numpy(reply.fields["delta"])
 
@@ -81,7 +91,9 @@ def source(name: str, seed: int) -> Any:
     return load_samples({"kind": name, **options})
 
 
-def measure(federation: Federation, seeds: range, estimators: list[str]) -> Iterator[dict[str, Any]]:
+def measure(
+    federation: Federation, seeds: range, estimators: list[str]
+) -> Iterator[dict[str, Any]]:
     """One row per number of groups and seed: what was planted, and what each estimator found."""
     samples = source(federation.source, seeds.start)
     for groups in range(1, (4 if federation.how == "rotate" else MOST) + 1):
@@ -98,33 +110,52 @@ def table(rows: list[dict[str, Any]], estimators: list[str]) -> str:
 
     def right(some: list[dict[str, Any]], name: str) -> str:
         hits = sum(row[name] == row["groups"] for row in some)
-        return f"{hits}/{len(some)}" if some else "-"
+        if some:
+            return f"{hits}/{len(some)}"
+        return "-"
 
     lines = ["| federation | " + " | ".join(f"{e}: one | {e}: several" for e in estimators) + " |"]
     lines.append("|---" * (1 + 2 * len(estimators)) + "|")
     for name in dict.fromkeys(row["federation"] for row in rows):
         mine = [row for row in rows if row["federation"] == name]
-        one, more = [r for r in mine if r["groups"] == 1], [r for r in mine if r["groups"] > 1]
-        lines.append(f"| {name} | " + " | ".join(f"{right(one, e)} | {right(more, e)}" for e in estimators) + " |")
+        one = [r for r in mine if r["groups"] == 1]
+        more = [r for r in mine if r["groups"] > 1]
+        lines.append(
+            f"| {name} | "
+            + " | ".join(f"{right(one, e)} | {right(more, e)}" for e in estimators)
+            + " |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20, help="federations for each number of groups")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=20, help="federations for each number of groups"
+    )
     parser.add_argument("--first", type=int, default=100, help="first seed")
-    parser.add_argument("--only", nargs="*", default=[""], help="federations whose name holds one of these")
-    parser.add_argument("--estimators", nargs="+", default=list(ESTIMATORS), choices=list(ESTIMATORS))
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="federations whose name holds one of these"
+    )
+    parser.add_argument(
+        "--estimators", nargs="+", default=list(ESTIMATORS), choices=list(ESTIMATORS)
+    )
     parser.add_argument("--json", type=Path, help="write every single answer to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     for federation in FEDERATIONS:
-        elsewhere = federation.source in ("mnist", "fashion_mnist") and not os.environ.get("COTERIE_DATA")
+        elsewhere = federation.source in ("mnist", "fashion_mnist") and not os.environ.get(
+            "COTERIE_DATA"
+        )
         if elsewhere or not any(part in federation.name for part in options.only):
             continue
         begun = time.monotonic()
-        rows += measure(federation, range(options.first, options.first + options.seeds), options.estimators)
+        rows += measure(
+            federation, range(options.first, options.first + options.seeds), options.estimators
+        )
         print(f"{federation.name}: {time.monotonic() - begun:.0f} s", flush=True)
         if options.json:
             options.json.write_text(json.dumps(rows), encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Class probability distance (CPD) between clients, random groups and ICG groups: medians over pairs (FedGSP Fig. 3a).
+"""Class probability distance (CPD) between clients, random groups and ICG groups: medians over
+pairs (FedGSP Fig. 3a).
 
-On FEMNIST by writer and on MNIST with two classes per client. ``label`` takes a class for a sample, ``vector`` a whole
-distribution, with one kernel width for all: the median distance of the clients.
+On FEMNIST by writer and on MNIST with two classes per client. ``label`` takes a class for a sample,
+``vector`` a whole distribution, with one kernel width for all: the median distance of the clients.
 
     python benchmarks/cpd.py [--groups 10 30 52] [--seeds 5]
 
@@ -15,12 +16,15 @@ import argparse
 import numpy as np
 
 import coterie as ct
-from coterie.grouping.balanced import at_random, inter_cluster
-from coterie.measures_groups import common_gamma, cpd_label, cpd_vector, totals
+from coterie.math.balanced import at_random, inter_cluster
+from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, totals
 
 SPLITS = {
     "FEMNIST, 300 writers": ("femnist", {"kind": "natural", "column": "writer_id"}),
-    "MNIST, 1,000 clients of 2 classes": ("mnist", {"kind": "power_law", "clients": 1000, "classes_per_client": 2}),
+    "MNIST, 1,000 clients of 2 classes": (
+        "mnist",
+        {"kind": "power_law", "clients": 1000, "classes_per_client": 2},
+    ),
 }
 
 
@@ -35,7 +39,9 @@ def main() -> None:
         histograms = histograms[histograms.sum(axis=1) > 0]
         gamma = common_gamma(histograms)
 
-        def show(m: int, grouping: str, found: list[np.ndarray], name: str = name, gamma: float = gamma) -> None:
+        def show(
+            m: int, grouping: str, found: list[np.ndarray], name: str = name, gamma: float = gamma
+        ) -> None:
             label = np.mean([np.median(cpd_label(total)) for total in found])
             vector = np.mean([np.median(cpd_vector(total, gamma)) for total in found])
             print(f"{name:34} {m:3} {grouping:16} {label:9.5f} {vector:9.5f}", flush=True)
@@ -43,9 +49,16 @@ def main() -> None:
         show(len(histograms), "clients (FedAvg)", [histograms])
         for m in args.groups:
             keys = [ct.Key(seed) for seed in range(args.seeds)]
-            show(m, "random", [totals(histograms, at_random(len(histograms), m, key)) for key in keys])
+            show(
+                m,
+                "random",
+                [totals(histograms, at_random(len(histograms), m, key)) for key in keys],
+            )
             show(m, "ICG", [totals(histograms, inter_cluster(histograms, m, key)) for key in keys])
-            normal = [totals(histograms, inter_cluster(histograms, m, key, normalize=True)) for key in keys]
+            normal = [
+                totals(histograms, inter_cluster(histograms, m, key, normalize=True))
+                for key in keys
+            ]
             show(m, "ICG, normalised", normal)
 
 

@@ -1,8 +1,9 @@
-"""Seconds of an exchange over Flower: Coterie's FedAvg beside Flower's own, on the same nodes, in turn.
+"""Seconds of an exchange over Flower: Coterie's FedAvg beside Flower's own, on the same nodes, in
+turn.
 
-A SuperLink and three SuperNodes with TLS and node keys on this machine; both apps train MCLR on each node's share of
-digits, one epoch of batches of ten, and score nothing. An exchange is from sending a round's messages to
-the last reply.
+A SuperLink and three SuperNodes with TLS and node keys on this machine; both apps train MCLR on
+each node's share of digits, one epoch of batches of ten, and score nothing. An exchange is from
+sending a round's messages to the last reply.
 
     python benchmarks/deployed.py [--nodes 3] [--rounds 6] [--turns 2]
 """
@@ -17,7 +18,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from coterie.config import check, read
+from coterie.config.load import check, read
 from coterie.deploy import local
 from coterie.deploy.folder import init
 from coterie.deploy.process import FEDERATION, flwr
@@ -129,7 +130,12 @@ def plain(folder: Path, home: Path, nodes: int, rounds: int) -> list[float]:
     folder.mkdir(exist_ok=True)
     out = folder / "seconds.json"
     out.unlink(missing_ok=True)
-    files = {"pyproject.toml": PROJECT, "server.py": SERVER, "client.py": CLIENT, "LICENSE": "MIT\n"}
+    files = {
+        "pyproject.toml": PROJECT,
+        "server.py": SERVER,
+        "client.py": CLIENT,
+        "LICENSE": "MIT\n",
+    }
     for name, text in files.items():
         (folder / name).write_text(text)
     given = f"rounds={rounds} nodes={nodes} out='{out}'"
@@ -156,15 +162,23 @@ def main() -> None:
             known = replace(local.settings_here(settings, up), longest_wait=300.0, reply_wait=300.0)
             for turn in range(args.turns):
                 out = folder / "runs" / f"run-{turn}"
-                follow(folder, config, submit(folder, config, known, str(out), False), lambda row: None)
-                rows = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+                follow(
+                    folder, config, submit(folder, config, known, str(out), False), lambda row: None
+                )
+                rows = [
+                    json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()
+                ]
                 found["coterie"] += [row["seconds"]["training"] for row in rows[1:]]
-                found["flower"] += plain(Path(place) / "plain", home_of(folder), args.nodes, args.rounds)[1:]
+                found["flower"] += plain(
+                    Path(place) / "plain", home_of(folder), args.nodes, args.rounds
+                )[1:]
                 for name, seconds in found.items():
                     print(name, " ".join(f"{s:.1f}" for s in seconds), flush=True)
     median = {name: statistics.median(seconds) for name, seconds in found.items()}
     for name, seconds in median.items():
-        print(f"{name}: median {seconds:.2f} s, {seconds / median['flower']:.2f} of Flower's own (asked: 1.10)")
+        print(
+            f"{name}: median {seconds:.2f} s, {seconds / median['flower']:.2f} of Flower's own (asked: 1.10)"
+        )
 
 
 if __name__ == "__main__":

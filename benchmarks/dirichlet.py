@@ -1,10 +1,12 @@
-"""FedClust's Table I on this machine: LeNet-5, Dir(0.1), 100 clients, 10 a round, E = 10, B = 10, momentum 0.5.
+"""FedClust's Table I on this machine: LeNet-5, Dir(0.1), 100 clients, 10 a round, E = 10, B = 10,
+momentum 0.5.
 
     python benchmarks/dirichlet.py fashion_mnist --rounds 20 --methods fedclust,fedavg
 
-Prints, per method, the mean of the clients' own test accuracies with both readings of a client's local test set: its
-share of the test rows of each class (proportional), and all test rows of every class that it holds (labels present).
-``fedclust`` has the automatic threshold, ``fedclust_10`` and ``fedclust_30`` so many clusters.
+Prints, per method, the mean of the clients' own test accuracies with both readings of a client's
+local test set: its share of the test rows of each class (proportional), and all test rows of every
+class that it holds (labels present). ``fedclust`` has the automatic threshold, ``fedclust_10`` and
+``fedclust_30`` so many clusters.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ import time
 import numpy as np
 
 import coterie as ct
-from coterie.engines import make_door
-from coterie.keys import Key
-from coterie.measures import score
-from coterie.rounds import serving
+from coterie.core.keys import Key
+from coterie.engines import make_clients
+from coterie.measures.scoring import score
+from coterie.methods.serving import served_by
 
 LOCAL = ct.Solver(epochs=10, batch_size=10, lr=0.01, momentum=0.5)
 
@@ -41,7 +43,8 @@ def both(source: str, seed: int) -> tuple[ct.Population, ct.Population]:
     """The same clients with both readings of their test sets."""
     table = {"kind": "dirichlet", "clients": 100, "beta": 0.1}
     first, second = (
-        ct.load(source, partition={**table, "test": test}, seed=seed) for test in ("proportional", "labels_present")
+        ct.load(source, partition={**table, "test": test}, seed=seed)
+        for test in ("proportional", "labels_present")
     )
     assert all(np.array_equal(a, b) for a, b in zip(first.train, second.train, strict=True))
     return first, second
@@ -49,14 +52,18 @@ def both(source: str, seed: int) -> tuple[ct.Population, ct.Population]:
 
 def mean_accuracy(result: ct.Result, population: ct.Population) -> float:
     """Mean over all clients of the accuracy of the model that serves each on its own test set."""
-    models, which = serving(result.state)
-    with make_door("serial", population, result.module, LOCAL) as door:
-        row = score(door, np.flatnonzero(population.sizes("test")), models, which, result.state, Key(0))
+    models, which = served_by(result.state)
+    with make_clients("serial", population, result.module, LOCAL) as door:
+        row = score(
+            door, np.flatnonzero(population.sizes("test")), models, which, result.state, Key(0)
+        )
     return float(row["accuracy_mean"])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", choices=("fashion_mnist", "cifar10"))
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--methods", default="fedclust,pacfl,ifca,cfl,fedprox,fedavg")
@@ -67,9 +74,17 @@ def main() -> None:
     for name, method in methods(options.methods.split(",")).items():
         begun = time.time()
         result = ct.run(
-            method, data=proportional, model="lenet5", local=LOCAL, rounds=options.rounds, clients_per_round=10,
-            sampler="uniform", seed=options.seed, engine=options.engine, evaluate_every=5,
-        )  # fmt: skip
+            method,
+            data=proportional,
+            model="lenet5",
+            local=LOCAL,
+            rounds=options.rounds,
+            clients_per_round=10,
+            sampler="uniform",
+            seed=options.seed,
+            engine=options.engine,
+            evaluate_every=5,
+        )
         groups = int((result.state.sizes() > 0).sum())
         own, shared = (mean_accuracy(result, population) for population in (proportional, present))
         pooled = [f"{a:.1%}" for a in result.accuracy]

@@ -1,9 +1,12 @@
-"""Seconds per round of the engines: pool with two workers, Ray with two local nodes of one core, vmap on the CPU.
+"""Seconds per round of the engines: pool with two workers, Ray with two local nodes of one core,
+vmap on the CPU.
 
-All train the same clients from the same model in turn (FedAvg, K = 20, E = 10, B = 10), round by round, so that what
-else the machine does hits them alike; medians and the best of the ratios. Start-up is left out, and shown apart.
+All train the same clients from the same model in turn (FedAvg, K = 20, E = 10, B = 10), round by
+round, so that what else the machine does hits them alike; medians and the best of the ratios.
+Start-up is left out, and shown apart.
 
-    python benchmarks/engines.py [--rounds 8] [--epochs 10] [--models mclr mlp] [--engines ray vmap] [--json FILE]
+    python benchmarks/engines.py [--rounds 8] [--epochs 10] [--models mclr mlp] [--engines ray vmap]
+    [--json FILE]
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ import torch
 from local_sgd import SOLVER, population
 
 import coterie as ct
-from coterie.client import Bench
-from coterie.engines import Door, PoolEngine
+from coterie.clients.clients import Clients
+from coterie.core.vectors import flatten
+from coterie.core.work import Train
+from coterie.engines import PoolEngine
 from coterie.engines.vmap import VmapEngine
+from coterie.local import LocalRunner
 from coterie.models import build
 from coterie.objectives import plain
-from coterie.rounds import Sampler
-from coterie.types import Train
-from coterie.vectors import flatten
+from coterie.runs.cohort import Sampler
 
 
 @contextmanager
@@ -54,7 +58,7 @@ def two_nodes() -> Iterator[str]:
         cluster.shutdown()
 
 
-def engine_of(name: str, bench: Bench, address: str) -> Any:
+def engine_of(name: str, bench: LocalRunner, address: str) -> Any:
     if name == "pool":
         return PoolEngine(bench, 2)
     if name == "vmap":
@@ -64,20 +68,31 @@ def engine_of(name: str, bench: Bench, address: str) -> Any:
     return RayEngine(bench, address, 2)
 
 
-def compare(model: str, names: list[str], rounds: int, epochs: int, address: str) -> dict[str, dict[str, float]]:
+def compare(
+    model: str, names: list[str], rounds: int, epochs: int, address: str
+) -> dict[str, dict[str, float]]:
     """Seconds per round of each engine, and the throughput against pool's."""
-    data, key = population(model), ct.Key(0)
+    data = population(model)
+    key = ct.Key(0)
     net = build(model, data.shape, data.classes, key.of("model"))
-    sampler, start = Sampler("uniform", np.arange(data.clients), 20, key), flatten(net)[None]
-    doors = {name: Door(engine_of(name, Bench(data, net, SOLVER), address)) for name in ("pool", *names)}
+    sampler = Sampler("uniform", np.arange(data.clients), 20, key)
+    start = flatten(net)[None]
+    doors = {
+        name: Clients(engine_of(name, LocalRunner(data, net, SOLVER), address))
+        for name in ("pool", *names)
+    }
     seconds: dict[str, list[float]] = {name: [] for name in doors}
-    begun, gap = {}, dict.fromkeys(doors, 0.0)
+    begun = {}
+    gap = dict.fromkeys(doors, 0.0)
     for t in range(rounds + 1):
-        cohort, first = sampler(t), None
+        cohort = sampler(t)
+        first = None
         for name, door in doors.items():
             torch.set_num_threads(2 if name == "vmap" else 1)
             at = time.perf_counter()
-            reply = door.run(Train(plain, epochs), cohort, start, np.zeros_like(cohort), key=key.at(t))
+            reply = door.run(
+                Train(plain, epochs), cohort, start, np.zeros_like(cohort), key=key.at(t)
+            )
             seconds[name].append(time.perf_counter() - at)
             while t == 0 and any(m.coming is not None for m in getattr(door.engine, "members", [])):
                 door.run(Train(plain, 1), cohort[:4], start, np.zeros(4, int), key=key.at(t))

@@ -1,11 +1,12 @@
-"""FedGSP's Table I on this machine: one local epoch, B = 5, lr 0.01, a share kappa = 0.3 of groups or clients a round.
+"""FedGSP's Table I on this machine: one local epoch, B = 5, lr 0.01, a share kappa = 0.3 of groups
+or clients a round.
 
     python benchmarks/fedgsp.py femnist --rounds 60 --methods fedavg,fedgsp
     python benchmarks/fedgsp.py one_class --rounds 40
 
-``femnist``: 300 writers; ``one_class``: MNIST, 300 clients with one class each. The network is ``cnn_small``. Prints
-per method the accuracy (best, mean of the last ten, last), the loss, and the first round that reaches FedAvg's last
-accuracy.
+``femnist``: 300 writers; ``one_class``: MNIST, 300 clients with one class each. The network is
+``cnn_small``. Prints per method the accuracy (best, mean of the last ten, last), the loss, and the
+first round that reaches FedAvg's last accuracy.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import time
 import numpy as np
 
 import coterie as ct
-from coterie.costs import rounds_to_target
+from coterie.measures.costs import rounds_to_target
 
-CLIENTS, KAPPA = 300, 0.3
+CLIENTS = 300
+KAPPA = 0.3
 LOCAL = ct.Solver(epochs=1, batch_size=5, lr=0.01)
 METHODS = {
     "fedavg": lambda: ct.fedavg(),
@@ -45,23 +47,40 @@ def population(name: str, seed: int) -> ct.Population:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", choices=("femnist", "one_class"))
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--target", type=float, help="accuracy to reach; default FedAvg's last, which then runs first")
+    parser.add_argument(
+        "--target",
+        type=float,
+        help="accuracy to reach; default FedAvg's last, which then runs first",
+    )
     parser.add_argument("--engine", default="pool", choices=("pool", "serial"))
     options = parser.parse_args()
-    data, target = population(options.data, options.seed), options.target
+    data = population(options.data, options.seed)
+    target = options.target
     sizes = data.sizes("train")
-    print(f"{options.data}: {data.clients} clients, {sizes.sum()} samples, median {np.median(sizes):.0f}", flush=True)
+    print(
+        f"{options.data}: {data.clients} clients, {sizes.sum()} samples, median {np.median(sizes):.0f}",
+        flush=True,
+    )
     for name in options.methods.split(","):
         begun = time.time()
         result = ct.run(
-            METHODS[name](), data=data, model="cnn_small", local=LOCAL, rounds=options.rounds,
-            clients_per_round=round(KAPPA * CLIENTS), sampler="uniform", seed=options.seed, engine=options.engine,
-        )  # fmt: skip
+            METHODS[name](),
+            data=data,
+            model="cnn_small",
+            local=LOCAL,
+            rounds=options.rounds,
+            clients_per_round=round(KAPPA * CLIENTS),
+            sampler="uniform",
+            seed=options.seed,
+            engine=options.engine,
+        )
         accuracy = np.array(result.accuracy)
         target = accuracy[-1] if target is None and name == "fedavg" else target
         reached = None if target is None else rounds_to_target(result.rows, target)

@@ -1,14 +1,16 @@
 """Seconds per round: Coterie's pool engine against a bare PyTorch loop, interleaved in one run.
 
-Both train the same clients from the same model on the same batches (FedAvg, K = 20, E = 10, B = 10) and average the
-results. The bare loop is what one writes by hand: an ``nn.Module``, autograd, an optimiser object, one process. It
-runs with one and with two threads each round, and its better median counts. Evaluation is in neither; the share of a
-round that is not local SGD is measured apart, with FedGroup and an evaluation in every round.
+Both train the same clients from the same model on the same batches (FedAvg, K = 20, E = 10, B = 10)
+and average the results. The bare loop is what one writes by hand: an ``nn.Module``, autograd, an
+optimiser object, one process. It runs with one and with two threads each round, and its better
+median counts. Evaluation is in neither; the share of a round that is not local SGD is measured
+apart, with FedGroup and an evaluation in every round.
 
-    python benchmarks/local_sgd.py [--rounds 12] [--models mclr mlp lenet5] [--workers 2] [--json FILE]
+    python benchmarks/local_sgd.py [--rounds 12] [--models mclr mlp lenet5] [--workers 2] [--json
+    FILE]
 
-MNIST and CIFAR-10 come from COTERIE_DATA where it is set; without it, noise of the same shape and sizes, which takes
-as long.
+MNIST and CIFAR-10 come from COTERIE_DATA where it is set; without it, noise of the same shape and
+sizes, which takes as long.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.client.sgd import batches
-from coterie.engines import make_door
+from coterie.core.vectors import flatten
+from coterie.engines import make_clients
+from coterie.local.sgd import batches
+from coterie.methods.step import as_algorithm
 from coterie.models import build
-from coterie.rounds import Sampler, as_algorithm, simulate
-from coterie.vectors import flatten
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import simulate
 
 ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7}
 SHARES = {"mclr": 0.25, "mlp": 0.10}
@@ -41,29 +45,41 @@ SOLVER = ct.Solver(epochs=10, batch_size=10, lr=0.03)
 def population(model: str) -> ct.Population:
     """MNIST in FedProx's partition for the dense models, CIFAR-10 over 200 clients for LeNet-5."""
     root = os.environ.get("COTERIE_DATA")
-    source, partition = ("mnist", {"kind": "power_law", "clients": 1000})
+    source = "mnist"
+    partition = {"kind": "power_law", "clients": 1000}
     if model == "lenet5":
-        source, partition = ("cifar10", {"kind": "iid", "clients": 500})
+        source = "cifar10"
+        partition = {"kind": "iid", "clients": 500}
     if root and (Path(root) / source).exists():
         return ct.load(source, partition=partition)
-    rng, shape = np.random.default_rng(0), (3, 32, 32) if model == "lenet5" else (1, 28, 28)
-    sizes = np.full(500, 108) if model == "lenet5" else np.minimum(rng.lognormal(3.2, 1.2, 1000).astype(int) + 9, 2500)
+    rng = np.random.default_rng(0)
+    shape = (3, 32, 32) if model == "lenet5" else (1, 28, 28)
+    sizes = (
+        np.full(500, 108)
+        if model == "lenet5"
+        else np.minimum(rng.lognormal(3.2, 1.2, 1000).astype(int) + 9, 2500)
+    )
     x = torch.from_numpy(rng.standard_normal((int(sizes.sum()), *shape), np.float32))
     parts = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
     y = torch.from_numpy(rng.integers(10, size=len(x)))
     return ct.Population(x, y, tuple(parts), tuple(p[:1] for p in parts), 10)
 
 
-def bare_round(net: nn.Module, data: ct.Population, cohort: np.ndarray, key: ct.Key, threads: int) -> Tensor:
+def bare_round(
+    net: nn.Module, data: ct.Population, cohort: np.ndarray, key: ct.Key, threads: int
+) -> Tensor:
     """One round of FedAvg as written by hand."""
     torch.set_num_threads(threads)
     start = copy.deepcopy(net.state_dict())
-    total, size, loss_of = torch.zeros(0), 0, nn.CrossEntropyLoss()
+    total = torch.zeros(0)
+    size = 0
+    loss_of = nn.CrossEntropyLoss()
     for id in cohort.tolist():
         net.load_state_dict(start)
         optimiser = torch.optim.SGD(net.parameters(), lr=SOLVER.lr)
         held = torch.from_numpy(data.train[id])
-        x, y = data.x[held], data.y[held]
+        x = data.x[held]
+        y = data.y[held]
         for part in batches(len(y), SOLVER, key.client(id).of("shuffle").generator()):
             order = torch.from_numpy(part.order)
             for at in range(0, len(y), SOLVER.batch_size):
@@ -72,7 +88,8 @@ def bare_round(net: nn.Module, data: ct.Population, cohort: np.ndarray, key: ct.
                 loss_of(net(x[rows]), y[rows]).backward()
                 optimiser.step()
         mine = flatten(net) * len(y)
-        total, size = (mine if size == 0 else total + mine), size + len(y)
+        total = mine if size == 0 else total + mine
+        size = size + len(y)
     net.load_state_dict(start)
     return total / size
 
@@ -80,18 +97,28 @@ def bare_round(net: nn.Module, data: ct.Population, cohort: np.ndarray, key: ct.
 def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     """Median seconds per round of both, and the ratio."""
     data = population(model)
-    key, net = ct.Key(0), build(model, data.shape, data.classes, ct.Key(0).of("model"))
+    key = ct.Key(0)
+    net = build(model, data.shape, data.classes, ct.Key(0).of("model"))
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
     cores = len(os.sched_getaffinity(0))
-    with make_door("pool", data, net, SOLVER, workers=workers) as door:
+    with make_clients("pool", data, net, SOLVER, workers=workers) as door:
         run = simulate(
-            as_algorithm(ct.fedavg()), door, data, flatten(net), sampler, rounds + 2, key, evaluate_every=10**9
+            as_algorithm(ct.fedavg()),
+            door,
+            data,
+            flatten(net),
+            sampler,
+            rounds + 2,
+            key,
+            evaluate_every=10**9,
         )
-        w, gap = flatten(net), 0.0
+        w = flatten(net)
+        gap = 0.0
         for t in range(rounds + 1):
             nn.utils.vector_to_parameters(w, net.parameters())
-            cohort, at = sampler(t), key.of("train").at(t)
+            cohort = sampler(t)
+            at = key.of("train").at(t)
             expected = w
             for name, threads in (("bare1", 1), ("bare2", cores)):
                 begun = time.perf_counter()
@@ -105,14 +132,28 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     found = {name: statistics.median(values[1:]) for name, values in times.items()}
     bare = min(found["bare1"], found["bare2"])
     each = [min(a, b) / c for a, b, c in zip(*(times[n][1:] for n in times), strict=True)]
-    return {**found, "ratio": bare / found["coterie"], "ratio_median": statistics.median(each), "largest_gap": gap}
+    return {
+        **found,
+        "ratio": bare / found["coterie"],
+        "ratio_median": statistics.median(each),
+        "largest_gap": gap,
+    }
 
 
 def share(model: str, rounds: int, workers: int) -> float:
-    """Share of a FedGroup round, evaluation included, that is not local SGD (steady state: everybody has a group)."""
+    """Share of a FedGroup round, evaluation included, that is not local SGD (steady state:
+    everybody has a group)."""
     data = population(model)
     method = ct.fedgroup(assign_time="upfront", alpha=20)
-    result = ct.run(method, data=data, model=model, local=SOLVER, rounds=rounds + 5, sampler="uniform", workers=workers)
+    result = ct.run(
+        method,
+        data=data,
+        model=model,
+        local=SOLVER,
+        rounds=rounds + 5,
+        sampler="uniform",
+        workers=workers,
+    )
     seconds = [row["seconds"] for row in result.rows[5:]]
     return 1 - sum(s["training"] for s in seconds) / sum(s["total"] for s in seconds)
 
@@ -124,7 +165,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    print(f"torch {torch.__version__}, {platform.processor() or platform.machine()}, {args.workers} workers")
+    print(
+        f"torch {torch.__version__}, {platform.processor() or platform.machine()}, {args.workers} workers"
+    )
     print("model    bare 1 thread  bare all  coterie  ratio  asked  largest gap  not local SGD")
     found = {}
     for model in args.models:
@@ -132,7 +175,9 @@ def main() -> None:
         if model in SHARES:
             row["not_local_sgd"] = share(model, 40, args.workers)
         found[model] = row
-        extra = f"{row['not_local_sgd']:.0%} (asked {SHARES[model]:.0%})" if model in SHARES else "-"
+        extra = (
+            f"{row['not_local_sgd']:.0%} (asked {SHARES[model]:.0%})" if model in SHARES else "-"
+        )
         print(
             f"{model:8} {row['bare1'] * 1e3:10.1f} ms {row['bare2'] * 1e3:6.1f} ms {row['coterie'] * 1e3:5.1f} ms "
             f"{row['ratio']:5.1f}x {ASKED[model]:5.1f}x {row['largest_gap']:11.1e}  {extra}",

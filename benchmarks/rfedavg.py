@@ -1,10 +1,11 @@
 """RFedAvg's Fig. 2: test accuracy over rounds for devices with 10, 5, 2 and 1 classes of MNIST.
 
-FedAvg, RFedAvg with K-means, RFedAvg, and RFedAvg with the optimal weights, from the same start on the same devices:
-100 devices, 30 a round, E = 1, B = 10, lr 0.01, 100 rounds. The test set is dealt evenly, so the accuracy is that of
-the whole of it.
+FedAvg, RFedAvg with K-means, RFedAvg, and RFedAvg with the optimal weights, from the same start on
+the same devices: 100 devices, 30 a round, E = 1, B = 10, lr 0.01, 100 rounds. The test set is dealt
+evenly, so the accuracy is that of the whole of it.
 
-    COTERIE_DATA=... python benchmarks/rfedavg.py [--classes 1 2 5 10] [--seeds 0 1] [--rounds 100] [--lr 0.01]
+    COTERIE_DATA=... python benchmarks/rfedavg.py [--classes 1 2 5 10] [--seeds 0 1] [--rounds 100]
+    [--lr 0.01]
                                                   [--methods fedavg rfedavg ...] [--every 5]
                                                   [--engine serial] [--json FILE]
 """
@@ -21,7 +22,7 @@ import numpy as np
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.observing import make_measures
+from coterie.measures.optional import make_measures
 
 METHODS = ("fedavg", "rfedavg_kmeans", "rfedavg", "rfedavg_optimal")
 
@@ -29,12 +30,21 @@ METHODS = ("fedavg", "rfedavg_kmeans", "rfedavg", "rfedavg_optimal")
 def run(name: str, classes: int, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One curve, and how even the classes were that it learned from."""
     data = ct.load("mnist", partition={"kind": "rfedavg", "classes_per_client": classes}, seed=seed)
-    local, begun = ct.Solver(epochs=1, batch_size=10, lr=args.lr), time.perf_counter()
+    local = ct.Solver(epochs=1, batch_size=10, lr=args.lr)
+    begun = time.perf_counter()
     result = ct.run(
-        ALGORITHMS[name](), data=data, model="cnn_rfedavg", local=local, rounds=args.rounds, clients_per_round=30,
-        seed=seed, engine=args.engine, sampler="uniform", evaluate_every=args.every,
+        ALGORITHMS[name](),
+        data=data,
+        model="cnn_rfedavg",
+        local=local,
+        rounds=args.rounds,
+        clients_per_round=30,
+        seed=seed,
+        engine=args.engine,
+        sampler="uniform",
+        evaluate_every=args.every,
         measures=make_measures(("balance",), local, {}),
-    )  # fmt: skip
+    )
     balance = [row["balance"] for row in result.rows]
     return {
         "method": name,
@@ -62,7 +72,9 @@ def line(one: dict[str, Any], step: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--classes", type=int, nargs="+", default=[1, 2, 5, 10])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)

@@ -1,7 +1,9 @@
-"""What the server's own steps cost in updates ``n``, parameters ``d`` and groups ``k``: measured slopes of log time.
+"""What the server's own steps cost in updates ``n``, parameters ``d`` and groups ``k``: measured
+slopes of log time.
 
-Each step runs at three sizes, each twice the one before, others fixed; the slope is that of a line through the
-logarithms of processor time (best of several, one thread), beside the exponent of the formula.
+Each step runs at three sizes, each twice the one before, others fixed; the slope is that of a line
+through the logarithms of processor time (best of several, one thread), beside the exponent of the
+formula.
 
     python benchmarks/slopes.py [--repeat 5] [--json FILE]
 """
@@ -20,17 +22,19 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 import coterie as ct
-from coterie import similarity
-from coterie.clustering import agglomerate, kmeans
-from coterie.grouping.balanced import inter_cluster
-from coterie.server import combine
-from coterie.similarity import nearest
+from coterie.math import similarity
+from coterie.math.balanced import inter_cluster
+from coterie.math.clustering import agglomerate, kmeans
+from coterie.math.similarity import nearest
+from coterie.rules.server import combine
 
 
 def updates(n: int, d: int) -> Tensor:
     """Noise around five directions."""
     g = torch.Generator().manual_seed(0)
-    return torch.randn(n, d, generator=g) + 0.3 * torch.randn(5, d, generator=g)[torch.arange(n) % 5]
+    return (
+        torch.randn(n, d, generator=g) + 0.3 * torch.randn(5, d, generator=g)[torch.arange(n) % 5]
+    )
 
 
 def weights(n: int, k: int) -> np.ndarray:
@@ -42,7 +46,8 @@ def weights(n: int, k: int) -> np.ndarray:
 
 def aggregate(n: int, d: int, k: int) -> Callable[[], object]:
     """``W delta``."""
-    delta, table = updates(n, d), weights(n, k)
+    delta = updates(n, d)
+    table = weights(n, k)
     return lambda: combine(table, delta)
 
 
@@ -78,7 +83,8 @@ def linkage(n: int, d: int, k: int) -> Callable[[], object]:
 
 def newcomers(n: int, d: int, k: int) -> Callable[[], object]:
     """The nearest of ``k`` directions."""
-    delta, target = updates(n, d), updates(k, d)
+    delta = updates(n, d)
+    target = updates(k, d)
     return lambda: nearest(delta, target)
 
 
@@ -128,14 +134,24 @@ def main() -> None:
     print("step        by   sizes                 milliseconds                 slope  formula")
     with threadpool_limits(1):
         for step, (base, exponents) in STEPS.items():
-            for name, exponent in exponents.items() if not args.only or step.__name__ in args.only else ():
+            for name, exponent in (
+                exponents.items() if not args.only or step.__name__ in args.only else ()
+            ):
                 sizes = [base[name] * factor for factor in (1, 2, 4)]
                 seconds = [best(step(**{**base, name: size}), args.repeat) for size in sizes]
-                row = {"sizes": sizes, "seconds": seconds, "slope": slope(sizes, seconds), "formula": exponent}
+                row = {
+                    "sizes": sizes,
+                    "seconds": seconds,
+                    "slope": slope(sizes, seconds),
+                    "formula": exponent,
+                }
                 found[f"{step.__name__} {name}"] = row
                 shown = " ".join(f"{1e3 * s:8.1f}" for s in seconds)
                 said = ", ".join(map(str, sizes))
-                print(f"{step.__name__:11} {name:3} {said:22} {shown} {row['slope']:10.2f} {exponent:8g}", flush=True)
+                print(
+                    f"{step.__name__:11} {name:3} {said:22} {shown} {row['slope']:10.2f} {exponent:8g}",
+                    flush=True,
+                )
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 

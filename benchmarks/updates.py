@@ -1,9 +1,10 @@
-"""Time and memory of what grows with the number of updates: EDC, MADC, proximity, FedAvg folded and whole, ICG.
+"""Time and memory of what grows with the number of updates: EDC, MADC, proximity, FedAvg folded and
+whole, ICG.
 
     python benchmarks/updates.py [--only edc madc ...] [--json FILE]
 
-Each runs in a process of its own; memory is its peak resident size, with the updates themselves in it, and so is the
-time of the processor, which other work on the machine does not change much.
+Each runs in a process of its own; memory is its peak resident size, with the updates themselves in
+it, and so is the time of the processor, which other work on the machine does not change much.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie import folding, similarity
-from coterie.clustering import kmeans
-from coterie.engines import Door
-from coterie.grouping.balanced import inter_cluster
-from coterie.rounds import as_algorithm
-from coterie.types import Reply
-from coterie.vectors import flatten
+from coterie.clients.clients import Clients
+from coterie.core.engine import Reply
+from coterie.core.vectors import flatten
+from coterie.math import similarity
+from coterie.math.balanced import inter_cluster
+from coterie.math.clustering import kmeans
+from coterie.methods import streaming as folding
+from coterie.methods.step import as_algorithm
 
 ASKED = {"edc": "20 s, 4 GB", "madc": "60 s"}
 
@@ -36,7 +38,8 @@ ASKED = {"edc": "20 s, 4 GB", "madc": "60 s"}
 def planted(n: int, d: int, k: int = 5) -> Tensor:
     """Updates around ``k`` directions, as noisy as they are long."""
     g = torch.Generator().manual_seed(0)
-    updates, centres = torch.randn(n, d, generator=g), 0.3 * torch.randn(k, d, generator=g)
+    updates = torch.randn(n, d, generator=g)
+    centres = 0.3 * torch.randn(k, d, generator=g)
     for j in range(k):
         updates[j::k] += centres[j]
     return updates
@@ -75,11 +78,20 @@ def grouping() -> Callable[[], object]:
 class Random:
     """An engine whose clients send noise: what is left is the server's own work."""
 
-    def run(self, work: object, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: ct.Key) -> list[Reply]:
+    def run(
+        self, work: object, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: ct.Key
+    ) -> list[Reply]:
         delta = np.empty((len(ids), models.shape[1]), np.float32)
         for row, i in zip(delta, ids.tolist(), strict=True):
             key.client(i).generator().standard_normal(out=row, dtype=np.float32)
-        return [Reply(key.round, ids, {"delta": delta, "size": 1.0 + ids % 7, "loss": np.ones(len(ids))}, key.purpose)]
+        return [
+            Reply(
+                key.round,
+                ids,
+                {"delta": delta, "size": 1.0 + ids % 7, "loss": np.ones(len(ids))},
+                key.purpose,
+            )
+        ]
 
     def hold(self, population: object) -> None: ...
 
@@ -90,7 +102,7 @@ def _round() -> Callable[[], object]:
     net = nn.Linear(784, 10)
     algorithm = as_algorithm(ct.fedavg())
     state = algorithm.init(lambda j: flatten(net), 20_000)
-    return lambda: algorithm.step(state, np.arange(20_000), Door(Random()), ct.Key(0).at(0))
+    return lambda: algorithm.step(state, np.arange(20_000), Clients(Random()), ct.Key(0).at(0))
 
 
 def folded() -> Callable[[], object]:
@@ -116,17 +128,24 @@ def main() -> None:
     args = parser.parse_args()
     if args.one:
         run = WHAT[args.one]()
-        begun, busy = time.perf_counter(), time.process_time()
+        begun = time.perf_counter()
+        busy = time.process_time()
         run()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(json.dumps({"s": time.perf_counter() - begun, "cpu_s": time.process_time() - busy, "GB": peak}))
+        print(
+            json.dumps(
+                {"s": time.perf_counter() - begun, "cpu_s": time.process_time() - busy, "GB": peak}
+            )
+        )
         return
     found: dict[str, list[dict[str, float]]] = {}
     print("              best      processor  memory   asked")
     for name in args.only:
         for _ in range(args.repeat):
             call = [sys.executable, __file__, "--one", name]
-            told = subprocess.run(call, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+            told = subprocess.run(
+                call, check=True, capture_output=True, text=True
+            ).stdout.splitlines()[-1]
             found.setdefault(name, []).append(json.loads(told))
         best = min(found[name], key=lambda run: run["s"])
         line = f"{name:10} {best['s']:8.1f} s {best['cpu_s']:10.1f} s {best['GB']:5.2f} GB  {ASKED.get(name, '-'):12}"

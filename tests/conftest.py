@@ -14,11 +14,17 @@ settings.register_profile("coterie", deadline=None, derandomize=True, max_exampl
 settings.load_profile("coterie")
 
 
-def blobs(clients: int = 12, groups: int = 2, size: int = 24, classes: int = 4, seed: int = 0) -> Population:
-    """A planted federation: clients of group ``g`` see the same inputs with labels shifted by ``g``."""
+def blobs(
+    clients: int = 12, groups: int = 2, size: int = 24, classes: int = 4, seed: int = 0
+) -> Population:
+    """A planted federation: clients of group ``g`` see the same inputs with labels shifted by
+    ``g``."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, 6)) * 2
-    x, y, train, test = [], [], [], []
+    x = []
+    y = []
+    train = []
+    test = []
     planted = np.arange(clients) % groups
     for i in range(clients):
         n = size + int(rng.integers(0, size))

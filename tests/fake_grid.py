@@ -1,4 +1,5 @@
-"""Flower's grid without Flower's processes: messages go to the client component in this process, and back as bytes."""
+"""Flower's grid without Flower's processes: messages go to the client component in this process,
+and back as bytes."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ import tomli_w
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from coterie.config import check
-from coterie.experiment import load_data
+from coterie.config.load import check
 from coterie.flower_app import client
+from coterie.runs.run import load_data
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 Meddle = Callable[[int, Message, list[Message]], list[Message]]
@@ -29,9 +30,12 @@ class FakeGrid:
     """
 
     def __init__(
-        self, contexts: Mapping[int, Context], meddle: Meddle = lambda node, message, replies: replies
+        self,
+        contexts: Mapping[int, Context],
+        meddle: Meddle = lambda node, message, replies: replies,
     ) -> None:
-        self.contexts, self.meddle = dict(contexts), meddle
+        self.contexts = dict(contexts)
+        self.meddle = meddle
         self.arrived: dict[str, list[Message]] = {}
         self.sent: list[Message] = []
         self.replied: list[Message] = []
@@ -43,7 +47,8 @@ class FakeGrid:
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str | None]:
         names: list[str | None] = []
         for message in messages:
-            node, self.count = message.metadata.dst_node_id, self.count + 1
+            node = message.metadata.dst_node_id
+            self.count = self.count + 1
             name = f"m{self.count}"
             message.metadata.__dict__["_message_id"] = name
             self.sent.append(message)
@@ -66,9 +71,11 @@ def contexts(
     """Contexts of nodes that hold their share of a simulation's data."""
     folder.mkdir(parents=True, exist_ok=True)
     _, _, population = load_data(check(tables))
-    x, y = population.x.numpy(), population.y.numpy()
+    x = population.x.numpy()
+    y = population.y.numpy()
     for i in clients:
-        train, test = population.train[i], population.test[i]
+        train = population.train[i]
+        test = population.test[i]
         np.savez(folder / f"share-{i}.npz", x=x[train], y=y[train], tx=x[test], ty=y[test])
     loader = folder / "loader.py"
     loader.write_text(
@@ -82,10 +89,13 @@ def contexts(
             run_id=1,
             node_id=100 + i,
             node_config={
-                "client": f"client-{i:02d}", "share": i, "loader": str(loader), "cache": str(folder / "cache")
+                "client": f"client-{i:02d}",
+                "share": i,
+                "loader": str(loader),
+                "cache": str(folder / "cache"),
             },
             state=RecordDict(),
             run_config=config,
         )
         for i in clients
-    }  # fmt: skip
+    }

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.advise.judging import decide
-from coterie.advise.looking import differences, in_words
-from coterie.advise.trying import Gain, Trial, gain, held_out
-from coterie.api import load as load_population
-from coterie.cli import invoke
-from coterie.config import load
-from coterie.keys import Key
+from coterie.cli.main import invoke
+from coterie.config.load import load
+from coterie.core.keys import Key
+from coterie.runs.python import load as load_population
+from coterie.studies.advise.judging import decide
+from coterie.studies.advise.looking import differences, in_words
+from coterie.studies.advise.trying import Gain, Trial, gain, held_out
 
 CONFIG = """
 [data]
@@ -52,7 +52,8 @@ def ask(folder: Path, *arguments: str) -> dict[str, Any]:
 def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, groups):
     (tmp_path / "c.toml").write_text(CONFIG.format(how=how, groups=groups))
     found = ask(tmp_path, str(tmp_path / "c.toml"), *QUICK)
-    said, text = capsys.readouterr().out, (tmp_path / "out" / "advise.md").read_text()
+    said = capsys.readouterr().out
+    text = (tmp_path / "out" / "advise.md").read_text()
     assert found["headline"] in said
     assert text.startswith(f"# {found['headline']}")
     assert found["groups_found"] == groups
@@ -74,7 +75,9 @@ def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, g
     best = found["methods"][found["recommended"]]
     assert best["gain"]["mean"] - best["gain"]["half"] > 0
     assert best["cost"]["bytes"] > 0.5 * found["methods"]["fedavg"]["cost"]["bytes"] > 0
-    planted = load_population("digits", partition={"kind": "planted", "clients": 40, "groups": 3, "how": how}).planted
+    planted = load_population(
+        "digits", partition={"kind": "planted", "clients": 40, "groups": 3, "how": how}
+    ).planted
     pairs = {(int(a), b) for a, b in zip(planted, members, strict=True)}
     assert len(pairs) == 3  # the same groups, whatever they are called
     words = "have different classes" if how == "labels" else "see different things"
@@ -84,33 +87,57 @@ def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, g
 def test_a_bare_file_is_enough_and_what_is_suggested_runs(tmp_path, capsys):
     import pandas as pd
 
-    found = load_population("digits", partition={"kind": "planted", "clients": 24, "groups": 2, "how": "rotate"})
+    found = load_population(
+        "digits", partition={"kind": "planted", "clients": 24, "groups": 2, "how": "rotate"}
+    )
     rows = [
-        {"site": f"site {i}", "label": f"digit {int(found.y[r])}", "image": found.x[r].flatten().tolist()}
+        {
+            "site": f"site {i}",
+            "label": f"digit {int(found.y[r])}",
+            "image": found.x[r].flatten().tolist(),
+        }
         for i in range(24)
         for r in (*found.train[i], *found.test[i])
-    ]  # fmt: skip
+    ]
     pd.DataFrame(rows).sample(frac=1, random_state=0).to_parquet(tmp_path / "mine.parquet")
-    advice = ask(tmp_path, str(tmp_path / "mine.parquet"), "--rounds", "6", "--seeds", "1", "--methods", "fedgroup",
-                 "--engine", "serial")  # fmt: skip
+    advice = ask(
+        tmp_path,
+        str(tmp_path / "mine.parquet"),
+        "--rounds",
+        "6",
+        "--seeds",
+        "1",
+        "--methods",
+        "fedgroup",
+        "--engine",
+        "serial",
+    )
     assert advice["verdict"] == "helps"
     assert advice["groups_found"] == 2
     assert len(advice["learning_rates"]) == 5
     assert "next: coterie run" in capsys.readouterr().out
     suggested = str(tmp_path / "out" / "suggested.toml")
-    assert invoke(["run", suggested, "--set", "train.rounds=2", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        invoke(["run", suggested, "--set", "train.rounds=2", "--out", str(tmp_path / "run")]) == 0
+    )
 
 
 def test_what_cannot_be_advised_on_is_refused_in_a_line(tmp_path, capsys):
     import pandas as pd
 
-    bare, odd, config = tmp_path / "bare.parquet", tmp_path / "odd.parquet", tmp_path / "c.toml"
+    bare = tmp_path / "bare.parquet"
+    odd = tmp_path / "odd.parquet"
+    config = tmp_path / "c.toml"
     pd.DataFrame({"x0": [1.0, 2.0], "y": [0, 1]}).to_parquet(bare)
     odd.write_bytes(b"PAR1 no parquet")
     config.write_text(CONFIG.format(how="rotate", groups=2).replace("clients = 40", "clients = 3"))
     few = ("--set", "train.clients_per_round=2")
     for arguments, code, words in (
-        ([str(bare)], 2, "--client: no column that is called like one, got x0, y; expected --client COLUMN"),
+        (
+            [str(bare)],
+            2,
+            "--client: no column that is called like one, got x0, y; expected --client COLUMN",
+        ),
         ([str(bare), "--client", "who"], 3, "no column 'who'"),
         ([str(odd)], 3, "cannot be read as parquet"),
         ([str(tmp_path / "none.parquet")], 3, "no such file"),
@@ -118,17 +145,31 @@ def test_what_cannot_be_advised_on_is_refused_in_a_line(tmp_path, capsys):
         ([str(config), *few], 2, "advise: too few clients"),
         ([str(config), *few, "--out", str(bare)], 2, "--out: cannot be written"),
     ):
-        assert invoke(["advise", *arguments, *(() if "--out" in arguments else ("--out", str(tmp_path / "o")))]) == code
+        assert (
+            invoke(
+                [
+                    "advise",
+                    *arguments,
+                    *(() if "--out" in arguments else ("--out", str(tmp_path / "o"))),
+                ]
+            )
+            == code
+        )
         error = capsys.readouterr().err
         assert words in error
         assert "Traceback" not in error
 
 
-def trial(name: str, accuracy: float, groups: int = 2, moved: int = 100, clients: int = 50) -> Trial:
+def trial(
+    name: str, accuracy: float, groups: int = 2, moved: int = 100, clients: int = 50
+) -> Trial:
     size = np.full(clients, 10.0)
     rng = np.random.default_rng(len(name))
     correct = np.clip(10 * accuracy + rng.normal(size=(3, clients)) / 10, 0, 10)
-    row = {"transfers": {"down_bytes": moved, "up_bytes": moved}, "seconds": {"total": 1.0, "evaluation": 0.5}}
+    row = {
+        "transfers": {"down_bytes": moved, "up_bytes": moved},
+        "seconds": {"total": 1.0, "evaluation": 0.5},
+    }
     return Trial(name, {}, correct, size, np.arange(clients) % groups, [row] * 3)
 
 
@@ -158,8 +199,12 @@ def test_flexcfl_is_recommended_where_data_shift():
 
 def test_a_gain_that_may_be_chance_is_none():
     rng = np.random.default_rng(0)
-    size, none = np.full(40, 5.0), np.zeros(40, np.int64)
-    one, other = (Trial("x", {}, rng.binomial(5, 0.5, (3, 40)).astype(float), size, none, ()) for _ in range(2))
+    size = np.full(40, 5.0)
+    none = np.zeros(40, np.int64)
+    one, other = (
+        Trial("x", {}, rng.binomial(5, 0.5, (3, 40)).astype(float), size, none, ())
+        for _ in range(2)
+    )
     found = gain(one, other, Key(0))
     assert abs(found.mean) < found.half
 
@@ -172,8 +217,14 @@ def test_samples_held_out_are_training_samples_that_nobody_trains_on():
         assert 0.15 < len(test) / len(before) < 0.25
 
 
-@pytest.mark.parametrize(("how", "words"), [("labels", "different classes"), ("rotate", "see different things"),
-                                            ("swap", "different labels")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("labels", "different classes"),
+        ("rotate", "see different things"),
+        ("swap", "different labels"),
+    ],
+)
 def test_it_tells_in_what_groups_differ(how, words):
     partition = {"kind": "planted", "clients": 40, "groups": 3, "how": how}
     found = load_population("digits", partition=partition)
@@ -183,14 +234,19 @@ def test_it_tells_in_what_groups_differ(how, words):
 
 def test_costs_are_those_of_the_rounds_and_the_cohort_suggested():
     one = trial("fedavg", 0.5)
-    first = {"transfers": {"down_bytes": 500, "up_bytes": 100}, "seconds": {"total": 3.0, "evaluation": 0.5}}
+    first = {
+        "transfers": {"down_bytes": 500, "up_bytes": 100},
+        "seconds": {"total": 3.0, "evaluation": 0.5},
+    }
     probed = Trial("fedgroup", {}, one.correct, one.size, one.member, [first, *one.rows, *one.rows])
     assert probed.cost(7)["bytes"] == 600 + 6 * 200
     assert probed.cost(100, 0.5) == {"bytes": 400 + 50 * 200, "seconds": 2.0 + 50 * 0.5}
 
 
 def test_nothing_is_said_of_differences_that_so_few_clients_cannot_show():
-    found = load_population("digits", partition={"kind": "planted", "clients": 4, "groups": 2, "how": "rotate"})
+    found = load_population(
+        "digits", partition={"kind": "planted", "clients": 4, "groups": 2, "how": "rotate"}
+    )
     assert "too few" in in_words(differences(found, found.planted, Key(0)))
 
 
@@ -204,8 +260,20 @@ def test_a_learning_rate_of_ones_own_leaves_the_cohort_to_advice(tmp_path):
         for r in found.train[i][:20]
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "mine.parquet")
-    ask(tmp_path, str(tmp_path / "mine.parquet"), "--set", "local.lr=0.1", "--rounds", "2", "--seeds", "1",
-        "--methods", "fedgroup", "--engine", "serial")  # fmt: skip
+    ask(
+        tmp_path,
+        str(tmp_path / "mine.parquet"),
+        "--set",
+        "local.lr=0.1",
+        "--rounds",
+        "2",
+        "--seeds",
+        "1",
+        "--methods",
+        "fedgroup",
+        "--engine",
+        "serial",
+    )
     assert load(tmp_path / "out" / "suggested.toml").train.clients_per_round == 5
 
 

@@ -1,4 +1,5 @@
-"""One-shot grouping: clustering of distances, angles between data subspaces, FedClust, PACFL and FL+HC."""
+"""One-shot grouping: clustering of distances, angles between data subspaces, FedClust, PACFL and
+FL+HC."""
 
 from __future__ import annotations
 
@@ -21,22 +22,25 @@ from scipy.spatial.distance import cdist, squareform
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.client import Bench
-from coterie.client.subspace import leading, subspaces
-from coterie.clustering import agglomerate, between, largest_gap
-from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
-from coterie.grouping.agglomerative import span
-from coterie.keys import Key
-from coterie.measures import agreement
+from coterie.clients.clients import Clients
+from coterie.core.engine import Reply
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout, flatten
+from coterie.core.work import Describe, Work
+from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.local.subspace import leading, subspaces
+from coterie.math.clustering import agglomerate, between, largest_gap
+from coterie.math.similarity import cosine_distance, entry_min, l1, l2, principal_angles
+from coterie.measures.scoring import agreement
+from coterie.methods.override import override
+from coterie.methods.step import as_algorithm
 from coterie.models import MODELS
 from coterie.objectives import proximal
-from coterie.rounds import as_algorithm
-from coterie.server import adam
-from coterie.similarity import cosine_distance, entry_min, l1, l2, principal_angles
-from coterie.store import RunFolder
-from coterie.types import Describe, Groups, Reply, Work
-from coterie.variants import varied
-from coterie.vectors import Layout, flatten
+from coterie.rules.one_shot import span
+from coterie.rules.server import adam
+from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
 
 ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -48,7 +52,7 @@ def points(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, 3))
 
 
-# --- clustering ---------------------------------------------------------------------------------------------------
+# --- clustering -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", LINKAGES)
@@ -66,11 +70,16 @@ def test_cuts_are_those_of_scipy(method: str) -> None:
 
 
 def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
-    return len(set(zip(a.tolist(), b.tolist(), strict=True))) == len(set(a.tolist())) == len(set(b.tolist()))
+    return (
+        len(set(zip(a.tolist(), b.tolist(), strict=True)))
+        == len(set(a.tolist()))
+        == len(set(b.tolist()))
+    )
 
 
 def test_upgma_counts_clients_and_wpgma_clusters() -> None:
-    """A and B merge at 2, C joins them at 4; D is 10, 10 and 7 away: 27/3 by clients, (10 + 7)/2 by clusters."""
+    """A and B merge at 2, C joins them at 4; D is 10, 10 and 7 away: 27/3 by clients, (10 + 7)/2 by
+    clusters."""
     distance = np.array([[0, 2, 4, 10], [2, 0, 4, 10], [4, 4, 0, 7], [10, 10, 7, 0]], float)
     assert agglomerate(distance, "average").tree[:, 2].tolist() == [2, 4, 9]
     assert agglomerate(distance, "weighted").tree[:, 2].tolist() == [2, 4, 8.5]
@@ -106,23 +115,32 @@ def test_clustering_takes_any_distances(x: list[float], method: Any) -> None:
 
 
 def test_ties_still_give_the_number_asked_for() -> None:
-    assert [agglomerate(1 - np.eye(5), count=k).count for k in (1, 2, 3, 4, 5, 9)] == [1, 2, 3, 4, 5, 5]
+    assert [agglomerate(1 - np.eye(5), count=k).count for k in (1, 2, 3, 4, 5, 9)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        5,
+    ]
 
 
 @pytest.mark.parametrize("method", ["average", "complete", "single", "ward"])
 def test_a_new_point_is_as_far_as_its_merge_would_be_high(method: Any) -> None:
-    old, new = points(6), points(1, 1) + 20
+    old = points(6)
+    new = points(1, 1) + 20
     tree = agglomerate(cdist(np.vstack([old, new]), np.vstack([old, new])), method).tree
     far = between(cdist(new, old), cdist(old, old), np.zeros(6, int), 2, method)
     assert far[0, 0] == pytest.approx(tree[-1, 2])
     assert far[0, 1] == np.inf
 
 
-# --- proximities --------------------------------------------------------------------------------------------------
+# --- proximities ----------------------------------------------------------------------------------
 
 
 def test_proximities_are_those_of_scipy() -> None:
-    a, b = torch.randn(9, 5), torch.randn(4, 5)
+    a = torch.randn(9, 5)
+    b = torch.randn(4, 5)
     for ours, name in ((l2, "euclidean"), (l1, "cityblock"), (cosine_distance, "cosine")):
         np.testing.assert_allclose(ours(a, b), cdist(a, b, name), atol=1e-12)
         itself = ours(a)
@@ -148,7 +166,9 @@ def test_entry_min_by_brute_force() -> None:
     for found, b in ((entry_min(u), u), (entry_min(u, u[2:]), u[2:])):
         for i, j in np.ndindex(found.shape):
             columns = [[c / c.norm() for c in one.T.double() if c.any()] for one in (u[i], b[j])]
-            angles = [np.degrees(np.arccos(min(1, float(x @ y)))) for x in columns[0] for y in columns[1]]
+            angles = [
+                np.degrees(np.arccos(min(1, float(x @ y)))) for x in columns[0] for y in columns[1]
+            ]
             expected = 0 if b is u and i == j else min(angles, default=90)
             assert found[i, j] == pytest.approx(expected, abs=1e-5)
 
@@ -160,7 +180,11 @@ def test_principal_angles_are_those_of_scipy() -> None:
     np.testing.assert_allclose(principal_angles(u, u[:2])[2:], found[2:, :2])
     for i, j in ((0, 1), (0, 2), (1, 2), (2, 4)):
         spans = [one[:, one.any(dim=0)].double().numpy() for one in (u[i], u[j])]
-        assert found[i, j] == found[j, i] == pytest.approx(np.degrees(subspace_angles(*spans).min()), abs=1e-6)
+        assert (
+            found[i, j]
+            == found[j, i]
+            == pytest.approx(np.degrees(subspace_angles(*spans).min()), abs=1e-6)
+        )
 
 
 def test_angles_do_not_depend_on_the_length_of_what_was_sent() -> None:
@@ -172,12 +196,18 @@ def test_angles_do_not_depend_on_the_length_of_what_was_sent() -> None:
 
 
 def test_equal_directions_are_at_angle_zero() -> None:
-    """Whatever their lengths, and for spans that meet somewhere: 34 + 34 directions in 64 dimensions."""
+    """Whatever their lengths, and for spans that meet somewhere: 34 + 34 directions in 64
+    dimensions."""
     rng = torch.Generator().manual_seed(0)
     length = torch.rand(50, 1, 9, generator=rng, dtype=torch.float64) + 0.1
     same = torch.randn(1, 64, 9, generator=rng) * length
     meeting = torch.randn(60, 64, 34, generator=torch.Generator().manual_seed(34))
-    for angle in (entry_min(same), entry_min(same, same), principal_angles(same), principal_angles(meeting)):
+    for angle in (
+        entry_min(same),
+        entry_min(same, same),
+        principal_angles(same),
+        principal_angles(meeting),
+    ):
         assert not angle.any()
         assert agglomerate(angle, "weighted").count == 1
     rows = torch.randn(1, 3000, generator=rng) * length[:, :, 0]
@@ -203,7 +233,8 @@ def test_a_client_without_directions_is_at_right_angles_to_all() -> None:
 @pytest.mark.parametrize("shape", [(3, 20), (20, 6), (2, 5)])
 def test_leading_vectors_are_those_of_the_svd(shape: tuple[int, int]) -> None:
     samples = np.random.default_rng(0).random(shape)
-    rank, found = min(*shape, 3), leading(samples, 3)
+    rank = min(*shape, 3)
+    found = leading(samples, 3)
     left = np.linalg.svd(samples.T, full_matrices=False)[0][:, :rank]
     np.testing.assert_allclose(np.abs((found[:, :rank] * left).sum(axis=0)), 1, atol=1e-9)
     assert (found.sum(axis=0) >= 0).all()
@@ -220,7 +251,7 @@ def test_a_subspace_has_columns_for_the_classes_that_are_held() -> None:
     np.testing.assert_allclose(u[1, :, 4:6], leading(population.x[mine].numpy(), 2), atol=1e-6)
 
 
-# --- rounds -------------------------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 METHODS: dict[str, Callable[[], ct.Method]] = {
     "fedclust": ct.fedclust,
@@ -231,10 +262,12 @@ each = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 
 
 def halves(clients: int = 12, groups: int = 2, seed: int = 0) -> ct.Population:
-    """A federation of clients that hold two classes each, classes ``2 g`` and ``2 g + 1`` in group ``g``."""
+    """A federation of clients that hold two classes each, classes ``2 g`` and ``2 g + 1`` in group
+    ``g``."""
     rng = np.random.default_rng(seed)
     centres = 3 * np.eye(6)
-    planted, size = np.arange(clients) % groups, 24
+    planted = np.arange(clients) % groups
+    size = 24
     y = 2 * np.repeat(planted, size) + rng.integers(2, size=clients * size)
     y[::size], y[1::size] = 2 * planted, 2 * planted + 1
     x = centres[y] + rng.normal(size=(len(y), 6)) * 0.3
@@ -252,18 +285,26 @@ def halves(clients: int = 12, groups: int = 2, seed: int = 0) -> ct.Population:
 class Run:
     """A method that goes on round by round with whoever is there."""
 
-    def __init__(self, method: ct.Method, population: ct.Population, faults: Faults | None = None) -> None:
-        self.net, self.key, self.round = small_net(population.classes), Key(3), 0
+    def __init__(
+        self, method: ct.Method, population: ct.Population, faults: Faults | None = None
+    ) -> None:
+        self.net = small_net(population.classes)
+        self.key = Key(3)
+        self.round = 0
         self.algorithm: Any = as_algorithm(method)
-        engine: Any = SerialEngine(Bench(population, self.net, SOLVER))
+        engine: Any = SerialEngine(LocalRunner(population, self.net, SOLVER))
         self.engine = engine if faults is None else FaultyEngine(engine, faults)
-        self.door = Door(self.engine, classes=population.classes, layout=Layout.of(self.net), features=6)
+        self.door = Clients(
+            self.engine, classes=population.classes, layout=Layout.of(self.net), features=6
+        )
         self.w0 = flatten(self.net)
         self.state = self.algorithm.init(lambda j: self.w0, population.clients)
 
     def step(self, cohort: list[int], able: list[int] | None = None) -> Any:
         self.door.able = None if able is None else np.array(able)
-        self.state, notes = self.algorithm.step(self.state, np.array(cohort), self.door, self.key.at(self.round))
+        self.state, notes = self.algorithm.step(
+            self.state, np.array(cohort), self.door, self.key.at(self.round)
+        )
         self.round += 1
         return notes
 
@@ -276,10 +317,18 @@ class Deaf:
     """Nobody hears what some clients answer to one kind of request."""
 
     def __init__(self, engine: Any, what: str, unheard: list[int]) -> None:
-        self.engine, self.what, self.unheard = engine, what, unheard
+        self.engine = engine
+        self.what = what
+        self.unheard = unheard
 
-    def run(self, work: Work, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
-        what = "histogram" if isinstance(work, Describe) and work.statistic == "histogram" else key.what
+    def run(
+        self, work: Work, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: Key
+    ) -> list[Reply]:
+        what = (
+            "histogram"
+            if isinstance(work, Describe) and work.statistic == "histogram"
+            else key.what
+        )
         heard = ~np.isin(ids, self.unheard) | (what != self.what)
         return list(self.engine.run(work, ids[heard], models, which[heard], key=key))
 
@@ -290,7 +339,8 @@ class Deaf:
 @each
 def test_newcomers_go_where_they_would_have_been(make: Callable[[], ct.Method]) -> None:
     population = halves()
-    there, later = Run(make(), population), Run(make(), population)
+    there = Run(make(), population)
+    later = Run(make(), population)
     there.step([0, 1])
     later.step([0, 1], able=list(range(8)))
     assert later.member[8:] == [-1] * 4
@@ -314,10 +364,13 @@ def test_newcomers_go_where_they_would_have_been(make: Callable[[], ct.Method]) 
 def test_of_sixty_clients_half_come_later_and_are_placed_as_if_they_had_been_there(
     method: ct.Method, seed: int
 ) -> None:
-    population, everyone = halves(60, 3, seed), np.arange(60)
+    population = halves(60, 3, seed)
+    everyone = np.arange(60)
     order = np.random.default_rng(seed).permutation(60)
-    first, late = np.sort(order[:30]), np.sort(order[30:])
-    there, later = Run(method, population), Run(method, population)
+    first = np.sort(order[:30])
+    late = np.sort(order[30:])
+    there = Run(method, population)
+    later = Run(method, population)
     there.step(everyone.tolist())
     later.step(first.tolist(), able=first.tolist())
     assert (later.state.member[late] == -1).all()
@@ -341,7 +394,9 @@ def test_who_is_not_heard_has_no_group_until_asked_again(make: Callable[[], ct.M
 
 
 @each
-def test_without_signatures_the_round_is_skipped_and_tried_again(make: Callable[[], ct.Method]) -> None:
+def test_without_signatures_the_round_is_skipped_and_tried_again(
+    make: Callable[[], ct.Method],
+) -> None:
     class Silent:
         def run(self, *_: Any, **__: Any) -> list[Reply]:
             return []
@@ -364,14 +419,18 @@ def test_a_client_that_sends_nothing_but_zeros_stays_without_a_group() -> None:
 
 
 @each
-def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(make: Callable[[], ct.Method]) -> None:
+def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(
+    make: Callable[[], ct.Method],
+) -> None:
     population = halves(12, groups=3)
     run = Run(replace(make(), server=adam(lr=0.01)), population)
     run.step([0, 1, 3], able=[0, 1, 3, 4, 6, 7, 9, 10])
     assert run.state.k == 2
     old = run.state.models
     rule = run.algorithm.method.assign
-    assert torch.equal(rule(run.state, np.array([0, 2, 5]), run.door, Key(0).at(1))[0].models[2], run.w0)
+    assert torch.equal(
+        rule(run.state, np.array([0, 2, 5]), run.door, Key(0).at(1))[0].models[2], run.w0
+    )
     notes = run.step([0, 2, 5])
     assert notes["opened"] == 1
     assert run.state.k == 3
@@ -403,13 +462,18 @@ def test_groups_auto_leaves_it_to_the_threshold(make: Callable[..., ct.Method]) 
 
 @each
 @pytest.mark.parametrize("kind", [">f4", "longdouble", "<f2", "<f8"])
-def test_any_floats_that_clients_send_raise_nothing(make: Callable[[], ct.Method], kind: str) -> None:
+def test_any_floats_that_clients_send_raise_nothing(
+    make: Callable[[], ct.Method], kind: str
+) -> None:
     class Odd:
         def run(self, *asked: Any, key: Key) -> list[Reply]:
             return [
                 replace(
                     reply,
-                    fields={n: v.astype(kind) if n in ("delta", "subspace") else v for n, v in reply.fields.items()},
+                    fields={
+                        n: v.astype(kind) if n in ("delta", "subspace") else v
+                        for n, v in reply.fields.items()
+                    },
                 )
                 for reply in run.engine.run(*asked, key=key)
             ]
@@ -447,7 +511,9 @@ def test_a_number_of_groups_is_kept_to() -> None:
 
 def exchanged(population: ct.Population) -> ct.Population:
     """Clients 0 and 1 hold each other's training data."""
-    return population.with_parts((population.train[1], population.train[0], *population.train[2:]), population.test)
+    return population.with_parts(
+        (population.train[1], population.train[0], *population.train[2:]), population.test
+    )
 
 
 MOVING = {
@@ -479,14 +545,21 @@ def test_a_drifted_client_that_is_not_heard_is_asked_until_it_is(method: ct.Meth
     run.door.engine = deaf = Deaf(run.engine, "newcomers", [0])
     run.door.hold(exchanged(population))
     notes = run.step([10, 11])
-    assert (notes["drifted"], notes["migrations"], notes["newcomers"], run.member[:2]) == (2, 1, 2, [0, 0])
+    assert (notes["drifted"], notes["migrations"], notes["newcomers"], run.member[:2]) == (
+        2,
+        1,
+        2,
+        [0, 0],
+    )
     deaf.unheard = []
     assert [run.step([2])["drifted"] for _ in range(2)] == [1, 0]
     assert run.member[:2] == [1, 0]
 
 
 @each_moving
-def test_a_client_that_has_left_is_not_asked_whether_its_data_drifted_or_not(method: ct.Method) -> None:
+def test_a_client_that_has_left_is_not_asked_whether_its_data_drifted_or_not(
+    method: ct.Method,
+) -> None:
     population = halves()
     run = Run(method, population)
     run.step([0, 1])
@@ -539,7 +612,8 @@ def test_groups_start_from_the_first_model_and_train_apart() -> None:
 
 def test_flhc_is_fedavg_before_it_groups_and_goes_on_from_the_joint_model() -> None:
     population = halves()
-    ours, theirs = Run(ct.flhc(warmup_rounds=2), population), Run(ct.fedavg(), population)
+    ours = Run(ct.flhc(warmup_rounds=2), population)
+    theirs = Run(ct.fedavg(), population)
     for _ in range(2):
         for run in (ours, theirs):
             run.step([0, 1, 2])
@@ -560,8 +634,10 @@ def test_fedclust_by_hand() -> None:
     asked = np.arange(12)
     reply = run.door.measure(
         work, asked, run.w0[None], 0 * asked, key=run.key.at(0).of("assign").of("signatures")
-    )  # fmt: skip
-    final = np.stack([flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]])
+    )
+    final = np.stack(
+        [flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]]
+    )
     np.testing.assert_allclose(run.state.memory["proximity"], cdist(final, final), atol=1e-5)
     np.testing.assert_allclose(
         run.state.memory["tree"][:, 2],
@@ -578,14 +654,22 @@ def flatten_final(net: nn.Module, vector: Tensor) -> np.ndarray:
 @pytest.mark.parametrize(("bias", "values"), [(True, 850), (False, 840)])
 def test_what_fedclust_uploads_of_lenet(bias: bool, values: int) -> None:
     rng = torch.Generator().manual_seed(0)
-    x, y = torch.rand(40, 3, 32, 32, generator=rng), torch.arange(40) % 10
+    x = torch.rand(40, 3, 32, 32, generator=rng)
+    y = torch.arange(40) % 10
     parts = tuple(np.arange(40).reshape(4, 10))
     population = ct.Population(x, y, parts, parts, 10)
     method = ct.fedclust(bias=bias, warmup_epochs=1, threshold=1.0)
     net = MODELS["lenet5"]().build((3, 32, 32), 10)
-    door = Door(SerialEngine(Bench(population, net, SOLVER)), classes=10, layout=Layout.of(net), features=3072)
+    door = Clients(
+        SerialEngine(LocalRunner(population, net, SOLVER)),
+        classes=10,
+        layout=Layout.of(net),
+        features=3072,
+    )
     w0 = flatten(net)
-    as_algorithm(method).step(as_algorithm(method).init(lambda j: w0, 4), np.array([0]), door, Key(0).at(0))
+    as_algorithm(method).step(
+        as_algorithm(method).init(lambda j: w0, 4), np.array([0]), door, Key(0).at(0)
+    )
     down, up = (b for b in door.ledger.blocks if b.what == "signatures")
     assert down.bytes.tolist() == [4 * 62006] * 4
     assert up.bytes.tolist() == [4 * values + 8] * 4  # and two numbers: samples and loss
@@ -606,7 +690,8 @@ def test_any_layer_can_be_named() -> None:
     assert span(layout, "final", False) == span(layout, "2.weight", True) == (56, 88)
     assert span(layout, "2.bias", False) == (88, 92)
     with pytest.raises(
-        ct.ConfigError, match=r"algorithm.layer: unknown layer, got 'fc'; expected 'final' or one of 0, 2"
+        ct.ConfigError,
+        match=r"algorithm.layer: unknown layer, got 'fc'; expected 'final' or one of 0, 2",
     ):
         Run(ct.fedclust(layer="fc"), halves()).step([0])
 
@@ -614,12 +699,24 @@ def test_any_layer_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: ct.fedclust(threshold=0.0), "threshold: out of range, got 0.0; expected a number > 0 or 'auto'"),
-        (lambda: ct.fedclust(threshold="atuo"), "expected a number > 0 or 'auto'; did you mean 'auto'?"),
+        (
+            lambda: ct.fedclust(threshold=0.0),
+            "threshold: out of range, got 0.0; expected a number > 0 or 'auto'",
+        ),
+        (
+            lambda: ct.fedclust(threshold="atuo"),
+            "expected a number > 0 or 'auto'; did you mean 'auto'?",
+        ),
         (lambda: ct.pacfl(threshold=181), "expected a number > 0 and <= 180 or 'auto'"),
         (lambda: ct.flhc(metric="l3"), "expected one of 'l1', 'l2', 'cosine'"),
-        (lambda: ct.fedclust(linkage="weighted"), "expected one of 'average', 'complete', 'single', 'ward'"),
-        (lambda: ct.fedclust(groups=2, threshold=1.0), "a number of groups and a threshold, got 2 and 1.0"),
+        (
+            lambda: ct.fedclust(linkage="weighted"),
+            "expected one of 'average', 'complete', 'single', 'ward'",
+        ),
+        (
+            lambda: ct.fedclust(groups=2, threshold=1.0),
+            "a number of groups and a threshold, got 2 and 1.0",
+        ),
     ],
 )
 def test_wrong_options_are_named(make: Callable[[], ct.Method], line: str) -> None:
@@ -635,13 +732,15 @@ def test_more_groups_than_clients_are_refused() -> None:
 
 def test_another_objective_is_that_of_the_signatures_too() -> None:
     for method in (ct.fedclust(), ct.flhc(migration="per_label")):
-        rule: Any = varied(method, objective=proximal(0.5)).assign  # type: ignore[union-attr]
+        rule: Any = override(method, objective=proximal(0.5)).assign  # type: ignore[union-attr]
         assert getattr(rule, "assign", rule).objective.mu == 0.5
 
 
 @each
-def test_a_checkpoint_holds_groups_that_were_opened(make: Callable[[], ct.Method], tmp_path: Path) -> None:
-    from coterie.config import check
+def test_a_checkpoint_holds_groups_that_were_opened(
+    make: Callable[[], ct.Method], tmp_path: Path
+) -> None:
+    from coterie.config.load import check
 
     tables = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 12}},
@@ -680,7 +779,7 @@ def test_proximities_are_kept_for_a_report_of_few_clients() -> None:
     assert "proximity" not in many.state.memory
 
 
-# --- real data, and speed -----------------------------------------------------------------------------------------
+# --- real data, and speed -------------------------------------------------------------------------
 
 
 def cifar(**partition: Any) -> ct.Population:
@@ -693,7 +792,13 @@ def test_planted_label_groups_of_cifar10_are_found_in_one_round() -> None:
     data = cifar(kind="planted", clients=10, groups=2, size=250)
     solver = ct.Solver(epochs=3, batch_size=10, lr=0.01, momentum=0.5)
     result = ct.run(
-        ct.fedclust(), data=data, model="lenet5", local=solver, rounds=1, clients_per_round=1, engine="serial"
+        ct.fedclust(),
+        data=data,
+        model="lenet5",
+        local=solver,
+        rounds=1,
+        clients_per_round=1,
+        engine="serial",
     )
     assert result.rows[0]["agreement"]["ari"] == 1.0
     assert result.rows[0]["notes"]["groups"] == 2

@@ -8,12 +8,22 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.rounds import model_for
-from coterie.vectors import flatten
+from coterie.core.vectors import flatten
+from coterie.methods.serving import model_for
 from tests.conftest import blobs, small_net
 
 PUBLIC = [
-    *("Algorithm", "CheckpointError", "ConfigError", "CoterieError", "DataError", "Door", "Groups", "Key", "Method"),
+    *(
+        "Algorithm",
+        "CheckpointError",
+        "ConfigError",
+        "CoterieError",
+        "DataError",
+        "Clients",
+        "Groups",
+        "Key",
+        "Method",
+    ),
     *("Plan", "Population", "QuorumError", "Result", "Solver", "Train", "Updates"),
     *("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca", "load", "run"),
     *("fedadagrad", "fedadam", "fedavgm", "fedfusion", "fedmmd", "fedyogi", "ida"),
@@ -24,7 +34,8 @@ PUBLIC = [
 
 
 def test_public_names_are_frozen() -> None:
-    """A name that comes or goes is a change of the interface: change this list and the changelog together."""
+    """A name that comes or goes is a change of the interface: change this list and the changelog
+    together."""
     assert sorted(ct.__all__) == sorted(PUBLIC)
     assert all(getattr(ct, name) is not None for name in PUBLIC)
     with pytest.raises(AttributeError, match="no attribute 'fedavgg'"):
@@ -35,9 +46,14 @@ def test_public_names_are_frozen() -> None:
 def result() -> ct.Result:
     method = ct.fedgroup(groups=2, alpha=3)
     return ct.run(
-        method, data=blobs(), model=small_net(), local=ct.Solver(epochs=2, lr=0.1), rounds=4, clients_per_round=4,
+        method,
+        data=blobs(),
+        model=small_net(),
+        local=ct.Solver(epochs=2, lr=0.1),
+        rounds=4,
+        clients_per_round=4,
         engine="serial",
-    )  # fmt: skip
+    )
 
 
 def test_a_result_tells_accuracy_groups_and_a_frame(result: ct.Result) -> None:
@@ -73,16 +89,22 @@ def test_running_statistics_travel_with_the_model() -> None:
 
 def test_a_new_method_is_one_short_function() -> None:
     """What the README promises: a rule of one's own, six slots, nothing else."""
-    from coterie.types import Plan
+    from coterie.core.plan import Plan
 
-    def odd_and_even(groups: ct.Groups, cohort: np.ndarray, door: ct.Door, key: ct.Key) -> tuple[ct.Groups, Plan]:
+    def odd_and_even(
+        groups: ct.Groups, cohort: np.ndarray, door: ct.Clients, key: ct.Key
+    ) -> tuple[ct.Groups, Plan]:
         from dataclasses import replace
 
         member = np.arange(len(groups.member)) % 2
         return replace(groups, member=member), Plan(cohort, member[cohort])
 
     result = ct.run(
-        ct.Method(assign=odd_and_even, groups=2), data=blobs(), model=small_net(), rounds=3, engine="serial"
+        ct.Method(assign=odd_and_even, groups=2),
+        data=blobs(),
+        model=small_net(),
+        rounds=3,
+        engine="serial",
     )
     assert np.array_equal(result.groups, np.arange(12) % 2)
     assert result.accuracy[-1] > result.accuracy[0] - 0.05
@@ -90,7 +112,15 @@ def test_a_new_method_is_one_short_function() -> None:
 
 def test_each_seed_is_its_own_run() -> None:
     a, b, again = (
-        ct.run(ct.fedavg(), data=blobs(), model=small_net(), rounds=2, seed=seed, clients_per_round=3, engine="serial")
+        ct.run(
+            ct.fedavg(),
+            data=blobs(),
+            model=small_net(),
+            rounds=2,
+            seed=seed,
+            clients_per_round=3,
+            engine="serial",
+        )
         for seed in (0, 1, 0)
     )
     assert torch.equal(a.state.models, again.state.models)

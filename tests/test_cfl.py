@@ -13,18 +13,23 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.api import starts
-from coterie.client import Bench
-from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
-from coterie.grouping.bipartition import Bipartition, bipartition
-from coterie.keys import Key
-from coterie.measures import agreement
+from coterie.clients.clients import Clients
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.plan import Plan
+from coterie.core.updates import Updates
+from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.math.similarity import cosine
+from coterie.measures.scoring import agreement
+from coterie.methods.override import override
+from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
-from coterie.server import combine, yogi
-from coterie.similarity import cosine
-from coterie.types import Groups, Plan, Updates
-from coterie.variants import varied
+from coterie.rules.bipartition import Bipartition, bipartition
+from coterie.rules.server import combine, yogi
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.python import starts
 from tests.conftest import blobs
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)
@@ -53,11 +58,22 @@ def rounds_of(
     **options: Any,
 ) -> list[RoundResult]:
     net = net_of(population)
-    engine: Any = SerialEngine(Bench(population, net, SOLVER))
+    engine: Any = SerialEngine(LocalRunner(population, net, SOLVER))
     engine = engine if faults is None else FaultyEngine(engine, faults)
     draw = sampler or Sampler("cover_then_uniform", np.arange(population.clients), cohort, KEY)
-    with Door(engine, classes=population.classes) as door:
-        return list(simulate(as_algorithm(method), door, population, starts(net, KEY), draw, rounds, KEY, **options))
+    with Clients(engine, classes=population.classes) as door:
+        return list(
+            simulate(
+                as_algorithm(method),
+                door,
+                population,
+                starts(net, KEY),
+                draw,
+                rounds,
+                KEY,
+                **options,
+            )
+        )
 
 
 def same(a: Groups, b: Groups) -> None:
@@ -68,7 +84,7 @@ def same(a: Groups, b: Groups) -> None:
         assert all(torch.equal(mine[name], other[name]) for name in mine)
 
 
-# --- the bipartition ----------------------------------------------------------------------------------------------
+# --- the bipartition ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -89,7 +105,7 @@ def test_two_halves_even_where_all_are_equally_alike() -> None:
     assert cross == 1.0
 
 
-# --- the criteria -------------------------------------------------------------------------------------------------
+# --- the criteria ---------------------------------------------------------------------------------
 
 
 def state(
@@ -102,7 +118,7 @@ def state(
     rule = Bipartition(plain, **options)
     groups = Groups(torch.arange(2.0 * (row.max() + 1)).reshape(-1, 2), row)
     able = None if here is None else np.asarray(here)
-    groups, _ = rule(groups, np.arange(0), Door(None, able=able), Key(0).at(round))  # type: ignore[arg-type]
+    groups, _ = rule(groups, np.arange(0), Clients(None, able=able), Key(0).at(round))  # type: ignore[arg-type]
     return rule, groups, Updates(np.arange(n), row, delta, np.ones(n), np.zeros(n))
 
 
@@ -160,13 +176,17 @@ def test_children_average_apart_in_the_round_of_the_split() -> None:
     method = ct.cfl()
     groups, updates = rule.recluster(groups, updates)
     after = method.server(groups, *combine(method.weigh(groups, updates), updates.delta))
-    torch.testing.assert_close(after.models, groups.models + torch.tensor([[2.0, 0.05], [-2.0, -0.05]]))
+    torch.testing.assert_close(
+        after.models, groups.models + torch.tensor([[2.0, 0.05], [-2.0, -0.05]])
+    )
 
 
 def test_norms_are_of_the_participants_and_the_halves_of_all_members() -> None:
     rule, groups, updates = state([*TORN, [2.0, 0.2], [-2.0, 0.2]])
     groups, _ = replace(rule, after=99).recluster(groups, updates)
-    few = Updates(np.array([1, 2]), np.zeros(2, np.int64), torch.tensor(TORN[1:3]), np.ones(2), np.zeros(2))
+    few = Updates(
+        np.array([1, 2]), np.zeros(2, np.int64), torch.tensor(TORN[1:3]), np.ones(2), np.zeros(2)
+    )
     after, moved = rule.recluster(groups, few)
     assert after.member.tolist() == [0, 0, 1, 1, 0, 1]
     assert moved.row.tolist() == [0, 1]
@@ -185,8 +205,12 @@ def test_a_member_whose_update_is_too_old_holds_the_split_up_while_it_is_there()
     assert after(36, max_age=5, here=[0, 1, 2, 3]) == 2
 
 
-@pytest.mark.parametrize(("options", "k"), [({}, 2), ({"max_age": 5}, 1), ({"max_age": 5, "here": range(4)}, 2)])
-def test_with_max_age_a_member_that_was_never_heard_holds_the_split_up(options: dict[str, Any], k: int) -> None:
+@pytest.mark.parametrize(
+    ("options", "k"), [({}, 2), ({"max_age": 5}, 1), ({"max_age": 5, "here": range(4)}, 2)]
+)
+def test_with_max_age_a_member_that_was_never_heard_holds_the_split_up(
+    options: dict[str, Any], k: int
+) -> None:
     rule, groups, updates = state([*TORN, [2.0, 0.2]], **options)
     assert rule.recluster(groups, updates.first(4))[0].k == k
 
@@ -202,10 +226,12 @@ def test_rows_of_the_server_optimiser_go_with_the_model() -> None:
     rule, groups, updates = state(TORN * 2, row=[0] * 4 + [1] * 4)
     groups = replace(groups, optimiser={"m": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
     after, _ = rule.recluster(groups, updates)
-    assert torch.equal(after.optimiser["m"], torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]))
+    assert torch.equal(
+        after.optimiser["m"], torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]])
+    )
 
 
-# --- whole runs ---------------------------------------------------------------------------------------------------
+# --- whole runs -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("linkage", ["single", "complete"])
@@ -219,11 +245,15 @@ def test_planted_groups_are_found_and_one_group_never_splits(groups: int, linkag
 def test_planted_groups_are_found_when_half_take_part() -> None:
     population = federation(3, clients=24)
     *_, last = rounds_of(ct.cfl(**{**CFL, "after": 5}), population, rounds=14, cohort=12)
-    assert agreement(last.groups.member, population.planted) == {"ari": pytest.approx(1), "nmi": pytest.approx(1)}
+    assert agreement(last.groups.member, population.planted) == {
+        "ari": pytest.approx(1),
+        "nmi": pytest.approx(1),
+    }
 
 
 def test_before_a_split_it_is_fedavg() -> None:
-    ours, plain_runs = rounds_of(ct.cfl(), federation(2), 3, 5), rounds_of(ct.fedavg(), federation(2), 3, 5)
+    ours = rounds_of(ct.cfl(), federation(2), 3, 5)
+    plain_runs = rounds_of(ct.fedavg(), federation(2), 3, 5)
     assert torch.equal(ours[-1].groups.models, plain_runs[-1].groups.models)
 
 
@@ -236,20 +266,31 @@ def test_newcomers_go_where_they_are_planted() -> None:
     assert (early.groups.member[20:] == -1).all()
     late = rounds_of(
         ct.cfl(**CFL), population, 11, sampler=lambda t: np.arange(80), state=early.groups, start=10
-    )[-1]  # fmt: skip
+    )[-1]
     assert late.row["newcomers"] == 60
-    of = {int(g): int(m) for g, m in zip(population.planted[:20], early.groups.member[:20], strict=True)}
+    of = {
+        int(g): int(m)
+        for g, m in zip(population.planted[:20], early.groups.member[:20], strict=True)
+    }
     right = [late.groups.member[i] == of[int(population.planted[i])] for i in range(20, 80)]
     assert np.mean(right) >= 0.95
 
 
 def test_a_newcomer_that_does_not_answer_stays_without_a_group() -> None:
     population = federation(2)
-    early = rounds_of(ct.cfl(**CFL), population, rounds=5, sampler=lambda t: np.arange(12))[-1].groups
+    early = rounds_of(ct.cfl(**CFL), population, rounds=5, sampler=lambda t: np.arange(12))[
+        -1
+    ].groups
     faults = Faults(hostile={13: "nan", 14: "zeros"})
     (late,) = rounds_of(
-        ct.cfl(**CFL), population, 6, sampler=lambda t: np.arange(16), faults=faults, state=early, start=5
-    )  # fmt: skip
+        ct.cfl(**CFL),
+        population,
+        6,
+        sampler=lambda t: np.arange(16),
+        faults=faults,
+        state=early,
+        start=5,
+    )
     assert (late.groups.member[[13, 14]] == -1).all()
     assert (late.groups.member[[12, 15]] >= 0).all()
     assert late.row["notes"]["unplaced"] == 2
@@ -261,9 +302,11 @@ def test_a_client_whose_data_drift_descends_anew() -> None:
     groups = rounds_of(rule, population, rounds=5)[-1].groups
     lost = replace(groups, member=np.where(np.arange(16) == 3, -1, groups.member))
     swapped = [2 if i == 3 else 3 if i == 2 else i for i in range(16)]
-    moved = population.with_parts(*([part[i] for i in swapped] for part in (population.train, population.test)))
-    engine = SerialEngine(Bench(moved, net_of(moved), SOLVER))
-    with Door(engine, classes=moved.classes) as door:
+    moved = population.with_parts(
+        *([part[i] for i in swapped] for part in (population.train, population.test))
+    )
+    engine = SerialEngine(LocalRunner(moved, net_of(moved), SOLVER))
+    with Clients(engine, classes=moved.classes) as door:
         after, plan = rule.assign(lost, np.array([3]), door, KEY.at(5))
     assert isinstance(plan, Plan)
     assert after.member[3] == groups.member[2] != groups.member[3]
@@ -272,12 +315,14 @@ def test_a_client_whose_data_drift_descends_anew() -> None:
 
 def test_resuming_across_splits_equals_a_straight_run() -> None:
     population = federation(4)
-    method = varied(ct.cfl(**{**CFL, "eps1": 5.0, "migration": "per_label"}), server=yogi(0.05))
+    method = override(ct.cfl(**{**CFL, "eps1": 5.0, "migration": "per_label"}), server=yogi(0.05))
     straight = rounds_of(method, population, rounds=9, cohort=12)
     ks = [r.groups.k for r in straight]
     assert ks[3] < ks[-1]
     for at in (2, 4, 6):
-        resumed = rounds_of(method, population, rounds=9, cohort=12, state=straight[at].groups, start=at + 1)
+        resumed = rounds_of(
+            method, population, rounds=9, cohort=12, state=straight[at].groups, start=at + 1
+        )
         for a, b in zip(straight[at + 1 :], resumed, strict=True):
             same(a.groups, b.groups)
 
@@ -285,5 +330,5 @@ def test_resuming_across_splits_equals_a_straight_run() -> None:
 def test_an_objective_is_that_of_the_newcomers_too() -> None:
     from coterie.objectives import proximal
 
-    method = varied(ct.cfl(migration="per_label"), objective=proximal(0.5))
+    method = override(ct.cfl(migration="per_label"), objective=proximal(0.5))
     assert method.assign.assign.objective.mu == method.local.objective.mu == 0.5

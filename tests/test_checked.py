@@ -19,20 +19,38 @@ from coterie.data.shifts import SHIFTS
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda: ct.fedgroup(measure="edk"), "measure: unknown choice, got 'edk'; expected one of 'edc', 'madc'"),
-        (lambda: ct.fedgroup(ablation="RCC"), "ablation: unknown choice, got 'RCC'; .*did you mean 'rcc'"),
+        (
+            lambda: ct.fedgroup(measure="edk"),
+            "measure: unknown choice, got 'edk'; expected one of 'edc', 'madc'",
+        ),
+        (
+            lambda: ct.fedgroup(ablation="RCC"),
+            "ablation: unknown choice, got 'RCC'; .*did you mean 'rcc'",
+        ),
         (lambda: ct.fedgrouprox(mu=-1), "mu: out of range, got -1; expected a number >= 0"),
         (lambda: ct.flexcfl(0), "groups: out of range, got 0; expected an integer >= 1"),
         (lambda: ct.ifca(groups=2.5), "groups: wrong type, got 2.5; expected an integer >= 1"),
         (lambda: ct.fesem(groups=True), "groups: wrong type, got true"),
         (lambda: ct.fedprox(mu=float("nan")), "mu: not finite"),
-        (lambda: SHIFTS["swap_all"](p=1.5), "p: out of range, got 1.5; expected a number >= 0 and <= 1"),
-        (lambda: SHIFTS["swap_part"](pool="cold"), "pool: unknown choice, got 'cold'; expected one of 'warm', 'all'"),
+        (
+            lambda: SHIFTS["swap_all"](p=1.5),
+            "p: out of range, got 1.5; expected a number >= 0 and <= 1",
+        ),
+        (
+            lambda: SHIFTS["swap_part"](pool="cold"),
+            "pool: unknown choice, got 'cold'; expected one of 'warm', 'all'",
+        ),
         (lambda: SHIFTS["incremental"](share=0), "share: out of range, got 0; expected a number"),
         (lambda: SHIFTS["arrivals"](count=2.5), "count: wrong type, got 2.5"),
-        (lambda: SHIFTS["departures"](round=-1), "round: out of range, got -1; expected an integer >= 0"),
+        (
+            lambda: SHIFTS["departures"](round=-1),
+            "round: out of range, got -1; expected an integer >= 0",
+        ),
         (lambda: SHIFTS["rotate_labels"](fraction="x"), "fraction: wrong type, got 'x'"),
-        (lambda: ct.Solver(batch_size=0), "batch_size: out of range, got 0; expected an integer >= 1"),
+        (
+            lambda: ct.Solver(batch_size=0),
+            "batch_size: out of range, got 0; expected an integer >= 1",
+        ),
         (lambda: ct.Solver(lr="fast"), "lr: wrong type, got 'fast'; expected a number > 0"),
     ],
 )
@@ -45,8 +63,16 @@ def test_a_wrong_argument_is_named(call: Callable[[], Any], line: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "value", "line"),
     [
-        ("sampler", "cover", "sampler: unknown choice, got 'cover'; expected one of 'uniform', 'cover_then_uniform'"),
-        ("engine", "sreial", "engine: unknown choice, got 'sreial'; expected one of 'pool', 'serial'"),
+        (
+            "sampler",
+            "cover",
+            "sampler: unknown choice, got 'cover'; expected one of 'uniform', 'cover_then_uniform'",
+        ),
+        (
+            "engine",
+            "sreial",
+            "engine: unknown choice, got 'sreial'; expected one of 'pool', 'serial'",
+        ),
         ("rounds", 0, "rounds: out of range, got 0; expected an integer >= 1"),
         ("workers", 0, "workers: out of range, got 0"),
         ("local", ct.Solver(epochs=0), "local.epochs: out of range, got 0"),
@@ -59,10 +85,14 @@ def test_a_wrong_argument_of_run_is_named(
         ct.run(ct.fedavg(), data=population, model=net, **{argument: value})
 
 
-def test_l2_of_ones_own_network_is_on_all_its_kernels(population: Population, net: nn.Module) -> None:
+def test_l2_of_ones_own_network_is_on_all_its_kernels(
+    population: Population, net: nn.Module
+) -> None:
     def after(l2: float) -> ct.Result:
         local = ct.Solver(epochs=1, l2=l2)
-        return ct.run(ct.fedavg(), data=population, model=net, local=local, rounds=1, engine="serial")
+        return ct.run(
+            ct.fedavg(), data=population, model=net, local=local, rounds=1, engine="serial"
+        )
 
     assert after(0.3).state.models.norm() < after(0.0).state.models.norm()
 

@@ -16,8 +16,8 @@ import click
 import pytest
 import typer
 
-from coterie import cli
-from coterie.cli import app, invoke
+from coterie.cli.main import app, invoke
+from coterie.cli.main import main as cli
 from coterie.terminal import Reporter
 
 CONFIG = """
@@ -69,40 +69,95 @@ def errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.removeprefix("error: ") for line in found]
 
 
-# --- the face -----------------------------------------------------------------------------------------------------
+# --- the face -------------------------------------------------------------------------------------
 
 
 def options(command: click.Command) -> set[str]:
-    return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} - {"--help"}
+    return {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    } - {"--help"}
 
 
 def test_commands_and_options_are_frozen() -> None:
     root = typer.main.get_command(app)
     assert isinstance(root, click.Group)
-    data, study = root.commands.pop("data"), root.commands.pop("study")
+    data = root.commands.pop("data")
+    study = root.commands.pop("study")
     assert root.commands.pop("deploy")  # tests/test_deploy.py has its options
     assert isinstance(data, click.Group)
     assert isinstance(study, click.Group)
     assert options(root) == {"--version", "--install-completion", "--show-completion"}
-    assert {name: options(command) for name, command in (root.commands | data.commands | study.commands).items()} == {
+    assert {
+        name: options(command)
+        for name, command in (root.commands | data.commands | study.commands).items()
+    } == {
         "run": {
-            *("config", "--set", "--out", "--seed", "--engine", "--workers", "--ray-address", "--device"),
+            *(
+                "config",
+                "--set",
+                "--out",
+                "--seed",
+                "--engine",
+                "--workers",
+                "--ray-address",
+                "--device",
+            ),
             *("--data-root", "--debug"),
         },
-        "resume": {"run", "--engine", "--workers", "--ray-address", "--device", "--data-root", "--debug"},
+        "resume": {
+            "run",
+            "--engine",
+            "--workers",
+            "--ray-address",
+            "--device",
+            "--data-root",
+            "--debug",
+        },
         "show": {"run", "--debug"},
         "report": {"runs", "--out", "--figures", "--data-root", "--open", "--no-open", "--debug"},
         "plot": {"runs", "--chart", "--out", "--data-root", "--debug"},
         "compare": {
-            *("config", "--algorithms", "--seeds", "--grid", "--set", "--baseline", "--target", "--figure", "--jobs"),
+            *(
+                "config",
+                "--algorithms",
+                "--seeds",
+                "--grid",
+                "--set",
+                "--baseline",
+                "--target",
+                "--figure",
+                "--jobs",
+            ),
             *("--out", "--engine", "--workers", "--data-root", "--debug"),
         },
         "advise": {
-            *("data", "--client", "--label", "--features", "--methods", "--rounds", "--seeds", "--set", "--out"),
+            *(
+                "data",
+                "--client",
+                "--label",
+                "--features",
+                "--methods",
+                "--rounds",
+                "--seeds",
+                "--set",
+                "--out",
+            ),
             *("--engine", "--workers", "--data-root", "--debug"),
         },
         "reproduce": {
-            *("papers", "--table", "--row", "--profile", "--seeds", "--out", "--data-root", "--list", "--debug"),
+            *(
+                "papers",
+                "--table",
+                "--row",
+                "--profile",
+                "--seeds",
+                "--out",
+                "--data-root",
+                "--list",
+                "--debug",
+            ),
         },
         "list": {"what"},
         "export": {"run", "--out", "--onnx", "--data-root", "--debug"},
@@ -132,16 +187,26 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
         assert code in text
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "nothing"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "nothing"]]
+)
 def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
-    script = "import sys; from coterie.cli import invoke; invoke(sys.argv[1:]); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, check=False).returncode == 0
+    script = "import sys; from coterie.cli.main import invoke; invoke(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script, *arguments], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("algorithms", ["fedavg", "fedgroup", "groups=3", "an integer >= 1", "one of 'edc', 'madc'"]),
+        (
+            "algorithms",
+            ["fedavg", "fedgroup", "groups=3", "an integer >= 1", "one of 'edc', 'madc'"],
+        ),
         ("models", ["mclr", "lenet5", "hidden=128"]),
         ("datasets", ["digits", "cifar10", "pixels="]),
         ("shifts", ["swap_all", "incremental"]),
@@ -166,13 +231,17 @@ def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -
         ["run", "x", "--seed", "y"],
     ],
 )
-def test_usage_errors_are_one_line(arguments: list[str], config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line(
+    arguments: list[str], config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(arguments) == 2
     assert len(errors(capsys)) == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["data"]])
-def test_a_bare_command_shows_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bare_command_shows_its_help(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith("Usage: coterie")
@@ -181,12 +250,14 @@ def test_a_bare_command_shows_its_help(arguments: list[str], capsys: pytest.Capt
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    command = f"{sys.executable} -m coterie.cli list algorithms | true; exit ${{PIPESTATUS[0]}}"
+    command = (
+        f"{sys.executable} -m coterie.cli.main list algorithms | true; exit ${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def test_run_show_resume(config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,11 +338,16 @@ def test_inspect(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "█" in text
 
 
-# --- errors -------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
-def test_all_errors_of_a_configuration_at_once(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["run", config, "--set", "local.lr=-1", "--set", "model.nam=x", "--workers", "0"]) == 2
+def test_all_errors_of_a_configuration_at_once(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        invoke(["run", config, "--set", "local.lr=-1", "--set", "model.nam=x", "--workers", "0"])
+        == 2
+    )
     assert [line.split(": ")[:2] for line in errors(capsys)] == [
         [config, "model.nam"],
         [config, "local.lr"],
@@ -285,7 +361,11 @@ def test_all_errors_of_a_configuration_at_once(config: str, capsys: pytest.Captu
     [
         (["run", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
         (["run", "."], 2, "Is a directory"),
-        (["run", "c.toml", "--set", "data.source=mnist", "--set", "data.partition.clients=4"], 3, "no data folder"),
+        (
+            ["run", "c.toml", "--set", "data.source=mnist", "--set", "data.partition.clients=4"],
+            3,
+            "no data folder",
+        ),
         (["show", "nowhere"], 2, "run: no run, got 'nowhere'"),
         (["resume", "c.toml"], 2, "run: no run"),
         (["run", "c.toml", "--out", "c.toml/x"], 2, "out: cannot be written"),
@@ -304,7 +384,9 @@ def test_expected_errors(
     assert any(words in line for line in errors(capsys))
 
 
-def test_a_changed_configuration_is_not_resumed(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_configuration_is_not_resumed(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(["run", config, "--out", "r"]) == 0
     file = Path("r/config.toml")
     file.write_text(file.read_text().replace("seed = 0", "seed = 1"))
@@ -320,7 +402,7 @@ def test_a_bug_is_saved_to_a_file(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("coterie.config.load", broken)
+    monkeypatch.setattr("coterie.config.load.load", broken)
     for number in (1, 2):
         assert invoke(["run", config]) == 70
         (line,) = errors(capsys)
@@ -332,7 +414,17 @@ def test_a_bug_is_saved_to_a_file(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "coterie.cli", "run", config, "--out", "r", "--set", "train.rounds=100000"]
+    command = [
+        sys.executable,
+        "-m",
+        "coterie.cli.main",
+        "run",
+        config,
+        "--out",
+        "r",
+        "--set",
+        "train.rounds=100000",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -341,7 +433,9 @@ def test_a_signal_saves_the_state(config: str, number: int, code: int, tmp_path:
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == code
-    stopped = re.search(r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` goes on", err)
+    stopped = re.search(
+        r"error: stopped after (\d+) of 100000 rounds; `coterie resume r` goes on", err
+    )
     assert stopped
     assert os.listdir("r/checkpoints") == [f"round-{int(stopped[1]):06d}"]
 
@@ -350,14 +444,16 @@ def test_an_interrupt_is_130(config: str, monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coterie.config.load", interrupted)
+    monkeypatch.setattr("coterie.config.load.load", interrupted)
     assert invoke(["run", config]) == 130
 
 
-# --- progress -----------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
-def test_progress_is_about_twenty_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_about_twenty_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with Reporter(300) as reporter:
         for t in range(300):
             reporter({"round": t, "accuracy": 0.5, "sizes": [3, 4]})
@@ -367,14 +463,18 @@ def test_progress_is_about_twenty_lines_where_there_is_no_terminal(capsys: pytes
 
 
 def test_every_error_has_its_code() -> None:
-    from coterie.types import CheckpointError, ConfigError, DataError, QuorumError
+    from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 
-    codes = [cli._expected(kind("x")) for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)]
+    codes = [
+        cli._expected(kind("x"))
+        for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)
+    ]
     assert codes == [2, 3, 4, 5, 70]
 
 
 def test_the_first_round_does_not_count_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, out = iter([0.0, 60.0, 60.0, 61.0, 62.0]), StringIO()
+    clock = iter([0.0, 60.0, 60.0, 61.0, 62.0])
+    out = StringIO()
     monkeypatch.setattr("coterie.terminal.time.monotonic", lambda: next(clock))
     with Reporter(20, file=out) as reporter:
         for done in range(3):

@@ -1,4 +1,5 @@
-"""Shell completion: the names are those of the registries, and a shell gets them without waiting for torch."""
+"""Shell completion: the names are those of the registries, and a shell gets them without waiting
+for torch."""
 
 from __future__ import annotations
 
@@ -9,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie import completion
-from coterie.cli import KINDS, PAPERS
-from coterie.completion import complete_algorithms, complete_run, complete_set
+from coterie.cli.completion import complete_algorithms, complete_run, complete_set
+from coterie.cli.main import KINDS, PAPERS, completion
 
 
 def test_the_names_are_those_of_the_registries() -> None:
@@ -27,7 +27,10 @@ def test_the_names_are_those_of_the_registries() -> None:
 def test_lists_and_assignments() -> None:
     assert complete_algorithms("ifca,fesem,if") == []
     assert complete_algorithms("fedclu") == ["fedclust"]
-    assert complete_set("algorithm.name=fedgr") == ["algorithm.name=fedgroup", "algorithm.name=fedgrouprox"]
+    assert complete_set("algorithm.name=fedgr") == [
+        "algorithm.name=fedgroup",
+        "algorithm.name=fedgrouprox",
+    ]
     assert complete_set("no.such=") == []
 
 
@@ -47,19 +50,27 @@ def test_run_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("coterie list alg", "algorithms"), ("coterie compare x --algorithms ifca,flexc", "ifca,flexcfl"),
-     ("coterie watch he", "here"), ("coterie exp", "export")],
-)  # fmt: skip
+    [
+        ("coterie list alg", "algorithms"),
+        ("coterie compare x --algorithms ifca,flexc", "ifca,flexcfl"),
+        ("coterie watch he", "here"),
+        ("coterie exp", "export"),
+    ],
+)
 def test_a_shell_gets_them(words: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "config.toml").touch()
     script = (
         "import sys, atexit\n"
-        "from coterie.cli import main\n"
+        "from coterie.cli.main import main\n"
         "atexit.register(lambda: print('TORCH' if 'torch' in sys.modules else ''))\n"
         "main()"
     )
-    asked = {"_COTERIE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    asked = {
+        "_COTERIE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **asked},

@@ -14,8 +14,17 @@ from typing import Any
 import pytest
 import tomli_w
 
-from coterie.config import RunConfig, check, check_against, config_hash, differing, load, registry
-from coterie.types import ConfigError, Solver
+from coterie.config.load import (
+    RunConfig,
+    check,
+    check_against,
+    config_hash,
+    differing,
+    load,
+    registry,
+)
+from coterie.core.solver import Solver
+from coterie.errors import ConfigError
 
 ISSUE = """
 seed = 0
@@ -58,7 +67,7 @@ def lines(action: Callable[[], object]) -> list[str]:
     return str(caught.value).splitlines()
 
 
-# --- accepted -----------------------------------------------------------------------------------------------------
+# --- accepted -------------------------------------------------------------------------------------
 
 
 def test_the_configuration_of_the_issue_is_accepted(tables: dict[str, Any]) -> None:
@@ -104,8 +113,17 @@ def test_whole_numbers_pass_for_numbers(tables: dict[str, Any]) -> None:
 def test_overrides(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(ISSUE)
-    config = load(file, ["algorithm.groups=4", "algorithm.measure=madc", "quorum.min_replies = 2"], {"seed": 7})
-    assert (config.algorithm.groups, config.algorithm.measure, config.quorum.min_replies, config.seed) == (
+    config = load(
+        file,
+        ["algorithm.groups=4", "algorithm.measure=madc", "quorum.min_replies = 2"],
+        {"seed": 7},
+    )
+    assert (
+        config.algorithm.groups,
+        config.algorithm.measure,
+        config.quorum.min_replies,
+        config.seed,
+    ) == (
         4,
         "madc",
         2,
@@ -113,8 +131,12 @@ def test_overrides(tmp_path: Path) -> None:
     )
 
 
-def test_a_factory_of_the_users_own(tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_own_factories.py").write_text("def algorithm(groups: int = 3, warmth: float = 0.5): ...\n")
+def test_a_factory_of_the_users_own(
+    tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_factories.py").write_text(
+        "def algorithm(groups: int = 3, warmth: float = 0.5): ...\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     tables["algorithm"] = {"name": "my_own_factories:algorithm", "groups": 5}
@@ -124,16 +146,28 @@ def test_a_factory_of_the_users_own(tables: dict[str, Any], tmp_path: Path, monk
     assert "did you mean 'warmth'?" in line
 
 
-# --- refused ------------------------------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("path", "value", "parts"),
     [
-        ("algorithm.group", 3, ["unknown key, got 3", "one of name, groups", "did you mean 'groups'?"]),
+        (
+            "algorithm.group",
+            3,
+            ["unknown key, got 3", "one of name, groups", "did you mean 'groups'?"],
+        ),
         ("algorithm.lr", 3, ["unknown key", "did you mean 'local.lr'?"]),
-        ("algorithm.name", "fedgruop", ["unknown choice, got 'fedgruop'", "'fedavg'", "did you mean 'fedgroup'?"]),
-        ("algorithm.measure", "EDC", ["unknown choice", "one of 'edc', 'madc'", "did you mean 'edc'?"]),
+        (
+            "algorithm.name",
+            "fedgruop",
+            ["unknown choice, got 'fedgruop'", "'fedavg'", "did you mean 'fedgroup'?"],
+        ),
+        (
+            "algorithm.measure",
+            "EDC",
+            ["unknown choice", "one of 'edc', 'madc'", "did you mean 'edc'?"],
+        ),
         ("algorithm.groups", 0, ["out of range, got 0; expected an integer >= 1"]),
         ("algorithm.groups", 1001, ["more groups than clients, got 1001; expected at most 1000"]),
         (
@@ -141,7 +175,11 @@ def test_a_factory_of_the_users_own(tables: dict[str, Any], tmp_path: Path, monk
             500,
             ["alpha * groups = 1500 clients, got 500; expected at most 333: 1000"],
         ),
-        ("train.clients_per_round", 1001, ["more than there are clients, got 1001; expected at most 1000"]),
+        (
+            "train.clients_per_round",
+            1001,
+            ["more than there are clients, got 1001; expected at most 1000"],
+        ),
         ("train.rounds", True, ["wrong type, got true; expected an integer >= 1"]),
         ("train.rounds", 3.0, ["wrong type, got 3.0; expected an integer >= 1"]),
         ("train.rounds", 10**30, ["out of range", "<= 2147483647"]),
@@ -167,7 +205,9 @@ def test_a_factory_of_the_users_own(tables: dict[str, Any], tmp_path: Path, monk
         ("my key\n", 1, ["'my key\\n': unknown key"]),
     ],
 )
-def test_one_line_says_what_is_wrong(tables: dict[str, Any], path: str, value: Any, parts: list[str]) -> None:
+def test_one_line_says_what_is_wrong(
+    tables: dict[str, Any], path: str, value: Any, parts: list[str]
+) -> None:
     *parents, last = path.split(".")
     at = tables
     for part in parents:
@@ -186,7 +226,13 @@ def test_all_errors_at_once(tables: dict[str, Any]) -> None:
     del tables["train"]["rounds"]
     found = lines(lambda: check(tables, "c.toml"))
     paths = {line.split(": ")[1] for line in found}
-    assert paths == {"algorithm.groups", "algorithm.measure", "data.partition.kinds", "local.epochs", "train.rounds"}
+    assert paths == {
+        "algorithm.groups",
+        "algorithm.measure",
+        "data.partition.kinds",
+        "local.epochs",
+        "train.rounds",
+    }
 
 
 def test_what_is_missing_is_named() -> None:
@@ -238,7 +284,7 @@ def test_overrides_that_are_none(tmp_path: Path, override: str) -> None:
     assert len(lines(lambda: load(file, [override]))) == 1
 
 
-# --- identity -----------------------------------------------------------------------------------------------------
+# --- identity -------------------------------------------------------------------------------------
 
 
 def test_the_hash_is_of_what_can_change_results(tables: dict[str, Any]) -> None:
@@ -252,7 +298,9 @@ def test_the_hash_is_of_what_can_change_results(tables: dict[str, Any]) -> None:
     assert differing(check(tables).resolved(), one) == ["local.lr"]
 
 
-def test_of_the_engine_only_its_name_and_its_workers_cannot_change_results(tables: dict[str, Any]) -> None:
+def test_of_the_engine_only_its_name_and_its_workers_cannot_change_results(
+    tables: dict[str, Any],
+) -> None:
     one = check(tables).resolved()
     tables["engine"]["round_timeout"] = 5
     assert differing(check(tables).resolved(), one) == ["engine.round_timeout"]
@@ -270,7 +318,10 @@ def test_places_do_not_depend_on_the_folder(
         "root": "data",
         "partition": {"kind": "iid", "clients": 60},
     }
-    for path, kept in (("here.npz", str(tmp_path / "here.npz")), ("below_the_root.npz", "below_the_root.npz")):
+    for path, kept in (
+        ("here.npz", str(tmp_path / "here.npz")),
+        ("below_the_root.npz", "below_the_root.npz"),
+    ):
         resolved = check(tables | {"data": file | {"path": path}}).resolved()
         assert resolved["data"]["path"] == kept
         assert resolved["data"]["root"] == str(tmp_path / "data")
@@ -301,7 +352,7 @@ def test_a_default_written_out_is_the_same_configuration(tables: dict[str, Any])
     assert config_hash(check(tables).resolved()) == one
 
 
-# --- fuzz ---------------------------------------------------------------------------------------------------------
+# --- fuzz -----------------------------------------------------------------------------------------
 
 VALUES = [
     *(
@@ -341,7 +392,17 @@ VALUES = [
         "..:a",
         "a.b:c",
     ),
-    *([], [1], [[1]], ["a", 1], {}, {"a": 1}, {"kind": "iid"}, {"name": "mlp", "hidden": 0}, {"": {"": 1}}),
+    *(
+        [],
+        [1],
+        [[1]],
+        ["a", 1],
+        {},
+        {"a": 1},
+        {"kind": "iid"},
+        {"name": "mlp", "hidden": 0},
+        {"": {"": 1}},
+    ),
 ]
 KEYS = [
     "clients",
@@ -399,7 +460,9 @@ def _mutated(rng: random.Random) -> dict[str, Any]:
 
 
 def test_2000_fuzzed_configurations_are_accepted_or_refused_by_lines_with_a_key() -> None:
-    rng, accepted, refusals = random.Random(2), 0, 0
+    rng = random.Random(2)
+    accepted = 0
+    refusals = 0
     for _ in range(2000):
         tables = _mutated(rng)
         try:
@@ -416,7 +479,18 @@ def test_2000_fuzzed_configurations_are_accepted_or_refused_by_lines_with_a_key(
 
 def _assert_lines(message: str, tables: Mapping[str, Any]) -> None:
     keys = {part for path in _paths(tables) for part in path}
-    known = {"seed", "data", "model", "local", "train", "algorithm", "engine", "quorum", "checkpoint", "configuration"}
+    known = {
+        "seed",
+        "data",
+        "model",
+        "local",
+        "train",
+        "algorithm",
+        "engine",
+        "quorum",
+        "checkpoint",
+        "configuration",
+    }
     for line in message.splitlines():
         assert line.startswith("c.toml: ")
         assert line.isprintable()
@@ -427,7 +501,8 @@ def _assert_lines(message: str, tables: Mapping[str, Any]) -> None:
 
 
 def test_a_thousand_damaged_files_are_accepted_or_refused(tmp_path: Path) -> None:
-    rng, file = random.Random(3), tmp_path / "c.toml"
+    rng = random.Random(3)
+    file = tmp_path / "c.toml"
     for _ in itertools.repeat(None, 1000):
         data = bytearray(ISSUE.encode())
         for _ in range(rng.choice([1, 2, 8])):

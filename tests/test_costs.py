@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.costs import Costs, constant, growing, rounds_to_target
+from coterie.measures.costs import Costs, constant, growing, rounds_to_target
 from tests.conftest import blobs, small_net
 
 PAPER = Costs()
@@ -37,12 +37,19 @@ def test_93_percent_less_time_and_traffic_than_fedavg() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 400), st.floats(0.01, 1))
-def test_more_groups_train_faster_and_more_rounds_cost_more(rounds: int, groups: int, kappa: float) -> None:
+def test_more_groups_train_faster_and_more_rounds_cost_more(
+    rounds: int, groups: int, kappa: float
+) -> None:
     costs = Costs(kappa=kappa)
-    assert costs.computation(rounds + 1, constant(groups)) >= costs.computation(rounds, constant(groups)) * 0.999
+    assert (
+        costs.computation(rounds + 1, constant(groups))
+        >= costs.computation(rounds, constant(groups)) * 0.999
+    )
     chains = (costs.computation(rounds, constant(m)) for m in (groups, min(368, 2 * groups)))
     slow, fast = chains
-    assert fast <= slow + rounds * costs.flops_aggregate * kappa * groups / costs.flops_second + 1e-9
+    assert (
+        fast <= slow + rounds * costs.flops_aggregate * kappa * groups / costs.flops_second + 1e-9
+    )
     assert costs.communication(2 * rounds) == pytest.approx(2 * costs.communication(rounds))
     assert costs.traffic(rounds) == pytest.approx(costs.communication(rounds) * 567e6 / 8)
 
@@ -52,10 +59,16 @@ def test_the_measured_model_size_is_an_option() -> None:
     assert leaf.traffic(34) / PAPER.traffic(34) == pytest.approx(26.41484 / 25.2)
     population = blobs()
     here = Costs.measured(population, parameters=92, kappa=0.5)
-    assert (here.clients, here.samples, here.model_bytes) == (12, population.sizes("train").mean(), 368)
+    assert (here.clients, here.samples, here.model_bytes) == (
+        12,
+        population.sizes("train").mean(),
+        368,
+    )
 
 
 def test_rounds_to_target_of_a_run() -> None:
-    result = ct.run(ct.fedavg(), data=blobs(), model=small_net(), rounds=3, engine="serial", evaluate_every=2)
+    result = ct.run(
+        ct.fedavg(), data=blobs(), model=small_net(), rounds=3, engine="serial", evaluate_every=2
+    )
     assert rounds_to_target(result.rows, 0.0) == 2
     assert rounds_to_target(result.rows, 1.1) is None

@@ -12,14 +12,17 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.api import starts
-from coterie.config import check
-from coterie.counting import ESTIMATORS, count
-from coterie.engines import Door, SerialEngine
-from coterie.keys import Key
-from coterie.rounds import as_algorithm
+from coterie.clients.clients import Clients
+from coterie.config.load import check
+from coterie.core.engine import Reply
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.work import Work
+from coterie.engines import SerialEngine
+from coterie.math.group_count import ESTIMATORS, count
+from coterie.methods.step import as_algorithm
+from coterie.runs.python import starts
 from coterie.terminal import Reporter
-from coterie.types import Groups, Reply, Work
 from tests.conftest import blobs, small_net
 from tests.contract.test_algorithms import SOLVER, engine_of
 
@@ -28,8 +31,11 @@ MAKERS = [ct.fedgroup, ct.fedgrouprox, ct.flexcfl, ct.ifca, ct.fesem]
 CENTRES = partial(ct.fesem, order="flexcfl")
 
 
-def clumps(groups: int, each: int = 20, apart: float = 1.0, noise: float = 1.0, d: int = 300) -> torch.Tensor:
-    """Updates around a common direction and one of their group's own, all of length one, in noise."""
+def clumps(
+    groups: int, each: int = 20, apart: float = 1.0, noise: float = 1.0, d: int = 300
+) -> torch.Tensor:
+    """Updates around a common direction and one of their group's own, all of length one, in
+    noise."""
     draw = torch.Generator().manual_seed(groups)
     own = torch.nn.functional.normalize(torch.randn(groups, d, generator=draw))
     common = torch.nn.functional.normalize(torch.randn(1, d, generator=draw))
@@ -54,7 +60,9 @@ def test_estimators_tell_groups_that_lie_far_apart(how: str, groups: int) -> Non
 
 
 def test_a_few_strangers_are_no_group() -> None:
-    rows = torch.cat([clumps(3, apart=2.0), torch.randn(2, 300, generator=torch.Generator().manual_seed(9))])
+    rows = torch.cat(
+        [clumps(3, apart=2.0), torch.randn(2, 300, generator=torch.Generator().manual_seed(9))]
+    )
     assert count(rows, 8, Key(0)) == 3
 
 
@@ -72,12 +80,24 @@ def test_the_length_of_updates_and_the_order_of_clients_do_not_matter() -> None:
 
 
 def planted(groups: int, how: str = "swap", seed: int = 0) -> ct.Population:
-    return ct.load("digits", partition={"kind": "planted", "clients": 40, "groups": groups, "how": how}, seed=seed)
+    return ct.load(
+        "digits",
+        partition={"kind": "planted", "clients": 40, "groups": groups, "how": how},
+        seed=seed,
+    )
 
 
 def rows_of(method: ct.Method, data: ct.Population, rounds: int = 1) -> ct.Result:
     local = ct.Solver(epochs=1, lr=0.1)
-    return ct.run(method, data=data, model="mclr", local=local, rounds=rounds, clients_per_round=40, engine="serial")
+    return ct.run(
+        method,
+        data=data,
+        model="mclr",
+        local=local,
+        rounds=rounds,
+        clients_per_round=40,
+        engine="serial",
+    )
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -103,13 +123,20 @@ def test_one_group_found_goes_on_as_fedavg() -> None:
 def test_newcomers_join_the_one_group_without_training_first() -> None:
     data = planted(1)
     result = ct.run(
-        ct.flexcfl(groups="auto", alpha=3), data=data, model="mclr", local=ct.Solver(epochs=1, lr=0.1), rounds=4,
-        clients_per_round=10, engine="serial",
-    )  # fmt: skip
+        ct.flexcfl(groups="auto", alpha=3),
+        data=data,
+        model="mclr",
+        local=ct.Solver(epochs=1, lr=0.1),
+        rounds=4,
+        clients_per_round=10,
+        engine="serial",
+    )
     assert result.state.k == 1
     assert (result.groups == 0).all()
     assert sum(row["newcomers"] for row in result.rows[1:]) > 0
-    assert all(row["transfers"]["models"] == row["transfers"]["flexcfl"] == 20 for row in result.rows[1:])
+    assert all(
+        row["transfers"]["models"] == row["transfers"]["flexcfl"] == 20 for row in result.rows[1:]
+    )
 
 
 def test_as_many_groups_as_max_groups_allows() -> None:
@@ -126,22 +153,31 @@ class Few:
     """So many of the clients that are asked are heard."""
 
     def __init__(self, engine: Any, heard: int) -> None:
-        self.engine, self.heard = engine, heard
+        self.engine = engine
+        self.heard = heard
 
-    def run(self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
-        ids, which = ids[: self.heard], which[: self.heard]
+    def run(
+        self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key
+    ) -> list[Reply]:
+        ids = ids[: self.heard]
+        which = which[: self.heard]
         return list(self.engine.run(work, ids, models, which, key=key))
 
 
-def few(make: Callable[..., ct.Method], heard: list[int], clients: int = 24, able: Any = None) -> tuple[Groups, Any]:
-    """A round for each number of clients that are heard of those asked at once; the last state and notes."""
+def few(
+    make: Callable[..., ct.Method], heard: list[int], clients: int = 24, able: Any = None
+) -> tuple[Groups, Any]:
+    """A round for each number of clients that are heard of those asked at once; the last state and
+    notes."""
     population = blobs(clients=clients)
     engine = Few(engine_of("serial", population, small_net()), 0)
     algorithm = as_algorithm(make(groups="auto", max_groups=4))
-    door = Door(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
+    door = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
     state = algorithm.init(starts(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
-        state, notes = algorithm.step(state, np.arange(clients) if able is None else able, door, Key(0).at(round))
+        state, notes = algorithm.step(
+            state, np.arange(clients) if able is None else able, door, Key(0).at(round)
+        )
     return state, notes
 
 
@@ -176,18 +212,31 @@ def test_the_cold_start_asks_on_until_it_has_four_directions() -> None:
 @pytest.mark.parametrize("make", MAKERS)
 def test_auto_runs_with_fewer_clients_than_groups_at_most(make: Callable[..., ct.Method]) -> None:
     population = blobs(clients=5)
-    result = ct.run(make(groups="auto"), data=population, model=small_net(), local=SOLVER, rounds=2, engine="serial")
+    result = ct.run(
+        make(groups="auto"),
+        data=population,
+        model=small_net(),
+        local=SOLVER,
+        rounds=2,
+        engine="serial",
+    )
     assert result.state.k == result.rows[0]["notes"]["groups_found"] <= 2
 
 
 def test_random_centres_cannot_be_counted() -> None:
-    with pytest.raises(ct.ConfigError, match=r"algorithm\.groups: .* got 'auto'; expected a number with ablation"):
+    with pytest.raises(
+        ct.ConfigError, match=r"algorithm\.groups: .* got 'auto'; expected a number with ablation"
+    ):
         ct.fedgroup(groups="auto", ablation="rcc")
 
 
-@pytest.mark.parametrize(("wrong", "said"), [(0, "out of range, got 0"), ("many", "got 'many'"), (2.5, "got 2.5")])
+@pytest.mark.parametrize(
+    ("wrong", "said"), [(0, "out of range, got 0"), ("many", "got 'many'"), (2.5, "got 2.5")]
+)
 def test_a_wrong_number_is_named(wrong: object, said: str) -> None:
-    with pytest.raises(ct.ConfigError, match=rf"^groups: .*{said}; expected an integer >= 1 or 'auto'"):
+    with pytest.raises(
+        ct.ConfigError, match=rf"^groups: .*{said}; expected an integer >= 1 or 'auto'"
+    ):
         ct.ifca(groups=wrong)
 
 
@@ -214,7 +263,7 @@ def test_the_terminal_says_that_grouping_will_not_help() -> None:
 @pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
 def test_twenty_seeds_of_planted_digits(how: str) -> None:
     """The table of docs/groups-auto.md for one source: >= 90 % right, one group in >= 95 %."""
-    from coterie.client import Bench
+    from coterie.local import LocalRunner
     from coterie.models import build
     from coterie.objectives import plain
 
@@ -227,7 +276,7 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             data = ct.load("digits", partition=partition, seed=seed)
             net = build("mclr", data.shape, data.classes, key.of("model"))
             ids = np.arange(60)
-            with Door(SerialEngine(Bench(data, net, SOLVER))) as door:
+            with Clients(SerialEngine(LocalRunner(data, net, SOLVER))) as door:
                 start = starts(net, key)(0)[None]
                 reply = door.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
             hits += count(torch.from_numpy(reply.fields["delta"]), 8, key) == groups

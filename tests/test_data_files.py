@@ -13,9 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
+from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
-from coterie.keys import Key
-from coterie.types import ConfigError, DataError
+from coterie.errors import ConfigError, DataError
 
 Y = ["cat", "dog", "cat", "ant"]
 X = np.arange(8, dtype=np.float64).reshape(4, 2)
@@ -50,17 +50,32 @@ def test_parquet_and_npz_give_the_same_samples(tmp_path: Path) -> None:
     for path in files:
         s = load(path)
         assert s.x.tolist() == X[[0, 2, 3, 1]].tolist()
-        assert (s.y.tolist(), s.label_names, s.classes, s.train_rows) == ([1, 1, 0, 2], ("ant", "cat", "dog"), 3, 3)
+        assert (s.y.tolist(), s.label_names, s.classes, s.train_rows) == (
+            [1, 1, 0, 2],
+            ("ant", "cat", "dog"),
+            3,
+            3,
+        )
         assert s.columns["client"].tolist() == ["b", "b", "a", "a"]
         p = load_population({"kind": "file", "path": path}, {"kind": "natural"}, key=Key(0))
-        assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (("a", "b"), [1, 2], [1, 0])
+        assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (
+            ("a", "b"),
+            [1, 2],
+            [1, 0],
+        )
 
 
 def test_number_columns_and_other_names(tmp_path: Path) -> None:
-    path = parquet(tmp_path, height=[1, 2, 3], weight=[0.5, 1.5, 2.5], kind=[7, 9, 7], site=[3, 1, 3])
+    path = parquet(
+        tmp_path, height=[1, 2, 3], weight=[0.5, 1.5, 2.5], kind=[7, 9, 7], site=[3, 1, 3]
+    )
     s = load(path, features=["height", "weight"], label="kind", client="site")
     assert s.x.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
-    assert (s.y.tolist(), s.label_names, s.columns["site"].tolist()) == ([0, 1, 0], ("7", "9"), [3, 1, 3])
+    assert (s.y.tolist(), s.label_names, s.columns["site"].tolist()) == (
+        [0, 1, 0],
+        ("7", "9"),
+        [3, 1, 3],
+    )
     assert s.columns["client"].tolist() == [3, 1, 3]
     assert load(path, features="weight", label="kind").x.shape == (3, 1)
 
@@ -90,7 +105,11 @@ def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path) -> Non
     [
         ({"x": X.tolist(), "yy": Y}, {}, "no column 'y'.*expected one of x, yy.*did you mean 'yy'"),
         ({"x": X.tolist(), "y": Y}, {"client": "site"}, "no column 'site'"),
-        ({"x": X.tolist(), "y": Y, "split": ["train"] * 3 + ["val"]}, {}, "got 'val'; expected train or test"),
+        (
+            {"x": X.tolist(), "y": Y, "split": ["train"] * 3 + ["val"]},
+            {},
+            "got 'val'; expected train or test",
+        ),
         ({"x": [[1.0], [float("nan")]], "y": [0, 1]}, {}, "NaN or infinity in row 1"),
         ({"x": [[1.0], [1.0, 2.0]], "y": [0, 1]}, {}, "list"),
         ({"x": [[1.0], [1.0, 2.0, 3.0]], "y": [0, 1]}, {}, "different lengths"),
@@ -104,7 +123,9 @@ def test_a_relative_path_is_looked_for_in_the_data_folder(tmp_path: Path) -> Non
         ({"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.int64())}, {}, "no rows"),
     ],
 )
-def test_parquet_complaints_are_one_line(tmp_path: Path, columns: Any, options: Any, words: str) -> None:
+def test_parquet_complaints_are_one_line(
+    tmp_path: Path, columns: Any, options: Any, words: str
+) -> None:
     with pytest.raises(DataError, match=words) as caught:
         load(parquet(tmp_path, **columns), **options)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,5 @@
-"""Sources: shapes, scaling, the cache of decoded images, and what is said when something is missing."""
+"""Sources: shapes, scaling, the cache of decoded images, and what is said when something is
+missing."""
 
 from __future__ import annotations
 
@@ -16,16 +17,18 @@ import pytest
 import torch
 from PIL import Image
 
+from coterie.core.keys import Key
 from coterie.data import SOURCES, images, load_population, load_samples
 from coterie.data.synthetic import synthetic
-from coterie.keys import Key
-from coterie.types import ConfigError, DataError
+from coterie.errors import ConfigError, DataError
 
 ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def _own_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     if "real" not in request.node.name:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -44,7 +47,9 @@ def pictures(rows: int, seed: int = 0, channels: int = 1) -> np.ndarray:
 def write(path: Path, pixels: np.ndarray, **columns: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     labels = columns.pop("label", [i % 10 for i in range(len(pixels))])
-    pq.write_table(pa.table({"image": [encoded(p) for p in pixels], "label": labels, **columns}), path)
+    pq.write_table(
+        pa.table({"image": [encoded(p) for p in pixels], "label": labels, **columns}), path
+    )
     return path
 
 
@@ -59,7 +64,16 @@ def root(tmp_path: Path) -> Path:
 
 def test_the_names_are_these() -> None:
     assert set(SOURCES) == {
-        *("digits", "synthetic", "mnist", "fashion_mnist", "femnist", "emnist_letters_aj", "cifar10", "svhn"),
+        *(
+            "digits",
+            "synthetic",
+            "mnist",
+            "fashion_mnist",
+            "femnist",
+            "emnist_letters_aj",
+            "cifar10",
+            "svhn",
+        ),
         *("sent140", "file", "nodes"),
     }
 
@@ -84,21 +98,39 @@ def test_mnist_is_standardised_over_the_pool_and_fashion_over_train(root: Path) 
 
 
 def test_cifar_is_standardised_per_channel(root: Path) -> None:
-    pool = np.concatenate([pictures(12, 12, 3), pictures(5, 5, 3)]).transpose(0, 3, 1, 2).astype(np.float64)
+    pool = (
+        np.concatenate([pictures(12, 12, 3), pictures(5, 5, 3)])
+        .transpose(0, 3, 1, 2)
+        .astype(np.float64)
+    )
     train = pool[:12]
-    expected = (pool - train.mean((0, 2, 3), keepdims=True)) / (train.std((0, 2, 3), keepdims=True) + 0.001)
-    np.testing.assert_allclose(load_samples({"kind": "cifar10"}, root=root).x.numpy(), expected, rtol=1e-4, atol=1e-4)
+    expected = (pool - train.mean((0, 2, 3), keepdims=True)) / (
+        train.std((0, 2, 3), keepdims=True) + 0.001
+    )
+    np.testing.assert_allclose(
+        load_samples({"kind": "cifar10"}, root=root).x.numpy(), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_svhn_is_read_as_cifar_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = {split: np.random.default_rng(n).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8) for split, n in SVHN}
+    pool = {
+        split: np.random.default_rng(n).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
+        for split, n in SVHN
+    }
     for split, pixels in pool.items():
         write(root / "svhn" / f"{split}.parquet", pixels)
     s = load_samples({"kind": "svhn"}, root=root)
-    assert (tuple(s.x.shape), s.train_rows, s.classes, s.label_names) == ((15, 3, 32, 32), 10, 10, tuple("0123456789"))
+    assert (tuple(s.x.shape), s.train_rows, s.classes, s.label_names) == (
+        (15, 3, 32, 32),
+        10,
+        10,
+        tuple("0123456789"),
+    )
     assert s.y.tolist() == [*range(10), *range(5)]
     train = pool["train"].transpose(0, 3, 1, 2).astype(np.float64)
-    expected = (train - train.mean((0, 2, 3), keepdims=True)) / (train.std((0, 2, 3), keepdims=True) + 0.001)
+    expected = (train - train.mean((0, 2, 3), keepdims=True)) / (
+        train.std((0, 2, 3), keepdims=True) + 0.001
+    )
     np.testing.assert_allclose(s.x[:10].numpy(), expected, rtol=1e-4, atol=1e-4)
     p = load_population({"kind": "svhn"}, {"kind": "iid", "clients": 5}, root=root, key=Key(0))
     assert (p.sizes("train").tolist(), p.sizes("test").tolist()) == ([2] * 5, [1] * 5)
@@ -122,19 +154,34 @@ SVHN = (("train", 10), ("test", 5))
 
 def test_femnist_has_writers_and_may_add_unseen_ones(tmp_path: Path) -> None:
     for stem, rows, writer in (("train", 6, "a"), ("test", 3, "a"), ("test_only_writers", 2, "b")):
-        write(tmp_path / "femnist" / f"{stem}.parquet", pictures(rows), label=[61] * rows, writer_id=[writer] * rows)
+        write(
+            tmp_path / "femnist" / f"{stem}.parquet",
+            pictures(rows),
+            label=[61] * rows,
+            writer_id=[writer] * rows,
+        )
     s = load_samples({"kind": "femnist"}, root=tmp_path)
     assert (len(s), s.train_rows, s.classes, s.label_names[61]) == (9, 6, 62, "z")
     more = {"kind": "femnist", "test_only_writers": True}
     assert load_samples(more, root=tmp_path).columns["writer_id"].tolist() == ["a"] * 9 + ["b"] * 2
     p = load_population(more, {"kind": "natural", "column": "writer_id"}, root=tmp_path, key=Key(0))
-    assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (("a", "b"), [6, 0], [3, 2])
+    assert (p.names, p.sizes("train").tolist(), p.sizes("test").tolist()) == (
+        ("a", "b"),
+        [6, 0],
+        [3, 2],
+    )
 
 
-def test_the_cache_is_used_and_never_trusted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_used_and_never_trusted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded: list[int] = []
     decode = images.decode
-    monkeypatch.setattr(images, "decode", lambda blobs, what="": (decoded.append(len(blobs)), decode(blobs, what))[1])
+    monkeypatch.setattr(
+        images,
+        "decode",
+        lambda blobs, what="": (decoded.append(len(blobs)), decode(blobs, what))[1],
+    )
 
     def load() -> torch.Tensor:
         decoded.clear()
@@ -160,16 +207,23 @@ def test_the_cache_is_used_and_never_trusted(root: Path, tmp_path: Path, monkeyp
     assert not torch.equal(load(), first), "a changed file is decoded anew"
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(root: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without(
+    root: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     first = load_samples({"kind": "mnist"}, root=root).x
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert torch.equal(load_samples({"kind": "mnist"}, root=root).x, first)
 
 
-def test_what_is_missing_is_said_in_one_line(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_said_in_one_line(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("COTERIE_DATA", raising=False)
-    cases: list[tuple[Path | None, str]] = [(None, "--data-root"), (tmp_path, "mnist: no such folder.*--data-root")]
+    cases: list[tuple[Path | None, str]] = [
+        (None, "--data-root"),
+        (tmp_path, "mnist: no such folder.*--data-root"),
+    ]
     for place, words in cases:
         with pytest.raises(DataError, match=words) as caught:
             load_samples({"kind": "mnist"}, root=place)
@@ -196,7 +250,8 @@ def test_what_is_missing_is_said_in_one_line(root: Path, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "blob", [b"", b"\x89PNG\r\n\x1a\nrest", encoded(pictures(1)[0])[:60], encoded(pictures(1)[0], "GIF")]
+    "blob",
+    [b"", b"\x89PNG\r\n\x1a\nrest", encoded(pictures(1)[0])[:60], encoded(pictures(1)[0], "GIF")],
 )
 def test_a_damaged_image_is_named_by_its_row(blob: bytes) -> None:
     with pytest.raises(DataError, match="row 1 "):
@@ -208,7 +263,11 @@ def test_a_damaged_image_is_named_by_its_row(blob: bytes) -> None:
 def test_images_of_other_sizes_and_modes() -> None:
     with pytest.raises(DataError, match="row 1 has shape"):
         images.decode([encoded(pictures(1)[0]), encoded(pictures(1)[0][:4])])
-    mixed = [encoded(pictures(1, 0, 3)[0]), encoded(pictures(1)[0]), encoded(pictures(1, 0, 3)[0], "JPEG")]
+    mixed = [
+        encoded(pictures(1, 0, 3)[0]),
+        encoded(pictures(1)[0]),
+        encoded(pictures(1, 0, 3)[0], "JPEG"),
+    ]
     assert images.decode(mixed).shape == (3, 3, 6, 6)
 
 
@@ -232,7 +291,9 @@ class FakeRows:
         return self.values[name]
 
 
-def test_the_hub_gives_the_same_samples_as_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_gives_the_same_samples_as_files(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def load_dataset(name: str, split: str) -> FakeRows:
         assert name == "uoft-cs/cifar10"
         return FakeRows({"train": 10, "test": 5}[split])
@@ -241,16 +302,21 @@ def test_the_hub_gives_the_same_samples_as_files(root: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "datasets", fake)
     for split, rows in (("train", 10), ("test", 5)):
         write(root / "cifar10" / f"{split}.parquet", pictures(rows, rows, 3))
-    a, b = load_samples({"kind": "cifar10", "hub": True}), load_samples({"kind": "cifar10"}, root=root)
+    a = load_samples({"kind": "cifar10", "hub": True})
+    b = load_samples({"kind": "cifar10"}, root=root)
     assert torch.equal(a.x, b.x)
     assert torch.equal(a.y, b.y)
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *a, **k: 1 / 0))
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *a, **k: 1 / 0)
+    )
     with pytest.raises(DataError, match="cannot be loaded"):
         load_samples({"kind": "cifar10", "hub": True})
 
 
 def test_synthetic_is_fixed_by_its_seed_and_dealt_by_client() -> None:
-    a, b, c = synthetic(clients=12), synthetic(clients=12), synthetic(clients=12, seed=1)
+    a = synthetic(clients=12)
+    b = synthetic(clients=12)
+    c = synthetic(clients=12, seed=1)
     assert torch.equal(a.x, b.x)
     assert len(a) != len(c)
     assert np.bincount(a.columns["client"]).min() >= 50

@@ -20,7 +20,12 @@ from coterie.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+]
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -32,14 +37,19 @@ def test_python_example_runs(tmp_path):
     script = tmp_path / "example.py"
     script.write_text(code, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment, timeout=300
+    )
     assert done.returncode == 0, done.stderr
-    one, many = map(float, re.search(r"one model: ([\d.]+)%, a model per group: ([\d.]+)%", done.stdout).groups())
+    one, many = map(
+        float,
+        re.search(r"one model: ([\d.]+)%, a model per group: ([\d.]+)%", done.stdout).groups(),
+    )
     assert many > one
 
 
 def test_configuration_is_accepted():
-    from coterie.config import check
+    from coterie.config.load import check
 
     (text,) = blocks("toml")
     assert check(tomllib.loads(text)).algorithm.name == "fedgroup"
@@ -51,11 +61,13 @@ def test_configuration_is_accepted():
 def test_commands_exist():
     from typer.main import get_command
 
-    from coterie.cli import app
+    from coterie.cli.main import app
 
     known = set(get_command(app).commands)
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    in_readme, on_page = (set(re.findall(r"^    coterie ([a-z]+)", text, re.MULTILINE)) for text in (README, page))
+    in_readme, on_page = (
+        set(re.findall(r"^    coterie ([a-z]+)", text, re.MULTILINE)) for text in (README, page)
+    )
     assert in_readme
     assert in_readme <= known
     assert on_page == known  # the page lists every command, and no other
@@ -73,7 +85,10 @@ PAGES_OF = {
     "astraea": ["astraea"],
     "fedopt": ["fedavgm", "fedadagrad", "fedadam", "fedyogi"],
     **{name: [name] for name in ("ida", "fedmmd", "fedfusion")},
-    **{name: [name] for name in ("fedprox", "flexcfl", "ifca", "fesem", "fedclust", "pacfl", "flhc", "cfl")},
+    **{
+        name: [name]
+        for name in ("fedprox", "flexcfl", "ifca", "fesem", "fedclust", "pacfl", "flhc", "cfl")
+    },
 }
 
 
@@ -85,7 +100,9 @@ def test_parameter_tables_are_those_of_the_factories(page, factories):
         table = tables.split(f"### `{factory}`")[-1].split("\n#")[0]  # its own, or that of all
         rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+)`? \|", table, re.MULTILINE))
         for name, parameter in inspect.signature(ALGORITHMS[factory]).parameters.items():
-            shown = parameter.default if isinstance(parameter.default, str) else repr(parameter.default)
+            shown = (
+                parameter.default if isinstance(parameter.default, str) else repr(parameter.default)
+            )
             assert rows[name].strip('"') == shown
 
 
@@ -96,15 +113,19 @@ def test_links_lead_somewhere(page):
 
 
 def test_exit_codes_are_those_of_the_errors():
-    from coterie import types
+    from coterie import errors
 
     table = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
-    ours = {e.code for e in vars(types).values() if isinstance(e, type) and issubclass(e, types.CoterieError)}
+    ours = {
+        e.code
+        for e in vars(errors).values()
+        if isinstance(e, type) and issubclass(e, errors.CoterieError)
+    }
     assert ours | {0, 130, 143} == documented
 
 
-# --- snippets and notebooks ---------------------------------------------------------------------------------------
+# --- snippets and notebooks -----------------------------------------------------------------------
 
 RUN = ("tutorial", "write-a-method", "choose")  # pages whose snippets run, in order, in one folder
 BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -113,9 +134,10 @@ BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DO
 @pytest.mark.parametrize("sweeps", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", RUN)
 def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
-    """All of them in the slow tests; in the others those that sweep are checked only so far as to be planned."""
-    from coterie import cli
-    from coterie.cli import invoke
+    """All of them in the slow tests; in the others those that sweep are checked only so far as to
+    be planned."""
+    from coterie.cli.main import invoke
+    from coterie.cli.main import main as cli
 
     if not sweeps:
         monkeypatch.setattr(cli, "_sweep", lambda plan, *_: assert_planned(plan))
@@ -129,9 +151,13 @@ def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
     space: dict[str, object] = {}
     before = set(sys.modules)
     try:
-        for language, text in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
+        for language, text in BLOCK.findall(
+            (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        ):
             if language == "toml":
-                (tmp_path / re.match(r"# (\S+\.toml)\n", text)[1]).write_text(text, encoding="utf-8")
+                (tmp_path / re.match(r"# (\S+\.toml)\n", text)[1]).write_text(
+                    text, encoding="utf-8"
+                )
             elif language == "python":
                 exec(compile(text, f"{page}.md", "exec"), space)
             else:
@@ -147,7 +173,11 @@ def assert_planned(plan) -> None:
     assert len(plan.runs) > 1
 
 
-NAMED = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name not in ("decisions", "results")]
+NAMED = [
+    page
+    for page in PAGES
+    if page.name != "CHANGELOG.md" and page.parent.name not in ("decisions", "results")
+]
 BASE = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 40}},
     "model": {"name": "mclr"},
@@ -189,7 +219,9 @@ def test_configurations_on_pages_are_accepted(page, monkeypatch):
     for text in blocks("toml", page.read_text(encoding="utf-8")):
         tables = tomllib.loads(text)
         data = {**BASE["data"], **tables.get("data", {})}
-        check({**BASE, **tables, "data": data, "train": {**BASE["train"], **tables.get("train", {})}})
+        check(
+            {**BASE, **tables, "data": data, "train": {**BASE["train"], **tables.get("train", {})}}
+        )
 
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -207,8 +239,12 @@ def test_notebooks_run_and_are_kept_without_outputs(notebook):
 
 def listed_in(index: Path) -> list[str]:
     """The pages that a page's toctrees list, and those that listed index pages list."""
-    tables = re.findall(r"^```{toctree}\n(.*?)^```", index.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
+    tables = re.findall(
+        r"^```{toctree}\n(.*?)^```", index.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    lines = [
+        line for table in tables for line in table.splitlines() if line and not line.startswith(":")
+    ]
     folder = index.parent.relative_to(ROOT / "docs")
     listed = [str(folder / line) for line in lines]
     below = [ROOT / "docs" / f"{page}.md" for page in listed if Path(page).name == "index"]
@@ -217,23 +253,54 @@ def listed_in(index: Path) -> list[str]:
 
 def test_every_page_is_in_the_table_of_contents():
     listed = listed_in(ROOT / "docs" / "index.md")
-    pages = [p.relative_to(ROOT / "docs").with_suffix("") for p in (ROOT / "docs").rglob("*") if p.suffix in KINDS]
-    assert sorted(listed) == sorted(str(p) for p in pages if str(p) != "index" and p.parts[0] != "_build")
+    pages = [
+        p.relative_to(ROOT / "docs").with_suffix("")
+        for p in (ROOT / "docs").rglob("*")
+        if p.suffix in KINDS
+    ]
+    assert sorted(listed) == sorted(
+        str(p) for p in pages if str(p) != "index" and p.parts[0] != "_build"
+    )
 
 
 KINDS = (".md", ".ipynb")
-SECTIONS = ("Idea", "Equations", "Parameters", "Deviations", "Privacy: what leaves the client", "Cost", "Results")
+SECTIONS = (
+    "Idea",
+    "Equations",
+    "Parameters",
+    "Deviations",
+    "Privacy: what leaves the client",
+    "Cost",
+    "Results",
+)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda path: path.stem
+)
 def test_every_algorithm_page_has_every_section(page):
-    assert set(SECTIONS) <= set(re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(SECTIONS) <= set(
+        re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    )
 
 
 @pytest.mark.slow
 def test_the_documentation_is_built_without_a_warning(tmp_path):
     pytest.importorskip("myst_nb")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path / "html")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "docs",
+        str(tmp_path / "html"),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "html" / "notebooks" / "groups.html").exists()

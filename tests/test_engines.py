@@ -21,17 +21,22 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.client import Bench, Stack
-from coterie.client.closed import Closed
-from coterie.client.sgd import Autograd
-from coterie.engines import Door, Gate, PoolEngine, SerialEngine
+from coterie.clients.clients import Clients
+from coterie.clients.validation import ReplyValidator
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
+from coterie.core.work import Describe, Evaluate, Train
+from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.faults import CORRUPTIONS, corrupted
 from coterie.engines.serial import ClientError
-from coterie.keys import Key
+from coterie.local import LocalRunner, Stack
+from coterie.local.compiled import CompiledTrainer
+from coterie.local.sgd import Autograd
+from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.rounds import Sampler, as_algorithm, simulate
-from coterie.types import Describe, Evaluate, Reply, Train
-from coterie.vectors import flatten
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import simulate
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
@@ -43,7 +48,8 @@ class Troubled(nn.Module):
     def __init__(self, mark: Any, trouble: str) -> None:
         super().__init__()
         self.body = nn.Linear(6, 4)
-        self.mark, self.trouble = mark, trouble
+        self.mark = mark
+        self.trouble = trouble
 
     def forward(self, x: Tensor) -> Tensor:
         if self.trouble == "raise":
@@ -57,20 +63,21 @@ class Troubled(nn.Module):
 
 
 def ask(engine: Any, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
-    with Door(engine) as door:
+    with Clients(engine) as door:
         return asked(door, population, net, round)
 
 
-def asked(door: Door, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
+def asked(door: Clients, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
     ids = np.arange(population.clients)
     return door.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
 
 
 def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> None:
-    population, net = blobs(), Troubled(tmp_path / "died", "die")
-    replies = ask(PoolEngine(Bench(population, net, SOLVER), 2), population, net)
+    population = blobs()
+    net = Troubled(tmp_path / "died", "die")
+    replies = ask(PoolEngine(LocalRunner(population, net, SOLVER), 2), population, net)
     assert (tmp_path / "died").exists()
-    expected = ask(SerialEngine(Bench(population, net, SOLVER)), population, net)
+    expected = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
     assert np.array_equal(replies.ids, expected.ids)
     assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
 
@@ -78,7 +85,7 @@ def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> No
 def test_workers_killed_from_outside_change_nothing() -> None:
     population = blobs(clients=60, size=120)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
-    bench = Bench(population, net, ct.Solver(epochs=5, batch_size=5))
+    bench = LocalRunner(population, net, ct.Solver(epochs=5, batch_size=5))
     expected = ask(SerialEngine(bench), population, net)
     engine = PoolEngine(bench, 2)
 
@@ -97,15 +104,19 @@ def test_workers_killed_from_outside_change_nothing() -> None:
 
 @pytest.mark.parametrize("kind", [SerialEngine, PoolEngine])
 def test_a_client_that_raises_is_named(kind: Any) -> None:
-    population, net = blobs(), Troubled(None, "raise")
+    population = blobs()
+    net = Troubled(None, "raise")
     with pytest.raises(ClientError, match=r"client \d+: training failed in round 7: no such layer"):
-        ask(kind(Bench(population, net, SOLVER)), population, net, round=7)
+        ask(kind(LocalRunner(population, net, SOLVER)), population, net, round=7)
 
 
 @pytest.mark.parametrize("kind", [SerialEngine, PoolEngine])
 def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
-    population, net = blobs(clients=4), Troubled(None, "sleep")
-    engine = kind(Bench(population, net, ct.Solver(epochs=1, batch_size=10)), round_timeout=1.0)
+    population = blobs(clients=4)
+    net = Troubled(None, "sleep")
+    engine = kind(
+        LocalRunner(population, net, ct.Solver(epochs=1, batch_size=10)), round_timeout=1.0
+    )
     begun = time.monotonic()
     reply = ask(engine, population, net)
     assert len(reply) < 4
@@ -113,10 +124,13 @@ def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
 
 
 def test_spawned_workers_give_the_same(tmp_path: Any) -> None:
-    population, net = blobs(), small_net()
-    bench = Bench(population, net, SOLVER)
+    population = blobs()
+    net = small_net()
+    bench = LocalRunner(population, net, SOLVER)
     spawned = ask(PoolEngine(bench, 1, start="spawn"), population, net)
-    assert np.array_equal(spawned.fields["delta"], ask(SerialEngine(bench), population, net).fields["delta"])
+    assert np.array_equal(
+        spawned.fields["delta"], ask(SerialEngine(bench), population, net).fields["delta"]
+    )
 
 
 def dense(*widths: int) -> nn.Sequential:
@@ -127,15 +141,26 @@ def dense(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def images(channels: list[int], kernel: int, padding: int, relu_first: bool, shape: tuple[int, int]) -> nn.Sequential:
+def images(
+    channels: list[int], kernel: int, padding: int, relu_first: bool, shape: tuple[int, int]
+) -> nn.Sequential:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     down, across = shape
     for i, o in itertools.pairwise(channels):
         after: list[nn.Module] = [nn.ReLU(), nn.MaxPool2d(2)]
-        layers += [nn.Conv2d(i, o, kernel, padding=padding), *(after if relu_first else reversed(after))]
+        layers += [
+            nn.Conv2d(i, o, kernel, padding=padding),
+            *(after if relu_first else reversed(after)),
+        ]
         down, across = ((n + 2 * padding - kernel + 1) // 2 for n in (down, across))
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels[-1] * down * across, 5), nn.ReLU(), nn.Linear(5, 3))
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(channels[-1] * down * across, 5),
+        nn.ReLU(),
+        nn.Linear(5, 3),
+    )
 
 
 def the_closed_form_is_autograd(
@@ -149,16 +174,22 @@ def the_closed_form_is_autograd(
     steps: int | None,
     draws: int = 1,
 ) -> None:
-    """To rounding, in one of so many draws: where a maximum is at a tie, rounding is a step, and no fault."""
-    decay, solver = ("0.weight", "1.weight"), ct.Solver(3, 5, 0.1, momentum=momentum, l2=l2, steps=steps)
-    start, gaps = flatten(net), []
+    """To rounding, in one of so many draws: where a maximum is at a tie, rounding is a step, and no
+    fault."""
+    decay = ("0.weight", "1.weight")
+    solver = ct.Solver(3, 5, 0.1, momentum=momentum, l2=l2, steps=steps)
+    start = flatten(net)
+    gaps = []
     for draw in range(draws):
         rng = np.random.default_rng(draw)
         x = torch.from_numpy(rng.normal(size=(size, *shape)).astype(np.float32))
         y = torch.from_numpy(rng.integers(classes, size=size))
         (ours, loss), (theirs, expected) = (
             trained(trainer, x, y, start, solver, mu)
-            for trainer in (Closed(Stack.of(net, decay)), Autograd(copy.deepcopy(net), plain, decay))
+            for trainer in (
+                CompiledTrainer(Stack.of(net, decay)),
+                Autograd(copy.deepcopy(net), plain, decay),
+            )
         )
         assert np.isfinite(loss)
         gaps.append(max(float((ours - theirs).abs().max()), abs(loss - expected)))
@@ -167,7 +198,9 @@ def the_closed_form_is_autograd(
     raise AssertionError(f"the closed form is {gaps} from autograd")
 
 
-def trained(trainer: Any, x: Tensor, y: Tensor, start: Tensor, solver: ct.Solver, mu: float) -> tuple[Tensor, float]:
+def trained(
+    trainer: Any, x: Tensor, y: Tensor, start: Tensor, solver: ct.Solver, mu: float
+) -> tuple[Tensor, float]:
     out = torch.empty_like(start)
     return out, trainer.train(x, y, start, out, solver, mu, Key(4)).loss
 
@@ -185,7 +218,9 @@ BUDGET = {
 def test_the_closed_form_equals_autograd(
     widths: list[int], size: int, mu: float, l2: float, momentum: float, steps: int | None
 ) -> None:
-    the_closed_form_is_autograd(dense(*widths), (widths[0],), widths[-1], size, mu, l2, momentum, steps)
+    the_closed_form_is_autograd(
+        dense(*widths), (widths[0],), widths[-1], size, mu, l2, momentum, steps
+    )
 
 
 @given(
@@ -197,19 +232,32 @@ def test_the_closed_form_equals_autograd(
     **BUDGET,
 )
 def test_the_closed_form_of_images_equals_autograd(
-    channels: list[int], kernel: int, padding: int, relu_first: bool, shape: tuple[int, int], size: int, mu: float,
-    l2: float, momentum: float, steps: int | None,
-) -> None:  # fmt: skip
+    channels: list[int],
+    kernel: int,
+    padding: int,
+    relu_first: bool,
+    shape: tuple[int, int],
+    size: int,
+    mu: float,
+    l2: float,
+    momentum: float,
+    steps: int | None,
+) -> None:
     net = images(channels, kernel, padding, relu_first, shape)
-    the_closed_form_is_autograd(net, (channels[0], *shape), 3, size, mu, l2, momentum, steps, draws=3)
+    the_closed_form_is_autograd(
+        net, (channels[0], *shape), 3, size, mu, l2, momentum, steps, draws=3
+    )
 
 
 def test_the_loss_of_a_batch_is_summed_in_order() -> None:
-    """Else its last bit depends on whose copy of the compiled code runs, and a resumed run's may be another's."""
-    errors = import_module("coterie.client.kernels").errors
+    """Else its last bit depends on whose copy of the compiled code runs, and a resumed run's may be
+    another's."""
+    errors = import_module("coterie.local.kernels").errors
     rng = np.random.default_rng(0)
     for n in range(10, 60):
-        z, y, total = rng.normal(size=(n, 10)).astype(np.float32), rng.integers(0, 10, n), np.float32(0)
+        z = rng.normal(size=(n, 10)).astype(np.float32)
+        y = rng.integers(0, 10, n)
+        total = np.float32(0)
         for s in range(n):
             total += np.float32(errors(z[s : s + 1].copy(), y[s : s + 1], True))
         assert errors(z, y, True) == total
@@ -217,8 +265,10 @@ def test_the_loss_of_a_batch_is_summed_in_order() -> None:
 
 def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
     def train(net: nn.Sequential, *shape: int, label: int = 0) -> None:
-        x, y, start = torch.zeros(2, *shape), torch.full((2,), label), flatten(net)
-        Closed(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, 0.0, Key(0))
+        x = torch.zeros(2, *shape)
+        y = torch.full((2,), label)
+        start = flatten(net)
+        CompiledTrainer(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, 0.0, Key(0))
 
     some = images([2, 3], 3, 1, True, (8, 8))
     with pytest.raises(IndexError, match="from 3 to 3"):
@@ -232,7 +282,9 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         train(dense(6, 3), 7)
 
 
-ONE, TWICE = nn.ReLU(), nn.Linear(6, 6)  # used at two places
+# used at two places
+ONE = nn.ReLU()
+TWICE = nn.Linear(6, 6)
 
 
 @pytest.mark.parametrize(
@@ -244,10 +296,16 @@ ONE, TWICE = nn.ReLU(), nn.Linear(6, 6)  # used at two places
         nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 3)),
         nn.Sequential(nn.Linear(6, 5), ONE, nn.Linear(5, 3), ONE),
         nn.Sequential(nn.Sequential(TWICE, nn.ReLU()), TWICE, nn.ReLU(), nn.Linear(6, 3)),
-        nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)),
-        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(
+            nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)
+        ),
+        nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 3)
+        ),
         nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)),
-        nn.Sequential(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)),
+        nn.Sequential(
+            nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)
+        ),
     ],
 )
 def test_other_shapes_go_through_autograd(net: nn.Module) -> None:
@@ -258,24 +316,28 @@ def test_dropout_follows_the_key_and_leaves_the_global_generator_alone() -> None
     population = blobs()
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
     before = torch.random.get_rng_state()
-    a = ask(SerialEngine(Bench(population, net, SOLVER)), population, net)
-    b = ask(PoolEngine(Bench(population, net, SOLVER), 2), population, net)
+    a = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
+    b = ask(PoolEngine(LocalRunner(population, net, SOLVER), 2), population, net)
     assert np.array_equal(a.fields["delta"], b.fields["delta"])
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> None:
-    population, net = blobs(), small_net()
+    population = blobs()
+    net = small_net()
     if shared:  # each client is also tested on what its neighbour holds, out of order
-        test = [np.concatenate([population.test[(i + 1) % 12], population.test[i]]) for i in range(12)]
+        test = [
+            np.concatenate([population.test[(i + 1) % 12], population.test[i]]) for i in range(12)
+        ]
         population = population.with_parts(population.train, tuple(test))
     models = torch.stack([flatten(net), -flatten(net), torch.zeros(len(flatten(net)))])
     which = np.stack([np.arange(12) % 3, (np.arange(12) + 1) % 3], axis=1)
-    bench = Bench(population, net, SOLVER)
+    bench = LocalRunner(population, net, SOLVER)
     reply = bench.answer(Evaluate("test"), np.arange(12), models, which, Key(0))
     for i in range(12):
-        x, y = population.x[population.test[i]], population.y[population.test[i]]
+        x = population.x[population.test[i]]
+        y = population.y[population.test[i]]
         for column in (0, 1):
             torch.nn.utils.vector_to_parameters(models[which[i, column]], net.parameters())
             with torch.no_grad():
@@ -286,7 +348,9 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> Non
 
 
 @given(
-    moves=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11), st.booleans()), min_size=1, max_size=4),
+    moves=st.lists(
+        st.tuples(st.integers(0, 11), st.integers(0, 11), st.booleans()), min_size=1, max_size=4
+    ),
     split=st.sampled_from(["test", "train"]),
     keep=st.sampled_from([2**27, 0]),
     seed=st.integers(0, 9),
@@ -295,16 +359,23 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> Non
 def test_workers_score_what_clients_hold_now(
     moves: list[tuple[int, int, bool]], split: Any, keep: int, seed: int
 ) -> None:
-    population, net, rng = blobs(), small_net(), np.random.default_rng(seed)
+    population = blobs()
+    net = small_net()
+    rng = np.random.default_rng(seed)
     none = np.empty(0, np.int64)
     population = population.with_parts(population.train, (none, *population.test[1:]))
     models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
-    pool = PoolEngine(Bench(population, net, SOLVER), 2)
-    with mock.patch("coterie.client.bench.KEEP", keep), Door(pool) as door:
+    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    with mock.patch("coterie.local.runner.KEEP", keep), Clients(pool) as door:
         door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
         for a, b, score in moves:
-            test, train, y = list(population.test), list(population.train), population.y.clone()
-            test[a], test[b] = test[b], np.concatenate([test[a], test[(a + 1) % 12]])  # some samples are shared
+            test = list(population.test)
+            train = list(population.train)
+            y = population.y.clone()
+            test[a], test[b] = (
+                test[b],
+                np.concatenate([test[a], test[(a + 1) % 12]]),
+            )  # some samples are shared
             train[a], train[b] = train[b], train[a]
             if rng.integers(2):
                 some = rng.integers(len(y), size=20)
@@ -316,8 +387,12 @@ def test_workers_score_what_clients_hold_now(
                 continue
             ids = np.sort(rng.permutation(12)[: rng.integers(1, 13)])
             which = rng.integers(1, 3, size=(len(ids), 2))
-            alone = Bench(population, net, SOLVER).answer(Evaluate(split), ids, models, which, Key(0))
-            with mock.patch.object(pool.bench, "answer", side_effect=AssertionError("scored in this process")):
+            alone = LocalRunner(population, net, SOLVER).answer(
+                Evaluate(split), ids, models, which, Key(0)
+            )
+            with mock.patch.object(
+                pool.bench, "answer", side_effect=AssertionError("scored in this process")
+            ):
                 replies = pool.run(Evaluate(split), ids, models, which, key=Key(0))
             order = np.argsort(np.concatenate([reply.ids for reply in replies]))
             for field in ("correct", "size", "loss"):
@@ -326,34 +401,46 @@ def test_workers_score_what_clients_hold_now(
 
 
 @pytest.mark.parametrize("engine", [SerialEngine, PoolEngine])
-def test_clients_without_test_samples_are_scored_first_and_other_samples_are_followed(engine: Any) -> None:
-    population, net = blobs(), small_net()
-    models, none = flatten(net)[None], np.empty(0, np.int64)
+def test_clients_without_test_samples_are_scored_first_and_other_samples_are_followed(
+    engine: Any,
+) -> None:
+    population = blobs()
+    net = small_net()
+    models = flatten(net)[None]
+    none = np.empty(0, np.int64)
     bare = population.with_parts(population.train, (none, *population.test[1:]))
-    running = engine(Bench(bare, net, SOLVER))
-    with Door(running) as door:
+    running = engine(LocalRunner(bare, net, SOLVER))
+    with Clients(running) as door:
         door.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
         (reply,) = running.run(Evaluate("test"), np.array([0]), models, np.array([0]), key=Key(0))
         assert reply.fields["correct"].tolist() == [[0.0]]
         door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
         other = replace(population, x=-population.x)
         running.hold(other)
-        here = Bench(other, net, SOLVER).answer(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0))
+        here = LocalRunner(other, net, SOLVER).answer(
+            Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0)
+        )
         for _ in range(2):
-            told = door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+            told = door.run(
+                Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0)
+            )
             assert np.array_equal(told.fields["loss"], here.fields["loss"])
-            expected = ask(SerialEngine(Bench(other, net, SOLVER)), other, net)
+            expected = ask(SerialEngine(LocalRunner(other, net, SOLVER)), other, net)
             assert np.array_equal(asked(door, other, net).fields["delta"], expected.fields["delta"])
 
 
 def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
-    population, net = blobs(), small_net()
-    ids, models = np.arange(12), flatten(net)[None]
-    pool = PoolEngine(Bench(population, net, SOLVER), 2)
-    with Door(pool) as door:
+    population = blobs()
+    net = small_net()
+    ids = np.arange(12)
+    models = flatten(net)[None]
+    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    with Clients(pool) as door:
         door.run(Train(plain), ids, models, 0 * ids, key=Key(0))
         pool.round_timeout = 0.0
-        with mock.patch.object(pool.bench, "answer", side_effect=AssertionError("scored in this process")):
+        with mock.patch.object(
+            pool.bench, "answer", side_effect=AssertionError("scored in this process")
+        ):
             assert len(door.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
 
 
@@ -364,7 +451,9 @@ def good(ids: list[int], round: int = 3) -> Reply:
 
 
 def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
-    reply, refused = Gate(cap=100).admit(Train(plain), np.array([1, 2, 3]), replies, round=3, d=5, r=1)
+    reply, refused = ReplyValidator(cap=100).admit(
+        Train(plain), np.array([1, 2, 3]), replies, round=3, d=5, r=1
+    )
     return reply, dict(refused)
 
 
@@ -382,8 +471,9 @@ def test_the_gate_refuses_late_strange_and_double_replies() -> None:
 
 
 def test_describe_tells_the_label_histogram() -> None:
-    population, net = blobs(), small_net()
-    reply = Bench(population, net, SOLVER).answer(
+    population = blobs()
+    net = small_net()
+    reply = LocalRunner(population, net, SOLVER).answer(
         Describe("histogram", 4), np.array([2, 5]), flatten(net)[None], np.zeros(2, int), Key(0)
     )
     assert np.array_equal(reply.fields["histogram"], population.histograms()[[2, 5]])
@@ -402,8 +492,12 @@ def test_one_relu_at_two_places_is_two() -> None:
 
 def test_refusals_at_an_evaluation_count_in_its_round() -> None:
     population = blobs()
-    door = Door(SerialEngine(Bench(population, small_net(), SOLVER)), Gate(cap=100, tested=1))
-    start, sampler = flatten(small_net()), Sampler("uniform", np.arange(12), 4, Key(0))
+    door = Clients(
+        SerialEngine(LocalRunner(population, small_net(), SOLVER)),
+        ReplyValidator(cap=100, tested=1),
+    )
+    start = flatten(small_net())
+    sampler = Sampler("uniform", np.arange(12), 4, Key(0))
     row = next(simulate(as_algorithm(ct.fedavg()), door, population, start, sampler, 1, Key(0))).row
     assert row["refused"] == {"size": 12}
     assert row["accuracy"] is None
@@ -412,8 +506,15 @@ def test_refusals_at_an_evaluation_count_in_its_round() -> None:
 def test_clients_with_more_test_than_training_samples_are_scored() -> None:
     some = blobs()
     population = some.with_parts(some.test, some.train)
-    result = ct.run(ct.fedavg(), data=population, model=small_net(), local=SOLVER, rounds=2, clients_per_round=12)
-    everyone = Bench(population, result.module, SOLVER).answer(
+    result = ct.run(
+        ct.fedavg(),
+        data=population,
+        model=small_net(),
+        local=SOLVER,
+        rounds=2,
+        clients_per_round=12,
+    )
+    everyone = LocalRunner(population, result.module, SOLVER).answer(
         Evaluate("test"), np.arange(12), result.state.models[:1], np.zeros(12, int), Key(0)
     )
     assert result.accuracy[-1] == everyone.fields["correct"].sum() / population.sizes("test").sum()

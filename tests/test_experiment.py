@@ -1,4 +1,5 @@
-"""Runs from a configuration: what they leave, and that a stopped one goes on as if it never had been."""
+"""Runs from a configuration: what they leave, and that a stopped one goes on as if it never had
+been."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +18,22 @@ import pytest
 import tomli_w
 from torch import nn
 
-from coterie.config import RunConfig, check
-from coterie.experiment import Stopped, execute, make_folder, prepare, run_config
+from coterie.config.load import RunConfig, check
+from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 from coterie.models import decay_for
-from coterie.rounds import RoundResult
-from coterie.store import RunFolder
-from coterie.types import CheckpointError, ConfigError, DataError, QuorumError
+from coterie.runs.loop import RoundResult
+from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config
+from coterie.runs.store import RunFolder
 from tests.test_shifts import SMALL
 
 
 def tables(**train: Any) -> dict[str, Any]:
     return {
         "seed": 3,
-        "data": {"source": "digits", "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}},
+        "data": {
+            "source": "digits",
+            "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"},
+        },
         "model": {"name": "mclr"},
         "local": {"epochs": 1, "lr": 0.1},
         "train": {"rounds": 6, "clients_per_round": 4, **train},
@@ -50,7 +56,12 @@ def left(folder: Path) -> dict[str, Any]:
     models = {p.name: p.read_bytes() for p in (folder / "models").iterdir()}
     last = max((folder / "checkpoints").iterdir())
     state = (last / "state.safetensors").read_bytes()
-    return {"rows": rows, "models": models, "groups": (folder / "groups.csv").read_text(), last.name: state}
+    return {
+        "rows": rows,
+        "models": models,
+        "groups": (folder / "groups.csv").read_text(),
+        last.name: state,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +71,23 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return left(folder)
 
 
+def stop_after(rounds: int, done: Sequence[object]) -> int:
+    """Asks a run to stop once so many rounds are done."""
+    return signal.SIGTERM if len(done) == rounds else 0
+
+
 def test_a_run_leaves_what_the_readme_says(tmp_path: Path) -> None:
     seen: list[RoundResult] = []
     summary = run_config(config(evaluate_every=4), tmp_path / "run", seen.append)
     assert [result.round for result in seen] == list(range(6))
-    assert [result.row["accuracy"] is None for result in seen] == [True, True, True, False, True, False]
+    assert [result.row["accuracy"] is None for result in seen] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert summary["rounds"] == 6
     assert summary["groups"] == 2
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -90,11 +113,16 @@ def test_since_when_a_client_is_where_it_is(straight: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
-def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: dict[str, Any], after: int) -> None:
-    prepared, done = prepare(config()), []
+def test_stopped_and_resumed_is_the_same_to_the_bit(
+    tmp_path: Path, straight: dict[str, Any], after: int
+) -> None:
+    prepared = prepare(config())
+    done = []
     folder = make_folder(prepared, tmp_path / "run")
     with pytest.raises(Stopped, match=f"stopped after {after} of 6 rounds") as caught:
-        execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM if len(done) == after else 0)
+        execute(
+            prepared, folder, done.append, stop=lambda: signal.SIGTERM if len(done) == after else 0
+        )
     assert caught.value.code == 143
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 99, "torn')
@@ -106,27 +134,43 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: di
     assert left(folder.path) == straight
 
 
-@pytest.mark.parametrize("algorithm", [{"name": "flexcfl", "groups": 2, "alpha": 3}, {"name": "fedavg"}])
-def test_a_run_under_every_shift_is_resumed_to_the_bit(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "algorithm", [{"name": "flexcfl", "groups": 2, "alpha": 3}, {"name": "fedavg"}]
+)
+def test_a_run_under_every_shift_is_resumed_to_the_bit(
+    tmp_path: Path, algorithm: dict[str, Any]
+) -> None:
     kinds = ["incremental", *(kind for kind in SMALL if kind != "incremental")]
-    under = check(tables() | {"algorithm": algorithm, "shift": [{"kind": kind, **SMALL[kind]} for kind in kinds]})
+    under = check(
+        tables()
+        | {"algorithm": algorithm, "shift": [{"kind": kind, **SMALL[kind]} for kind in kinds]}
+    )
     run_config(under, tmp_path / "straight")
     for after in (2, 4):
-        prepared, done = prepare(under), []
+        prepared = prepare(under)
+        done = []
         folder = make_folder(prepared, tmp_path / f"after{after}")
+        stop = partial(stop_after, after, done)
         with pytest.raises(Stopped):
-            execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM if len(done) == after else 0)  # noqa: B023
+            execute(prepared, folder, done.append, stop=stop)
         again = prepare(under, folder.path / "partition.npz")
-        execute(again, RunFolder.open(folder.path), checkpoint=folder.latest_checkpoint(), resume=True)
+        execute(
+            again, RunFolder.open(folder.path), checkpoint=folder.latest_checkpoint(), resume=True
+        )
         assert left(folder.path) == left(tmp_path / "straight")
-    events = {event["shift"] for row in left(tmp_path / "straight")["rows"] for event in row["shift"]}
+    events = {
+        event["shift"] for row in left(tmp_path / "straight")["rows"] for event in row["shift"]
+    }
     assert events >= set(SMALL) - {"swap_part"}, "there all clients hold all labels"
 
 
-def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: dict[str, Any]) -> None:
-    file, run = tmp_path / "c.toml", tmp_path / "run"
+def test_killed_and_resumed_is_the_same_to_the_bit(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
+    file = tmp_path / "c.toml"
+    run = tmp_path / "run"
     file.write_text(tomli_w.dumps(tables() | {"engine": {"name": "pool", "workers": 2}}))
-    start = [sys.executable, "-m", "coterie.cli"]
+    start = [sys.executable, "-m", "coterie.cli.main"]
     command = [*start, "run", str(file), "--out", str(run)]
     for rows in (1, 3):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -144,10 +188,14 @@ def test_killed_and_resumed_is_the_same_to_the_bit(tmp_path: Path, straight: dic
 
 def _rows(run: Path) -> int:
     file = run / "rounds.jsonl"
-    return file.read_bytes().count(b"\n") if file.exists() else 0
+    if file.exists():
+        return file.read_bytes().count(b"\n")
+    return 0
 
 
-def test_resuming_without_a_checkpoint_starts_anew(tmp_path: Path, straight: dict[str, Any]) -> None:
+def test_resuming_without_a_checkpoint_starts_anew(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
     prepared = prepare(config())
     folder = make_folder(prepared, tmp_path / "run")
     folder.append_round({"round": 0})
@@ -164,7 +212,10 @@ def test_a_finished_run_resumes_to_itself(tmp_path: Path, straight: dict[str, An
     assert left(folder.path) == straight
 
 
-LATE: dict[str, Any] = {"algorithm": {"name": "fedavg"}, "engine": {"name": "serial", "round_timeout": 1e-9}}
+LATE: dict[str, Any] = {
+    "algorithm": {"name": "fedavg"},
+    "engine": {"name": "serial", "round_timeout": 1e-9},
+}
 
 
 def test_too_few_replies_stop_the_run_with_a_checkpoint(tmp_path: Path) -> None:
@@ -183,10 +234,17 @@ def test_skipped_rounds_may_not_take_for_ever(tmp_path: Path) -> None:
 
 
 def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
-    natural = check(tables() | {"data": {"source": "digits", "partition": {"kind": "natural", "column": "writer"}}})
+    natural = check(
+        tables()
+        | {"data": {"source": "digits", "partition": {"kind": "natural", "column": "writer"}}}
+    )
     with pytest.raises(DataError, match="writer"):
         run_config(natural, tmp_path / "run")
-    synthetic = {"source": "synthetic", "clients": 3, "partition": {"kind": "natural", "column": "client"}}
+    synthetic = {
+        "source": "synthetic",
+        "clients": 3,
+        "partition": {"kind": "natural", "column": "client"},
+    }
     with pytest.raises(ConfigError, match="more than there are clients, got 4; expected at most 3"):
         run_config(check(tables() | {"data": synthetic}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -194,9 +252,13 @@ def test_what_the_data_do_not_hold_is_refused_before_a_folder_is_made(tmp_path: 
 
 def test_l2_that_nothing_carries_is_refused() -> None:
     model = nn.Sequential(nn.ReLU())
-    with pytest.raises(ConfigError, match=r"^local.l2: no kernels of cnn_mnist carry it, got 0.1; expected 0$"):
+    with pytest.raises(
+        ConfigError, match=r"^local.l2: no kernels of cnn_mnist carry it, got 0.1; expected 0$"
+    ):
         decay_for("cnn_mnist", model, 0.1)
-    with pytest.raises(ConfigError, match=r"^local.l2: no kernels of the model carry it, got 0.1; expected 0$"):
+    with pytest.raises(
+        ConfigError, match=r"^local.l2: no kernels of the model carry it, got 0.1; expected 0$"
+    ):
         decay_for(None, model, 0.1)
     assert decay_for("cnn_mnist", model, 0.0) == ()
     assert prepare(check(tables() | {"local": {"l2": 0.1}})).decay == ("1.weight",)
@@ -230,4 +292,6 @@ def test_the_moves_of_all_rounds_lead_to_the_last_groups(straight: dict[str, Any
         for client, group in row["moves"]:
             assert member[client] != group
             member[client] = group
-    assert [line.split(",")[1] for line in straight["groups"].splitlines()[1:]] == [str(g) for g in member]
+    assert [line.split(",")[1] for line in straight["groups"].splitlines()[1:]] == [
+        str(g) for g in member
+    ]

@@ -1,4 +1,5 @@
-"""Exports: models that load without Coterie and predict the same, a card that says what they are."""
+"""Exports: models that load without Coterie and predict the same, a card that says what they
+are."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.cli import invoke
-from coterie.config import check
-from coterie.experiment import prepare, run_config
+from coterie.cli.main import invoke
+from coterie.config.load import check
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout, state_dict
+from coterie.errors import ConfigError, DataError
 from coterie.export import export_run
 from coterie.export.network import Unspellable, source_of
-from coterie.keys import Key
+from coterie.methods.serving import served_by
 from coterie.models import MODELS, build
 from coterie.objectives.fusion import fuse
-from coterie.rounds import serving
-from coterie.store import RunFolder
-from coterie.types import ConfigError, DataError
-from coterie.vectors import Layout, state_dict
+from coterie.runs.run import prepare, run_config
+from coterie.runs.store import RunFolder
 
 CLIENTS = ["ann", 'b"|<script>alert(1)</script>', "c\u202ed", "dan", "eve", "fay"]
 LABELS = ["cat", "<b>|dog`"]
@@ -47,7 +48,11 @@ class Net(nn.Module):
 
 def tables(path: Path, **changes: object) -> dict[str, object]:
     return {
-        "data": {"source": "file", "path": str(path), "partition": {"kind": "natural", "column": "client"}},
+        "data": {
+            "source": "file",
+            "path": str(path),
+            "partition": {"kind": "natural", "column": "client"},
+        },
         "model": {"name": "mlp", "hidden": 5},
         "local": {"epochs": 2, "lr": 0.1},
         "train": {"rounds": 3, "clients_per_round": 3},
@@ -60,11 +65,16 @@ def tables(path: Path, **changes: object) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six clients in two populations that mean different things by the same inputs."""
-    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "table.parquet"
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "table.parquet"
     owner = np.repeat(np.arange(6), 30)
     x = rng.normal(size=(180, 4)).astype(np.float32)
     y = (x[:, 0] > 0) ^ (owner % 2 == 1)
-    columns = {"x": list(x), "y": [LABELS[int(label)] for label in y], "client": [CLIENTS[i] for i in owner]}
+    columns = {
+        "x": list(x),
+        "y": [LABELS[int(label)] for label in y],
+        "client": [CLIENTS[i] for i in owner],
+    }
     pq.write_table(pa.table(columns), path)
     return path
 
@@ -82,7 +92,7 @@ def reference(run: Path) -> tuple[list[nn.Module], np.ndarray, torch.Tensor]:
     folder = RunFolder.open(run)
     prepared = prepare(check(folder.resolved), run / "partition.npz")
     checkpoint = folder.latest_checkpoint()
-    models, which = serving(checkpoint.groups)
+    models, which = served_by(checkpoint.groups)
     networks = []
     for vector in models:
         network = build_as(prepared.module)
@@ -128,11 +138,16 @@ def test_an_export_predicts_the_same_without_coterie(run: Path, tmp_path: Path, 
             assert not torch.allclose(networks[0](x), networks[1](x), atol=1e-3)
 
 
-def test_the_files_are_those_of_the_manifest_and_say_who_is_where(run: Path, tmp_path: Path) -> None:
+def test_the_files_are_those_of_the_manifest_and_say_who_is_where(
+    run: Path, tmp_path: Path
+) -> None:
     out = export_run(run, tmp_path / "out").folder
     manifest = json.loads((out / "export.json").read_text())
     assert {p.name for p in out.iterdir()} == {*manifest["files"], "export.json"}
-    assert all(hashlib.sha256((out / n).read_bytes()).hexdigest() == digest for n, digest in manifest["files"].items())
+    assert all(
+        hashlib.sha256((out / n).read_bytes()).hexdigest() == digest
+        for n, digest in manifest["files"].items()
+    )
     member = RunFolder.open(run).latest_checkpoint().groups.member
     with open(out / "groups.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -145,7 +160,10 @@ def test_the_card(run: Path, tmp_path: Path) -> None:
     done = export_run(run, tmp_path / "out")
     text = (done.folder / "README.md").read_text(encoding="utf-8")
     front, body = text.removeprefix("---\n").split("---\n", 1)
-    meta = {key: json.loads(value) for key, _, value in (line.partition(": ") for line in front.splitlines())}
+    meta = {
+        key: json.loads(value)
+        for key, _, value in (line.partition(": ") for line in front.splitlines())
+    }
     assert meta["pipeline_tag"] == "tabular-classification"
     assert "fedgroup" in meta["tags"]
     assert "<script>" not in body
@@ -155,15 +173,20 @@ def test_the_card(run: Path, tmp_path: Path) -> None:
     assert ".parquet" not in body  # where the data lie is nobody else's business
     networks, which, _ = reference(run)
     prepared = prepare(check(RunFolder.open(run).resolved), run / "partition.npz")
-    population, right = prepared.population, 0
+    population = prepared.population
+    right = 0
     for i in range(population.clients):
         rows = torch.from_numpy(population.test[i])
         with torch.no_grad():
-            right += int((networks[which[i]](population.x[rows]).argmax(1) == population.y[rows]).sum())
+            right += int(
+                (networks[which[i]](population.x[rows]).argmax(1) == population.y[rows]).sum()
+            )
     assert done.card.figures.accuracy == right / population.sizes("test").sum()
     assert f"{100 * done.card.figures.accuracy:.1f} % of all" in body
     for group in done.card.figures.groups:
-        assert f"| {group['name']} | {group['clients']} | {group['train']} | {group['test']} |" in body
+        assert (
+            f"| {group['name']} | {group['clients']} | {group['train']} | {group['test']} |" in body
+        )
         assert sum(group["mix"]) == group["train"]
 
 
@@ -201,11 +224,15 @@ def test_what_cannot_be_exported_is_one_line(run: Path, table: Path, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_your_own_network_is_named_and_not_copied(table: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_your_own_network_is_named_and_not_copied(
+    table: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
     (tmp_path / "mynet7.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    run_config(check(tables(table, model={"name": "mynet7:Net"}, algorithm={"name": "fedavg"})), "run")
+    run_config(
+        check(tables(table, model={"name": "mynet7:Net"}, algorithm={"name": "fedavg"})), "run"
+    )
     assert invoke(["export", "run"]) == 0
     assert "load.py imports mynet7:Net, which is yours" in capsys.readouterr().out
     text = Path("run/export/load.py").read_text()
@@ -215,12 +242,20 @@ def test_your_own_network_is_named_and_not_copied(table: Path, tmp_path: Path, m
     assert not Path("run/export/mynet7.py").exists()
 
 
-SHAPES = {"bigru": (4, 3), "bilstm": (4, 3), "stacked_lstm": (4, 3), "vgg16": (3, 32, 32), "mclr": (7,)}
+SHAPES = {
+    "bigru": (4, 3),
+    "bilstm": (4, 3),
+    "stacked_lstm": (4, 3),
+    "vgg16": (3, 32, 32),
+    "mclr": (7,),
+}
 
 
 def remade(module: nn.Module) -> nn.Module:
     source = source_of(module)
-    code = "\n".join(("from torch import nn", *source.imports, *source.classes, f"made = {source.expression}"))
+    code = "\n".join(
+        ("from torch import nn", *source.imports, *source.classes, f"made = {source.expression}")
+    )
     space: dict[str, object] = {}
     exec(compile(f"from __future__ import annotations\n{code}", "load.py", "exec"), space)
     assert isinstance(space["made"], nn.Module)
@@ -258,7 +293,7 @@ def test_an_unknown_layer_is_named() -> None:
             source_of(nn.Sequential(nn.Linear(2, 2), layer))
 
 
-# --- ONNX ---------------------------------------------------------------------------------------------------------
+# --- ONNX -----------------------------------------------------------------------------------------
 
 
 def test_onnx_gives_what_torch_gives(run: Path, tmp_path: Path) -> None:
@@ -269,7 +304,9 @@ def test_onnx_gives_what_torch_gives(run: Path, tmp_path: Path) -> None:
     assert 0 <= done.onnx <= 1e-5
     networks, _, x = reference(run)
     for name, network in zip(("group-0", "group-1", "no-group"), networks, strict=True):
-        session = onnxruntime.InferenceSession(str(done.folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            str(done.folder / f"{name}.onnx"), providers=["CPUExecutionProvider"]
+        )
         for part in (x, x[:1]):
             (got,) = session.run(None, {"x": part.numpy()})
             with torch.no_grad():
@@ -284,13 +321,18 @@ def test_every_network_is_written_as_onnx(name: str, tmp_path: Path) -> None:
 
     shape = SHAPES.get(name, (1, 28, 28))
     network = build(name, shape, 2, Key(0)).eval()
-    assert write_onnx(network, torch.randn(8, *shape, generator=Key(1).torch()), tmp_path / "x.onnx") <= 1e-5
+    assert (
+        write_onnx(network, torch.randn(8, *shape, generator=Key(1).torch()), tmp_path / "x.onnx")
+        <= 1e-5
+    )
 
 
 def test_onnx_needs_its_extra(run: Path, tmp_path: Path, monkeypatch) -> None:
     from coterie.export import onnx
 
     monkeypatch.setattr(onnx, "find_spec", lambda name: None if name == "onnxscript" else object())
-    with pytest.raises(ConfigError, match=r"onnxscript is not installed; expected pip install 'coterie\[onnx\]'"):
+    with pytest.raises(
+        ConfigError, match=r"onnxscript is not installed; expected pip install 'coterie\[onnx\]'"
+    ):
         export_run(run, tmp_path / "out", onnx=True)
     assert not (tmp_path / "out").exists()

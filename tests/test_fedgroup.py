@@ -13,16 +13,23 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.api import starts
-from coterie.client import Bench
-from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
-from coterie.grouping.direction import ByDirection, nearest
-from coterie.inter_group import inter_group
-from coterie.keys import Key
+from coterie.clients.clients import Clients
+from coterie.core.arrays import EMPTY, IntArray
+from coterie.core.engine import Engine, Reply
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.plan import Plan
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train, Work
+from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
-from coterie.types import EMPTY, Engine, Evaluate, Groups, IntArray, Plan, Reply, Train, Work
-from coterie.vectors import flatten
+from coterie.rules.cold_start import ByDirection, nearest
+from coterie.rules.inter_group import inter_group
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.python import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
@@ -35,40 +42,51 @@ W0 = flatten(small_net())
 
 
 def engine(**faults: Any) -> Engine:
-    serial = SerialEngine(Bench(POPULATION, small_net(), SOLVER))
-    return FaultyEngine(serial, Faults(**faults)) if faults else serial
+    serial = SerialEngine(LocalRunner(POPULATION, small_net(), SOLVER))
+    if faults:
+        return FaultyEngine(serial, Faults(**faults))
+    return serial
 
 
-def play(method: ct.Method, rounds: int = 6, per_round: int = 4, clients: Engine | None = None) -> list[RoundResult]:
+def play(
+    method: ct.Method, rounds: int = 6, per_round: int = 4, clients: Engine | None = None
+) -> list[RoundResult]:
     sampler = Sampler("cover_then_uniform", np.arange(N), per_round, KEY)
-    with Door(clients or engine(), classes=POPULATION.classes) as door:
+    with Clients(clients or engine(), classes=POPULATION.classes) as door:
         first = starts(small_net(), KEY)
         return list(simulate(as_algorithm(method), door, POPULATION, first, sampler, rounds, KEY))
 
 
-def cold_start(cohort: IntArray = NOBODY, clients: Engine | None = None, **options: Any) -> tuple[Groups, Plan]:
+def cold_start(
+    cohort: IntArray = NOBODY, clients: Engine | None = None, **options: Any
+) -> tuple[Groups, Plan]:
     """What the assign rule makes of the first round."""
     method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
-    with Door(clients or engine(), classes=POPULATION.classes) as door:
+    with Clients(clients or engine(), classes=POPULATION.classes) as door:
         before = as_algorithm(method).init(starts(small_net(), KEY), N)
         return method.assign(before, cohort, door, KEY.at(0).of("assign"))
 
 
 def updates(ids: IntArray, work: Train) -> Tensor:
     """The updates of some clients in the group cold start, by hand."""
-    bench, out = Bench(POPULATION, small_net(), SOLVER), torch.empty(len(ids), len(W0))
+    bench = LocalRunner(POPULATION, small_net(), SOLVER)
+    out = torch.empty(len(ids), len(W0))
     for at, id in enumerate(ids.tolist()):
         bench.train(work, id, W0, out[at], KEY.at(0).of("assign").of("cold_start"))
     return out
 
 
-# --- the group cold start -----------------------------------------------------------------------------------------
+# --- the group cold start -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("measure", ["edc", "madc"])
 @pytest.mark.parametrize(
     ("pretrain", "work"),
-    [("steps", Train(plain, steps=50)), ("epochs", Train(plain)), ("continue", Train(plain, epochs=1))],
+    [
+        ("steps", Train(plain, steps=50)),
+        ("epochs", Train(plain)),
+        ("continue", Train(plain, epochs=1)),
+    ],
 )
 def test_groups_start_from_the_start_and_the_even_mean_of_their_updates(
     measure: str, pretrain: str, work: Train
@@ -95,7 +113,8 @@ def test_alpha_times_m_clients_take_part_or_all(alpha: int, met: int) -> None:
 
 
 def test_groups_may_start_from_w0() -> None:
-    one, two = cold_start(group_init="w0")[0], cold_start()[0]
+    one = cold_start(group_init="w0")[0]
+    two = cold_start()[0]
     assert torch.equal(one.models, W0.repeat(3, 1))
     assert torch.equal(one.memory["direction"], two.memory["direction"])
     assert np.array_equal(one.member, two.member)
@@ -107,7 +126,7 @@ def test_the_cold_start_happens_once() -> None:
     assert sum(row["newcomers"] for row in rows) == N - 9
 
 
-# --- ablations ----------------------------------------------------------------------------------------------------
+# --- ablations ------------------------------------------------------------------------------------
 
 
 def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
@@ -126,7 +145,9 @@ def test_rcc_stays_with_m_clients_when_some_do_not_answer() -> None:
         met = np.flatnonzero(groups.member >= 0)
         assert sorted(groups.member[met]) == [0, 1, 2]
         assert usual[1] not in met
-        assert torch.equal(groups.models[groups.member[met]], W0 + updates(met, Train(plain, steps=50)))
+        assert torch.equal(
+            groups.models[groups.member[met]], W0 + updates(met, Train(plain, steps=50))
+        )
 
 
 def test_rcc_newcomers_are_placed_by_their_direction() -> None:
@@ -162,25 +183,28 @@ def test_random_groups_are_even_and_ask_nobody() -> None:
     rule = ct.fedgroup(groups=3, alpha=1, ablation="rac").assign
     scripted = Scripted({})
     state = scene(np.full(3000, -1))
-    with Door(scripted) as door:
+    with Clients(scripted) as door:
         groups, plan = rule(state, np.arange(3000), door, KEY.at(1))
     assert scripted.asked == []
     assert plan.notes["newcomers"] == 3000
     assert (np.abs(groups.sizes() - 1000) < 130).all()
 
 
-# --- newcomers, by value ------------------------------------------------------------------------------------------
+# --- newcomers, by value --------------------------------------------------------------------------
 
 
 @dataclass
 class Scripted:
-    """Clients that answer with the updates and losses they are given, and remember what they were sent."""
+    """Clients that answer with the updates and losses they are given, and remember what they were
+    sent."""
 
     delta: dict[int, list[float]]
     losses: dict[int, list[float]] = field(default_factory=dict)
     asked: list[tuple[Work, list[int], Tensor]] = field(default_factory=list)
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
         self.asked.append((work, ids.tolist(), models[torch.from_numpy(which)]))
         answers = self.delta if isinstance(work, Train) else self.losses
         home = np.array([i for i in ids.tolist() if i in answers], np.int64)
@@ -215,17 +239,22 @@ def scene(member: Any, **memory: Any) -> Groups:
     return Groups(models, np.array(member), memory=EMPTY).remember(**{**named, **memory})
 
 
-def place(rule: Any, groups: Groups, clients: Engine, cohort: Sequence[int] = (0, 1, 2, 3)) -> tuple[Groups, Plan]:
-    with Door(clients) as door:
+def place(
+    rule: Any, groups: Groups, clients: Engine, cohort: Sequence[int] = (0, 1, 2, 3)
+) -> tuple[Groups, Plan]:
+    with Clients(clients) as door:
         return rule(groups, np.array(cohort), door, KEY.at(5))
 
 
 @pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
 def test_newcomers_join_the_nearest_direction(newcomer: Any) -> None:
-    """Ties go to the lowest group; a group without a direction is nobody's, however far the others."""
+    """Ties go to the lowest group; a group without a direction is nobody's, however far the
+    others."""
     answers = {0: [0.1, 3.0], 1: [5.0, 5.0], 2: [-1.0, -0.9], 4: [1.0, 0.0]}
     groups, plan = place(
-        ct.fedgroup(groups=3, newcomer=newcomer).assign, scene([-1, -1, -1, 2, -1]), clients := Scripted(answers)
+        ct.fedgroup(groups=3, newcomer=newcomer).assign,
+        scene([-1, -1, -1, 2, -1]),
+        clients := Scripted(answers),
     )
     assert groups.member.tolist() == [1, 0, 1, 2, -1]
     assert (plan.ids.tolist(), plan.row.tolist()) == ([0, 1, 2, 3], [1, 0, 1, 2])
@@ -235,7 +264,12 @@ def test_newcomers_join_the_nearest_direction(newcomer: Any) -> None:
 
 
 def test_frozen_directions_and_w0_are_those_of_the_cold_start() -> None:
-    moved = scene([-1], seen=torch.zeros(3, 2), trained=torch.ones(3, dtype=torch.bool), latest=torch.ones(3, 2))
+    moved = scene(
+        [-1],
+        seen=torch.zeros(3, 2),
+        trained=torch.ones(3, dtype=torch.bool),
+        latest=torch.ones(3, 2),
+    )
     clients = Scripted({0: [0.0, 7.0]})
     groups, _ = place(ct.fedgroup(groups=3, newcomer="w0_frozen").assign, moved, clients, [0])
     ((_, _, sent),) = clients.asked
@@ -262,7 +296,7 @@ def test_what_the_memory_holds_is_what_the_groups_did() -> None:
     method = ct.fedgroup(groups=3, alpha=2, newcomer="aux_latest", eta_g=0.2)
     results = play(method, rounds=8, per_round=3)
     one, two, three = results[-3:]
-    after = as_algorithm(method).step(three.groups, np.arange(2), Door(engine()), KEY.at(8))[0]
+    after = as_algorithm(method).step(three.groups, np.arange(2), Clients(engine()), KEY.at(8))[0]
     trained = three.groups.memory["trained"]
     assert trained.any()
     change = three.groups.models - two.groups.models
@@ -274,21 +308,27 @@ def test_what_the_memory_holds_is_what_the_groups_did() -> None:
 
 def test_nearest_is_one_minus_cosine_over_two() -> None:
     rng = np.random.default_rng(0)
-    delta, target = torch.from_numpy(rng.normal(size=(20, 5))), torch.from_numpy(rng.normal(size=(4, 5)))
-    a, b = delta.numpy(), target.numpy()
+    delta = torch.from_numpy(rng.normal(size=(20, 5)))
+    target = torch.from_numpy(rng.normal(size=(4, 5)))
+    a = delta.numpy()
+    b = target.numpy()
     cosine = a @ b.T / np.linalg.norm(a, axis=1)[:, None] / np.linalg.norm(b, axis=1)
     assert np.array_equal(nearest(delta, target), ((1 - cosine) / 2).argmin(axis=1))
     assert np.array_equal(nearest(3 * delta, 0.1 * target), nearest(delta, target))
 
 
 def test_newcomers_that_do_not_answer_wait() -> None:
-    groups, plan = place(ct.fedgroup(groups=3).assign, scene([-1, -1, 0]), Scripted({1: [0.0, 1.0]}), [0, 1, 2])
+    groups, plan = place(
+        ct.fedgroup(groups=3).assign, scene([-1, -1, 0]), Scripted({1: [0.0, 1.0]}), [0, 1, 2]
+    )
     assert groups.member.tolist() == [-1, 1, 0]
     assert plan.ids.tolist() == [1, 2]
 
 
 def test_without_a_direction_the_lowest_loss_decides() -> None:
-    clients = Scripted({0: [0.0, 0.0], 1: [0.0, 0.0], 2: [1.0, 0.0]}, {0: [3.0, 2.0, 1.0], 1: [5.0, 4.0, 9.0]})
+    clients = Scripted(
+        {0: [0.0, 0.0], 1: [0.0, 0.0], 2: [1.0, 0.0]}, {0: [3.0, 2.0, 1.0], 1: [5.0, 4.0, 9.0]}
+    )
     rule = ct.fedgroup(groups=3, fallback="lowest_loss").assign
     groups, plan = place(rule, scene([-1, -1, -1, 1]), clients)
     assert groups.member.tolist() == [2, 1, 0, 1]
@@ -302,7 +342,9 @@ def test_without_a_direction_the_lowest_loss_decides() -> None:
 
 def test_without_a_loss_either_a_newcomer_waits() -> None:
     clients = Scripted({0: [0.0, 0.0], 1: [0.0, 0.0]}, {1: [5.0, 4.0, 9.0]})
-    groups, plan = place(ct.fedgroup(groups=3, fallback="lowest_loss").assign, scene([-1, -1]), clients, [0, 1])
+    groups, plan = place(
+        ct.fedgroup(groups=3, fallback="lowest_loss").assign, scene([-1, -1]), clients, [0, 1]
+    )
     assert groups.member.tolist() == [-1, 1]
     assert plan.ids.tolist() == [1]
 
@@ -317,11 +359,13 @@ def test_the_lowest_loss_is_that_on_the_clients_own_samples() -> None:
     for model in groups.models:
         net = small_net()
         nn.utils.vector_to_parameters(model, net.parameters())
-        loss.append(float(nn.functional.cross_entropy(net(POPULATION.x[held]), POPULATION.y[held]).detach()))
+        loss.append(
+            float(nn.functional.cross_entropy(net(POPULATION.x[held]), POPULATION.y[held]).detach())
+        )
     assert groups.member[stranger] == int(np.argmin(loss))
 
 
-# --- up front -----------------------------------------------------------------------------------------------------
+# --- up front -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
@@ -331,19 +375,23 @@ def test_upfront_places_everyone_before_the_first_round(newcomer: Any) -> None:
     assert (groups.member >= 0).all()
     assert plan.ids.tolist() == cohort.tolist()
     assert plan.notes["newcomers"] == N - 9
-    rows = [r.row for r in play(ct.fedgroup(groups=3, alpha=3, assign_time="upfront", newcomer=newcomer))]
+    rows = [
+        r.row
+        for r in play(ct.fedgroup(groups=3, alpha=3, assign_time="upfront", newcomer=newcomer))
+    ]
     assert [row["clients_assigned"] for row in rows] == [N] * 6
     assert [row["newcomers"] for row in rows] == [N - 9, 0, 0, 0, 0, 0]
 
 
 def test_upfront_and_at_first_selection_agree_on_frozen_directions() -> None:
-    """Where newcomers go depends neither on the round nor on who else comes, but for their own shuffles."""
+    """Where newcomers go depends neither on the round nor on who else comes, but for their own
+    shuffles."""
     upfront = cold_start(assign_time="upfront")[0].member
     later = cold_start(np.arange(N))[0].member
     assert np.array_equal(upfront, later)
 
 
-# --- budgets ------------------------------------------------------------------------------------------------------
+# --- budgets --------------------------------------------------------------------------------------
 
 
 class Counting(nn.Module):
@@ -360,12 +408,16 @@ class Counting(nn.Module):
         return self.body(x)
 
 
-def counted(method: ct.Method, state: Groups | None, cohort: IntArray, round: int = 0) -> tuple[Groups, int]:
+def counted(
+    method: ct.Method, state: Groups | None, cohort: IntArray, round: int = 0
+) -> tuple[Groups, int]:
     net = Counting()
-    net.load_state_dict({"body.weight": torch.linspace(-1, 1, 24).reshape(4, 6), "body.bias": torch.zeros(4)})
+    net.load_state_dict(
+        {"body.weight": torch.linspace(-1, 1, 24).reshape(4, 6), "body.bias": torch.zeros(4)}
+    )
     algorithm = as_algorithm(method)
     Counting.steps = 0
-    with Door(SerialEngine(Bench(POPULATION, net, SOLVER))) as door:
+    with Clients(SerialEngine(LocalRunner(POPULATION, net, SOLVER))) as door:
         before = algorithm.init(starts(net, KEY), N) if state is None else state
         after, _ = algorithm.step(before, cohort, door, KEY.at(round))
     return after, Counting.steps
@@ -378,7 +430,8 @@ def batches(ids: Any) -> int:
 
 @pytest.mark.parametrize("pretrain", ["steps", "epochs", "continue"])
 def test_pretraining_costs_what_it_says(pretrain: Any) -> None:
-    """In the first round: the group cold start, newcomers of the cohort, then the cohort. Then again with newcomers."""
+    """In the first round: the group cold start, newcomers of the cohort, then the cohort. Then
+    again with newcomers."""
     method = ct.fedgroup(groups=3, alpha=2, pretrain=pretrain, pretrain_steps=7)
 
     def cost(pretrained: Any, cohort: Any) -> int:
@@ -388,7 +441,11 @@ def test_pretraining_costs_what_it_says(pretrain: Any) -> None:
             case "epochs":
                 return 3 * batches(pretrained) + 3 * batches(cohort)
             case _:
-                return batches(pretrained) + 3 * batches(cohort) - batches(np.intersect1d(pretrained, cohort))
+                return (
+                    batches(pretrained)
+                    + 3 * batches(cohort)
+                    - batches(np.intersect1d(pretrained, cohort))
+                )
 
     state, steps = counted(method, None, first := np.arange(0, 8))
     met = np.flatnonzero(state.member >= 0)
@@ -421,18 +478,23 @@ def test_pretraining_has_the_methods_objective() -> None:
     assert work.steps == 50
 
 
-# --- late replies -------------------------------------------------------------------------------------------------
+# --- late replies ---------------------------------------------------------------------------------
 
 
 class Tardy(FaultyEngine):
-    """One client's reply to the group cold start comes with the answers to the next request, or never."""
+    """One client's reply to the group cold start comes with the answers to the next request, or
+    never."""
 
     def __init__(self, engine: Engine, client: int, comes: bool) -> None:
         super().__init__(engine, Faults())
-        self.client, self.comes = client, comes
+        self.client = client
+        self.comes = comes
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
-        arrived, self.delayed = self.delayed, []
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        arrived = self.delayed
+        self.delayed = []
         if key.what != "cold_start" or self.client not in ids:
             return [*arrived, *self.engine.run(work, ids, models, which, key=key)]
         late = np.flatnonzero(ids == self.client)
@@ -444,9 +506,10 @@ class Tardy(FaultyEngine):
 def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start() -> None:
     """Both are asked in the same round, of the same client."""
     client = int(np.flatnonzero(cold_start()[0].member >= 0)[4])
-    method, found = as_algorithm(ct.fedgroup(groups=3, alpha=3)), []
+    method = as_algorithm(ct.fedgroup(groups=3, alpha=3))
+    found = []
     for comes in (True, False):
-        with Door(Tardy(engine(), client, comes), classes=POPULATION.classes) as door:
+        with Clients(Tardy(engine(), client, comes), classes=POPULATION.classes) as door:
             state = method.init(starts(small_net(), KEY), N)
             after, notes = method.step(state, np.array([client]), door, KEY.at(0))
             found.append((after, notes, door.ledger.read().refused))
@@ -457,12 +520,15 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
     assert np.array_equal(late.member, lost.member)
 
 
-# --- between groups -----------------------------------------------------------------------------------------------
+# --- between groups -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", ["normalized_difference", "convex"])
 def test_groups_pull_on_each_other_after_the_round(rule: Any) -> None:
-    apart, pulled = (play(ct.fedgroup(groups=3, alpha=3, eta_g=eta, inter_group_rule=rule), 1)[0] for eta in (0.0, 0.3))
+    apart, pulled = (
+        play(ct.fedgroup(groups=3, alpha=3, eta_g=eta, inter_group_rule=rule), 1)[0]
+        for eta in (0.0, 0.3)
+    )
     assert torch.equal(pulled.groups.models, inter_group(0.3, rule)(apart.groups).models)
     assert not torch.equal(pulled.groups.models, apart.groups.models)
     assert [r.row["notes"]["exchange"] for r in (apart, pulled)] == [0, 3]

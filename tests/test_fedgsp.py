@@ -1,4 +1,5 @@
-"""FedGSP: growth, equal clusters, groups one per cluster, chains, its ablations and Astraea's mediators."""
+"""FedGSP: growth, equal clusters, groups one per cluster, chains, its ablations and Astraea's
+mediators."""
 
 from __future__ import annotations
 
@@ -15,23 +16,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.api import starts
-from coterie.client import Bench
+from coterie.clients.clients import Clients
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.plan import Plan
 from coterie.data.shifts import make_shift
-from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
-from coterie.grouping import everyone
-from coterie.grouping.balanced import at_random, equal_clusters, grow, inter_cluster, mediators, share
-from coterie.grouping.transport import SOLVERS, flow, whole
-from coterie.keys import Key
-from coterie.measures_groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
-from coterie.observing import MEASURES
-from coterie.rounds import Sampler, as_algorithm, simulate
-from coterie.types import Groups, Plan
-from coterie.weighing import evenly
+from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.math.balanced import at_random, equal_clusters, grow, inter_cluster, mediators, share
+from coterie.math.transport import SOLVERS, flow, whole
+from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
+from coterie.measures.optional import MEASURES
+from coterie.methods.step import as_algorithm
+from coterie.rules.single_group import everyone
+from coterie.rules.weighing import evenly
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import simulate
+from coterie.runs.python import starts
 from tests.conftest import blobs, small_net
 
 LOCAL = ct.Solver(epochs=1, batch_size=5, lr=0.1)
-needs_ortools = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
+needs_ortools = pytest.mark.skipif(
+    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
+)
 
 
 def skewed(clients: int, classes: int, seed: int = 0) -> np.ndarray:
@@ -41,17 +48,34 @@ def skewed(clients: int, classes: int, seed: int = 0) -> np.ndarray:
     return np.array([rng.multinomial(n, p) for n, p in zip(sizes, shares, strict=True)], np.float64)
 
 
-def play(method: ct.Method, population: ct.Population | None = None, rounds: int = 4, **options: Any) -> list[Any]:
-    population, net, key = population or blobs(), small_net(), Key(3)
-    engine = SerialEngine(Bench(population, net, LOCAL))
+def play(
+    method: ct.Method, population: ct.Population | None = None, rounds: int = 4, **options: Any
+) -> list[Any]:
+    population = population or blobs()
+    net = small_net()
+    key = Key(3)
+    engine = SerialEngine(LocalRunner(population, net, LOCAL))
     if "faults" in options:
         engine = FaultyEngine(engine, options.pop("faults"))
     sampler = Sampler("uniform", np.arange(population.clients), 6, key)
-    with Door(engine, classes=population.classes) as door:
-        return list(simulate(as_algorithm(method), door, population, starts(net, key), sampler, rounds, key, **options))
+    with Clients(engine, classes=population.classes) as door:
+        return list(
+            simulate(
+                as_algorithm(method),
+                door,
+                population,
+                starts(net, key),
+                sampler,
+                rounds,
+                key,
+                **options,
+            )
+        )
 
 
-def plans(method: ct.Method, population: ct.Population | None = None, rounds: int = 4, **options: Any) -> list[Plan]:
+def plans(
+    method: ct.Method, population: ct.Population | None = None, rounds: int = 4, **options: Any
+) -> list[Plan]:
     """The plan of every round."""
     seen: list[Plan] = []
 
@@ -64,7 +88,7 @@ def plans(method: ct.Method, population: ct.Population | None = None, rounds: in
     return seen
 
 
-# --- growth -------------------------------------------------------------------------------------------------------
+# --- growth ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,7 +115,9 @@ def test_the_default_growth_stays_at_130_to_the_end() -> None:
     beta=st.integers(1, 10**6),
     most=st.integers(1, 10**6),
 )
-def test_growth_never_overflows_and_never_shrinks(growth: Any, round: int, alpha: float, beta: int, most: int) -> None:
+def test_growth_never_overflows_and_never_shrinks(
+    growth: Any, round: int, alpha: float, beta: int, most: int
+) -> None:
     now = grow(growth, round, alpha, beta, most)
     assert 1 <= now <= most
     assert grow(growth, round + 1, alpha, beta, most) >= now
@@ -101,16 +127,25 @@ def test_an_exact_integer_is_not_floored_away() -> None:
     assert [grow("linear", r, 0.1, 1, 99) for r in (10, 11, 21, 31)] == [1, 2, 3, 4]
 
 
-# --- equal clusters -----------------------------------------------------------------------------------------------
+# --- equal clusters -------------------------------------------------------------------------------
 
 
 @given(
-    clusters=st.integers(1, 6), size=st.integers(1, 7), top=st.sampled_from([1, 3, 50, 2**40]), seed=st.integers(0, 99)
+    clusters=st.integers(1, 6),
+    size=st.integers(1, 7),
+    top=st.sampled_from([1, 3, 50, 2**40]),
+    seed=st.integers(0, 99),
 )
-def test_every_solver_finds_the_same_least_cost(clusters: int, size: int, top: int, seed: int) -> None:
+def test_every_solver_finds_the_same_least_cost(
+    clusters: int, size: int, top: int, seed: int
+) -> None:
     cost = np.random.default_rng(seed).integers(0, top, (clusters * size, clusters), endpoint=True)
     found = {}
-    for name in ("transport", "matching", *(["flow"] if importlib.util.find_spec("ortools") else [])):
+    for name in (
+        "transport",
+        "matching",
+        *(["flow"] if importlib.util.find_spec("ortools") else []),
+    ):
         label = SOLVERS[name](cost, size)
         assert (np.bincount(label, minlength=clusters) == size).all()
         found[name] = int(cost[np.arange(len(cost)), label].sum())
@@ -120,13 +155,17 @@ def test_every_solver_finds_the_same_least_cost(clusters: int, size: int, top: i
 @needs_ortools
 def test_flow_and_matching_objectives_are_equal_at_the_papers_size() -> None:
     histograms = skewed(364, 62)
-    objectives = [equal_clusters(histograms, 7, Key(0), 1, solver=solver).objective for solver in SOLVERS]
+    objectives = [
+        equal_clusters(histograms, 7, Key(0), 1, solver=solver).objective for solver in SOLVERS
+    ]
     np.testing.assert_allclose(objectives, objectives[0][0])
 
 
 def test_without_ortools_the_flow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ortools.graph.python.min_cost_flow", None)
-    with pytest.raises(ct.ConfigError, match="solver: OR-Tools is not installed, got 'flow'; expected 'transport'"):
+    with pytest.raises(
+        ct.ConfigError, match="solver: OR-Tools is not installed, got 'flow'; expected 'transport'"
+    ):
         flow(np.zeros((2, 2), np.int64), 1)
 
 
@@ -145,7 +184,9 @@ histograms = st.integers(2, 40).flatmap(
 
 
 @given(histograms, st.sampled_from(["random", "k-means++"]), st.booleans())
-def test_clusters_are_equal_and_the_objective_never_increases(made: Any, init: Any, normalize: bool) -> None:
+def test_clusters_are_equal_and_the_objective_never_increases(
+    made: Any, init: Any, normalize: bool
+) -> None:
     k, clusters, classes, seed = made
     features = skewed(k, classes, seed)[: k // clusters * clusters]
     if normalize:
@@ -183,12 +224,18 @@ def test_one_client_per_cluster_is_meant_literally() -> None:
     assert divergence(totals(kinds, group)) == 0
 
 
-@pytest.mark.parametrize(("m", "idle"), [(10, 8), (40, 8), (50, 18), (80, 48), (100, 68), (130, 108)])
+@pytest.mark.parametrize(
+    ("m", "idle"), [(10, 8), (40, 8), (50, 18), (80, 48), (100, 68), (130, 108)]
+)
 def test_idle_clients_of_the_papers_setting(m: int, idle: int) -> None:
     histograms = skewed(368, 10)
-    assert [int((inter_cluster(histograms, m, Key(0), how, iterations=1) < 0).sum()) for how in ("idle", "exact")] == [
-        idle, idle,
-    ]  # fmt: skip
+    assert [
+        int((inter_cluster(histograms, m, Key(0), how, iterations=1) < 0).sum())
+        for how in ("idle", "exact")
+    ] == [
+        idle,
+        idle,
+    ]
     assert (inter_cluster(histograms, m, Key(0), "append", iterations=1) >= 0).all()
 
 
@@ -229,12 +276,16 @@ def test_inter_cluster_grouping_beats_chance() -> None:
     assert icg < random < clients
 
 
-# --- the method ---------------------------------------------------------------------------------------------------
+# --- the method -----------------------------------------------------------------------------------
 
 
 def test_groups_grow_and_a_share_of_them_trains() -> None:
     seen = plans(ct.fedgsp(growth="linear", alpha=1.0, beta=2, kappa=0.5), blobs(clients=14))
-    assert [len(np.unique(plan.chain)) for plan in seen] == [share(0.5, m) for m in (2, 4, 6, 8)] == [1, 2, 3, 4]
+    assert (
+        [len(np.unique(plan.chain)) for plan in seen]
+        == [share(0.5, m) for m in (2, 4, 6, 8)]
+        == [1, 2, 3, 4]
+    )
     assert [plan.notes["groups"] for plan in seen] == [2, 4, 6, 8]
     assert [plan.notes["idle"] for plan in seen] == [0, 2, 2, 6]
     assert [plan.notes["newcomers"] for plan in seen] == [14, 0, 0, 0]
@@ -244,15 +295,28 @@ def test_groups_grow_and_a_share_of_them_trains() -> None:
 
 
 def test_one_group_per_client_is_uniform_fedavg() -> None:
-    """``f = K``: every group one client, ``kappa K`` of them; as FedAvg on the same clients, weighed evenly."""
+    """``f = K``: every group one client, ``kappa K`` of them; as FedAvg on the same clients,
+    weighed evenly."""
     sequential = ct.fedgsp(growth="linear", alpha=1.0, beta=99, kappa=0.5)
     drawn = [np.sort(plan.ids) for plan in plans(sequential)]
     assert [len(ids) for ids in drawn] == [6] * 4
     ours = play(sequential)
-    population, net, key = blobs(), small_net(), Key(3)
-    with Door(SerialEngine(Bench(population, net, LOCAL)), classes=4) as door:
+    population = blobs()
+    net = small_net()
+    key = Key(3)
+    with Clients(SerialEngine(LocalRunner(population, net, LOCAL)), classes=4) as door:
         uniform = ct.Method(assign=everyone, weigh=evenly)
-        theirs = list(simulate(as_algorithm(uniform), door, population, starts(net, key), lambda t: drawn[t], 4, key))
+        theirs = list(
+            simulate(
+                as_algorithm(uniform),
+                door,
+                population,
+                starts(net, key),
+                lambda t: drawn[t],
+                4,
+                key,
+            )
+        )
     for a, b in zip(ours, theirs, strict=True):
         assert torch.equal(a.groups.models, b.groups.models)
         assert a.row["accuracy"] == b.row["accuracy"]
@@ -263,20 +327,32 @@ def test_one_group_is_one_long_chain() -> None:
     (plan,) = plans(ct.fedgsp(beta=1), rounds=1)
     assert len(plan.ids) == 12
     (result,) = play(ct.fedgsp(beta=1), rounds=1)
-    population, net = blobs(), small_net()
-    bench = Bench(population, net, LOCAL)
+    population = blobs()
+    net = small_net()
+    bench = LocalRunner(population, net, LOCAL)
     model = starts(net, Key(3))(0)
     for place, id in enumerate(plan.ids.tolist()):
         key = Key(3).at(0).of("train")
         delta = torch.empty_like(model)
-        bench.train(ct.Train(ct.fedavg().local.objective), id, model, delta, key.of(str(place)) if place else key)
+        bench.train(
+            ct.Train(ct.fedavg().local.objective),
+            id,
+            model,
+            delta,
+            key.of(str(place)) if place else key,
+        )
         model = model + delta
     torch.testing.assert_close(result.groups.models[0], model, atol=1e-6, rtol=1e-5)
 
 
 def test_the_mean_is_over_the_groups_that_trained() -> None:
-    """Erratum P12: dividing by f(r) instead of the sampled groups would shrink the model every round."""
-    (result,) = play(ct.fedgsp(beta=4, kappa=0.5), rounds=1, measures=[lambda look: {"weights": look.notes["weights"]}])
+    """Erratum P12: dividing by f(r) instead of the sampled groups would shrink the model every
+    round."""
+    (result,) = play(
+        ct.fedgsp(beta=4, kappa=0.5),
+        rounds=1,
+        measures=[lambda look: {"weights": look.notes["weights"]}],
+    )
     assert result.row["notes"]["groups"] == 4
     assert result.row["weights"].tolist() == [[0.5, 0.5]]
 
@@ -313,15 +389,20 @@ def test_histograms_are_asked_for_once() -> None:
     rows = [result.row for result in play(ct.fedgsp(beta=3))]
     assert [row["newcomers"] for row in rows] == [12, 0, 0, 0]
     results = play(ct.fedgsp(beta=3))
-    described = [sum(len(b.clients) for b in r.blocks if b.what == "describe" and b.up) for r in results]
+    described = [
+        sum(len(b.clients) for b in r.blocks if b.what == "describe" and b.up) for r in results
+    ]
     assert described == [12, 0, 0, 0]
     trained = [len(plan.ids) for plan in plans(ct.fedgsp(beta=3))]
-    assert [row["transfers"]["models"] for row in rows] == [2 * n for n in trained]  # D_comm, eq. 17
+    assert [row["transfers"]["models"] for row in rows] == [
+        2 * n for n in trained
+    ]  # D_comm, eq. 17
     sent = [sum(int(b.models.sum()) for b in r.blocks if b.what == "describe") for r in results]
     assert sent == [0, 0, 0, 0]
     assert torch.equal(
-        results[0].groups.memory["histogram"], torch.from_numpy(blobs().histograms().astype(np.float64))
-    )  # fmt: skip
+        results[0].groups.memory["histogram"],
+        torch.from_numpy(blobs().histograms().astype(np.float64)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -329,11 +410,18 @@ def test_histograms_are_asked_for_once() -> None:
 )
 def test_clients_that_come_later_are_taken_in_and_those_that_left_are_not_asked(make: Any) -> None:
     shift = make_shift(
-        [{"kind": "arrivals", "round": 1, "count": 3, "waves": 3}, {"kind": "departures", "round": 2, "count": 4}]
+        [
+            {"kind": "arrivals", "round": 1, "count": 3, "waves": 3},
+            {"kind": "departures", "round": 2, "count": 4},
+        ]
     )
     population = blobs(clients=20)
     results = play(make(), population, rounds=6, shift=shift)
-    assert sum(result.row["newcomers"] for result in results) == results[-1].row["clients_assigned"] > 15
+    assert (
+        sum(result.row["newcomers"] for result in results)
+        == results[-1].row["clients_assigned"]
+        > 15
+    )
     for result, plan in zip(results, plans(make(), population, rounds=6, shift=shift), strict=True):
         assert result.scene.present[plan.ids].all()
 
@@ -357,8 +445,11 @@ def test_a_chain_goes_on_without_the_client_that_was_lost() -> None:
 
 
 def test_hostile_histograms_do_no_harm() -> None:
-    """Negative, huge: clipped, and scaled to what the others tell, so that ICG still tells honest clients apart."""
-    population, net, key = blobs(), small_net(), Key(3)
+    """Negative, huge: clipped, and scaled to what the others tell, so that ICG still tells honest
+    clients apart."""
+    population = blobs()
+    net = small_net()
+    key = Key(3)
     honest = population.histograms().astype(np.float64)
 
     class Liar(SerialEngine):
@@ -370,9 +461,15 @@ def test_hostile_histograms_do_no_harm() -> None:
                     reply.fields["histogram"][1::3] = 1e14
             return replies
 
-    with Door(Liar(Bench(population, net, LOCAL)), classes=4) as door:
+    with Clients(Liar(LocalRunner(population, net, LOCAL)), classes=4) as door:
         *_, last = simulate(
-            as_algorithm(ct.fedgsp(beta=3)), door, population, starts(net, key), lambda t: np.arange(12), 2, key
+            as_algorithm(ct.fedgsp(beta=3)),
+            door,
+            population,
+            starts(net, key),
+            lambda t: np.arange(12),
+            2,
+            key,
         )
     kept = last.groups.memory["histogram"].numpy()
     assert kept.min() >= 0
@@ -381,11 +478,13 @@ def test_hostile_histograms_do_no_harm() -> None:
     assert torch.isfinite(last.groups.models).all()
 
 
-# --- Astraea ------------------------------------------------------------------------------------------------------
+# --- Astraea --------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 25), st.integers(1, 6), st.integers(0, 99))
-def test_mediators_take_everybody_once_and_are_full_but_the_last(clients: int, most: int, seed: int) -> None:
+def test_mediators_take_everybody_once_and_are_full_but_the_last(
+    clients: int, most: int, seed: int
+) -> None:
     order, mediator = mediators(skewed(clients, 4, seed), most)
     assert sorted(order.tolist()) == list(range(clients))
     sizes = np.bincount(mediator)
@@ -411,15 +510,20 @@ def test_astraea_weighs_mediators_by_their_samples() -> None:
     population = blobs(clients=6)
     plan = plans(ct.astraea(gamma=2), population, rounds=1)[0]
     (result,) = play(
-        ct.astraea(gamma=2), population, rounds=1, measures=[lambda look: {"weights": look.notes["weights"]}]
+        ct.astraea(gamma=2),
+        population,
+        rounds=1,
+        measures=[lambda look: {"weights": look.notes["weights"]}],
     )
     sizes = population.sizes("train")
-    ends = {int(plan.ids[plan.chain == c][-1]): sizes[plan.ids[plan.chain == c]].sum() for c in range(3)}
+    ends = {
+        int(plan.ids[plan.chain == c][-1]): sizes[plan.ids[plan.chain == c]].sum() for c in range(3)
+    }
     expected = np.array([ends[id] for id in sorted(ends)]) / sizes.sum()
     np.testing.assert_allclose(result.row["weights"][0], expected)
 
 
-# --- measures -----------------------------------------------------------------------------------------------------
+# --- measures -------------------------------------------------------------------------------------
 
 
 def test_cpd_golden() -> None:
@@ -431,7 +535,8 @@ def test_cpd_golden() -> None:
 @given(st.integers(2, 6), st.integers(0, 99))
 def test_the_closed_form_is_the_kernel_two_sample_estimate(classes: int, seed: int) -> None:
     p, q = np.random.default_rng(seed).dirichlet(np.ones(classes), 2)
-    gamma, one_hot = 0.7, np.eye(classes)
+    gamma = 0.7
+    one_hot = np.eye(classes)
     kernel = np.exp(-gamma * ((one_hot[:, None] - one_hot[None]) ** 2).sum(axis=2))
     exact = p @ kernel @ p - 2 * p @ kernel @ q + q @ kernel @ q
     assert cpd_label(np.stack([p, q]), gamma)[0] == pytest.approx(exact, abs=1e-12)
@@ -446,12 +551,16 @@ def test_distances_of_no_pairs() -> None:
 
 def test_the_run_measure_compares_the_groups_of_the_round() -> None:
     measure = MEASURES["cpd"](LOCAL, {})
-    rows = [r.row["cpd"] for r in play(ct.fedgsp(growth="linear", alpha=1.0, beta=2, kappa=1.0), measures=[measure])]
+    rows = [
+        r.row["cpd"]
+        for r in play(ct.fedgsp(growth="linear", alpha=1.0, beta=2, kappa=1.0), measures=[measure])
+    ]
     assert [row["groups"] for row in rows] == [2, 4, 6, 8]
     assert all(row["label"] >= 0 and row["vector"] >= 0 and row["divergence"] >= 0 for row in rows)
     alone = play(ct.fedavg(), measures=[measure], rounds=1)[0].row["cpd"]
     assert alone["groups"] == 6
-    plan, held = plans(ct.fedavg(), rounds=1)[0], blobs().histograms()
+    plan = plans(ct.fedavg(), rounds=1)[0]
+    held = blobs().histograms()
     assert alone["vector"] == pytest.approx(median(cpd_vector(held[plan.ids], common_gamma(held))))
     empty = play(ct.fedavg(), measures=[measure], rounds=1, faults=Faults(lose=1.0))[0].row
     assert empty["skipped"]
@@ -461,22 +570,39 @@ def test_the_run_measure_compares_the_groups_of_the_round() -> None:
 def test_balance_of_a_chain_is_that_of_all_its_clients() -> None:
     measure = MEASURES["balance"](LOCAL, {})
     population = blobs(clients=6)
-    (row,) = (r.row["balance"] for r in play(ct.astraea(gamma=2), population, rounds=1, measures=[measure]))
+    (row,) = (
+        r.row["balance"]
+        for r in play(ct.astraea(gamma=2), population, rounds=1, measures=[measure])
+    )
     assert row["plain"]["b"] == pytest.approx(row["all"]["b"])
-    assert row["weighted"]["b"] == pytest.approx(row["all"]["b"])  # mediators count by their samples
+    assert row["weighted"]["b"] == pytest.approx(
+        row["all"]["b"]
+    )  # mediators count by their samples
 
 
 def test_a_round_without_replies_has_no_divergence() -> None:
-    (result,) = play(ct.fedavg(), measures=[MEASURES["theory"](LOCAL, {})], rounds=1, faults=Faults(lose=1.0))
-    assert result.row["theory"] == dict.fromkeys(("bound", "bound_one", "divergence", "divergence_one"))
+    (result,) = play(
+        ct.fedavg(), measures=[MEASURES["theory"](LOCAL, {})], rounds=1, faults=Faults(lose=1.0)
+    )
+    assert result.row["theory"] == dict.fromkeys(
+        ("bound", "bound_one", "divergence", "divergence_one")
+    )
 
 
-@pytest.mark.skipif("COTERIE_DATA" not in os.environ, reason="needs real data: COTERIE_DATA is not set")
+@pytest.mark.skipif(
+    "COTERIE_DATA" not in os.environ, reason="needs real data: COTERIE_DATA is not set"
+)
 def test_icg_is_below_random_is_below_clients_on_mnist() -> None:
-    data = ct.load("mnist", partition={"kind": "power_law", "clients": 1000, "classes_per_client": 2})
+    data = ct.load(
+        "mnist", partition={"kind": "power_law", "clients": 1000, "classes_per_client": 2}
+    )
     histograms = data.histograms().astype(np.float64)
     clients, random, icg = (
         np.median(cpd_label(totals(histograms, group)))
-        for group in (np.arange(1000), at_random(1000, 50, Key(0)), inter_cluster(histograms, 50, Key(0)))
+        for group in (
+            np.arange(1000),
+            at_random(1000, 50, Key(0)),
+            inter_cluster(histograms, 50, Key(0)),
+        )
     )
     assert icg < random < clients

@@ -1,4 +1,5 @@
-"""Server optimisers: the specification's golden vectors, a loop by hand, and groups that come and go."""
+"""Server optimisers: the specification's golden vectors, a loop by hand, and groups that come and
+go."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 import coterie as ct
-from coterie.server import SERVERS, Server, adagrad, adam, momentum, on_parameters, sgd, yogi
-from coterie.types import ConfigError, Groups
+from coterie.core.groups import Groups
+from coterie.errors import ConfigError
+from coterie.rules.server import SERVERS, Server, adagrad, adam, momentum, on_parameters, sgd, yogi
 from tests.conftest import blobs, small_net
 
 RULES = {name: SERVERS[name]() for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi")}
@@ -41,15 +43,20 @@ def update(seed: int, k: int = 3, d: int = 4) -> torch.Tensor:
     ],
 )
 def test_the_golden_step(server: Server, expected: tuple[float, float]) -> None:
-    moved = server(groups_of(torch.ones(1, 2)), torch.tensor([[0.1, -0.2]], dtype=torch.float64), ALL[:1])
+    moved = server(
+        groups_of(torch.ones(1, 2)), torch.tensor([[0.1, -0.2]], dtype=torch.float64), ALL[:1]
+    )
     np.testing.assert_allclose(moved.models[0].numpy(), expected, atol=1e-6)
 
 
-def by_hand(name: str, w: NDArray[np.float64], updates: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def by_hand(
+    name: str, w: NDArray[np.float64], updates: list[NDArray[np.float64]]
+) -> NDArray[np.float64]:
     """Reddi et al., Alg. 2, one coordinate at a time."""
     lr, beta1 = {"fedadagrad": (0.1, 0.0)}.get(name, (10**-2.5, 0.9))
     for i in range(len(w)):
-        m, v = 0.0, 1e-6
+        m = 0.0
+        v = 1e-6
         for change in updates:
             m = beta1 * m + (1 - beta1) * change[i]
             square = change[i] ** 2
@@ -74,7 +81,9 @@ def test_many_steps_are_those_of_a_loop_by_hand(name: str) -> None:
 
 
 def test_momentum_is_that_of_a_loop_by_hand() -> None:
-    groups, m, w = groups_of(torch.zeros(1, 4)), np.zeros(4), np.zeros(4)
+    groups = groups_of(torch.zeros(1, 4))
+    m = np.zeros(4)
+    w = np.zeros(4)
     for seed in range(4):
         groups = momentum(0.5, 0.8)(groups, update(seed, 1), ALL[:1])
         m = 0.8 * m + update(seed, 1)[0].numpy()
@@ -95,21 +104,28 @@ def test_a_row_nobody_trained_neither_moves_nor_decays(server: Server) -> None:
 
 @every
 def test_every_group_has_an_optimiser_of_its_own(server: Server) -> None:
-    together, alone = groups_of(torch.ones(3, 4)), [groups_of(torch.ones(1, 4)) for _ in range(3)]
+    together = groups_of(torch.ones(3, 4))
+    alone = [groups_of(torch.ones(1, 4)) for _ in range(3)]
     for seed in range(3):
         trained = torch.tensor([True, seed % 2 == 0, seed == 1])
         together = server(together, update(seed), trained)
-        alone = [server(g, update(seed)[j : j + 1], trained[j : j + 1]) for j, g in enumerate(alone)]
+        alone = [
+            server(g, update(seed)[j : j + 1], trained[j : j + 1]) for j, g in enumerate(alone)
+        ]
     for j, groups in enumerate(alone):
         assert torch.equal(together.models[j], groups.models[0])
-        assert all(torch.equal(together.optimiser[n][j], rows[0]) for n, rows in groups.optimiser.items())
+        assert all(
+            torch.equal(together.optimiser[n][j], rows[0]) for n, rows in groups.optimiser.items()
+        )
 
 
 @every
 def test_the_rows_of_a_group_that_splits_follow_it(server: Server) -> None:
     before = server(groups_of(torch.ones(3, 4)), update(0), ALL)
     split = before.taking([0, 0, 2, 1])
-    after = server(split, torch.cat([update(1), update(2)[:1]]), torch.tensor([True, False, False, True]))
+    after = server(
+        split, torch.cat([update(1), update(2)[:1]]), torch.tensor([True, False, False, True])
+    )
     for name, rows in before.optimiser.items():
         assert torch.equal(after.optimiser[name][1], rows[0])
         assert torch.equal(after.optimiser[name][2], rows[2])
@@ -153,7 +169,9 @@ def test_huge_updates_stay_finite() -> None:
 
 def test_without_momentum_it_is_fedavg() -> None:
     plain, none = (
-        ct.run(method, data=blobs(), model=small_net(), rounds=3, clients_per_round=4, engine="serial")
+        ct.run(
+            method, data=blobs(), model=small_net(), rounds=3, clients_per_round=4, engine="serial"
+        )
         for method in (ct.fedavg(), ct.fedavgm(beta=0.0))
     )
     assert torch.equal(plain.state.models, none.state.models)
@@ -161,9 +179,18 @@ def test_without_momentum_it_is_fedavg() -> None:
 
 def test_running_statistics_are_averaged_whatever_the_server() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
-    local, found = ct.Solver(epochs=1, batch_size=50, lr=1e-12), {}
+    local = ct.Solver(epochs=1, batch_size=50, lr=1e-12)
+    found = {}
     for name in ("sgd", "fedyogi"):
-        result = ct.run(ct.fedavg(), data=blobs(), model=net, local=local, rounds=2, engine="serial", server=name)
+        result = ct.run(
+            ct.fedavg(),
+            data=blobs(),
+            model=net,
+            local=local,
+            rounds=2,
+            engine="serial",
+            server=name,
+        )
         found[name] = result.model_for(0)[1]
         assert torch.isfinite(result.state.models).all()
     torch.testing.assert_close(found["sgd"].running_var, found["fedyogi"].running_var)
@@ -175,7 +202,9 @@ def test_running_statistics_are_averaged_whatever_the_server() -> None:
 @pytest.mark.parametrize("method", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
 def test_the_algorithm_is_fedavg_with_the_server(method: str) -> None:
     a = ct.run(getattr(ct, method)(), data=blobs(), model=small_net(), rounds=3, engine="serial")
-    b = ct.run(ct.fedavg(), data=blobs(), model=small_net(), rounds=3, engine="serial", server=method)
+    b = ct.run(
+        ct.fedavg(), data=blobs(), model=small_net(), rounds=3, engine="serial", server=method
+    )
     assert torch.equal(a.state.models, b.state.models)
     assert a.accuracy[-1] > 0
 
@@ -184,5 +213,7 @@ def test_the_algorithm_is_fedavg_with_the_server(method: str) -> None:
 def test_rates_are_positive(value: float) -> None:
     with pytest.raises(ConfigError, match=r"lr: out of range, got .*; expected a number > 0"):
         yogi(lr=value)
-    with pytest.raises(ConfigError, match=r"beta2: out of range, got 1.0; expected a number >= 0 and < 1"):
+    with pytest.raises(
+        ConfigError, match=r"beta2: out of range, got 1.0; expected a number >= 0 and < 1"
+    ):
         ct.fedadam(beta2=1.0)

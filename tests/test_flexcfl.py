@@ -11,19 +11,25 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.api import starts
-from coterie.client import Bench
-from coterie.data.shifts import SHIFTS, Scene
-from coterie.engines import Door, PoolEngine, SerialEngine, make_door
-from coterie.grouping.drift import Drifting, distance
-from coterie.keys import Key
-from coterie.ledger import SERVER
+from coterie.clients.clients import Clients
+from coterie.clients.transfers import SERVER
+from coterie.core.engine import Reply
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.plan import Plan
+from coterie.core.work import Train
+from coterie.data.shifts import SHIFTS, FederationSnapshot
+from coterie.engines import PoolEngine, SerialEngine, make_clients
+from coterie.local import LocalRunner
+from coterie.measures.optional import MEASURES
+from coterie.measures.theory import Constants, bound, gradient_divergence
+from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.observing import MEASURES
-from coterie.reproduce.faults import first_client
-from coterie.rounds import RoundResult, Sampler, as_algorithm, simulate
-from coterie.theory import Constants, bound, gradient_divergence
-from coterie.types import Groups, Plan, Reply, Train
+from coterie.rules.migration import Drifting, distance
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.python import starts
+from coterie.studies.reproduce.faults import first_client
 from tests.conftest import blobs, small_net
 from tests.contract.test_shifts import two_labels_each
 from tests.test_shifts import SMALL
@@ -32,18 +38,35 @@ SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
 
 
 def run(
-    method: ct.Method, population: ct.Population, rounds: int, kind: str = "serial", **options: object
+    method: ct.Method,
+    population: ct.Population,
+    rounds: int,
+    kind: str = "serial",
+    **options: object,
 ) -> list[RoundResult]:
-    net, key = small_net(population.classes), Key(3)
-    bench = Bench(population, net, SOLVER)
+    net = small_net(population.classes)
+    key = Key(3)
+    bench = LocalRunner(population, net, SOLVER)
     engine = SerialEngine(bench) if kind == "serial" else PoolEngine(bench, 2)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
-    with Door(engine, classes=population.classes) as door:
-        return list(simulate(as_algorithm(method), door, population, starts(net, key), sampler, rounds, key, **options))
+    with Clients(engine, classes=population.classes) as door:
+        return list(
+            simulate(
+                as_algorithm(method),
+                door,
+                population,
+                starts(net, key),
+                sampler,
+                rounds,
+                key,
+                **options,
+            )
+        )
 
 
 def test_histogram_distances_of_the_specification() -> None:
-    r, c = np.array([[50, 50, 0, 0]]), np.array([[0, 30, 70, 0]])
+    r = np.array([[50, 50, 0, 0]])
+    c = np.array([[0, 30, 70, 0]])
     found = {kind: float(distance(c, r, kind)[0]) for kind in ("counts", "per_label", "ordinal")}
     assert found == pytest.approx({"counts": 10.0, "per_label": 35.0, "ordinal": 30.0})
     assert distance(np.array([[0, 0, 50, 50]]), r, "counts")[0] == 0
@@ -52,7 +75,9 @@ def test_histogram_distances_of_the_specification() -> None:
 class Histograms:
     """A door behind which clients do nothing but tell their label histograms."""
 
-    watch, able, classes = None, None, 4
+    watch = None
+    able = None
+    classes = 4
 
     def __init__(self, told: Any) -> None:
         self.told = np.asarray(told, np.float64)
@@ -69,26 +94,52 @@ def anywhere(groups: Groups, cohort: Any, door: Any, key: Key) -> tuple[Groups, 
 @pytest.mark.parametrize(
     ("detector", "course", "noticed"),
     [
-        ("per_label", [[50, 50, 0, 0], [30, 50, 0, 0]], []),  # the loss of a fifth just triggers nothing
+        (
+            "per_label",
+            [[50, 50, 0, 0], [30, 50, 0, 0]],
+            [],
+        ),  # the loss of a fifth just triggers nothing
         ("per_label", [[50, 50, 0, 0], [29, 50, 0, 0]], [1]),
         ("counts", [[50, 50, 0, 0], [29, 50, 0, 0]], [1]),
         ("per_label", [[50, 50, 0, 0], [0, 50, 50, 0]], [1]),  # other labels in the same numbers
         ("counts", [[50, 50, 0, 0], [0, 50, 50, 0]], []),
         ("ordinal", [[50, 50, 0, 0], [0, 50, 50, 0]], [1]),
-        ("ordinal", [[50, 50, 0, 0], [25, 25, 0, 0]], []),  # half of everything is the same distribution
+        (
+            "ordinal",
+            [[50, 50, 0, 0], [25, 25, 0, 0]],
+            [],
+        ),  # half of everything is the same distribution
         ("ordinal", [[50, 50, 0, 0], [31, 69, 0, 0]], []),
         ("ordinal", [[50, 50, 0, 0], [29, 71, 0, 0]], [1]),
-        ("per_label", [[50, 50, 0, 0], [35, 50, 0, 0], [20, 50, 0, 0]], [2]),  # small changes add up
+        (
+            "per_label",
+            [[50, 50, 0, 0], [35, 50, 0, 0], [20, 50, 0, 0]],
+            [2],
+        ),  # small changes add up
         ("per_label", [[50, 50, 0, 0], [90, 90, 20, 0], [90, 90, 20, 0]], [1]),  # noticed once
-        ("per_label", [[50, 50, 0, 0], [100, 100, 0, 0], [60, 100, 0, 0]], [1]),  # n is that of the last placement,
-        ("per_label", [[50, 50, 0, 0], [100, 100, 0, 0], [59, 100, 0, 0]], [1, 2]),  # when there were 200
+        (
+            "per_label",
+            [[50, 50, 0, 0], [100, 100, 0, 0], [60, 100, 0, 0]],
+            [1],
+        ),  # n is that of the last placement,
+        (
+            "per_label",
+            [[50, 50, 0, 0], [100, 100, 0, 0], [59, 100, 0, 0]],
+            [1, 2],
+        ),  # when there were 200
     ],
 )
-def test_when_a_client_has_drifted(detector: Any, course: list[list[int]], noticed: list[int]) -> None:
-    rule, steady = Drifting(anywhere, detector), [10, 10, 10, 10]
-    groups, found = Groups(torch.zeros(1, 3), np.zeros(2, np.int64)), []
+def test_when_a_client_has_drifted(
+    detector: Any, course: list[list[int]], noticed: list[int]
+) -> None:
+    rule = Drifting(anywhere, detector)
+    steady = [10, 10, 10, 10]
+    groups = Groups(torch.zeros(1, 3), np.zeros(2, np.int64))
+    found = []
     for round, histogram in enumerate(course):
-        groups, plan = rule(groups, np.arange(2), Histograms([steady, histogram]), Key(0, round=round))  # type: ignore[arg-type]
+        groups, plan = rule(
+            groups, np.arange(2), Histograms([steady, histogram]), Key(0, round=round)
+        )  # type: ignore[arg-type]
         assert plan.notes["drifted"] == len(plan.notes["drifted_ids"]) == plan.notes["same_group"]
         assert 0 not in plan.notes["drifted_ids"]
         found += [round] * plan.notes["drifted"]
@@ -96,9 +147,12 @@ def test_when_a_client_has_drifted(detector: Any, course: list[list[int]], notic
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("method", [ct.flexcfl(groups=2, alpha=2), ct.ifca(2, "per_label"), ct.fesem(2), ct.fedavg()])
+@pytest.mark.parametrize(
+    "method", [ct.flexcfl(groups=2, alpha=2), ct.ifca(2, "per_label"), ct.fesem(2), ct.fedavg()]
+)
 def test_every_shift_gives_the_same_on_both_engines(name: str, method: ct.Method) -> None:
-    population, shift = two_labels_each(), SHIFTS[name](**SMALL[name])
+    population = two_labels_each()
+    shift = SHIFTS[name](**SMALL[name])
     serial, pool = (run(method, population, 4, kind, shift=shift) for kind in ("serial", "pool"))
     for a, b in zip(serial, pool, strict=True):
         assert torch.equal(a.groups.models, b.groups.models)
@@ -110,7 +164,8 @@ def test_every_shift_gives_the_same_on_both_engines(name: str, method: ct.Method
 @pytest.mark.parametrize("order", ["train_then_assign", "flexcfl"])
 def test_fesem_with_migration_is_fesem(order: Any) -> None:
     """Its distance test needs no data: whoever drifted has nothing to compute anew."""
-    population, shift = two_labels_each(), SHIFTS["swap_all"](p=0.8, pool="all", start=2)
+    population = two_labels_each()
+    shift = SHIFTS["swap_all"](p=0.8, pool="all", start=2)
     plain, migrating = (
         run(ct.fesem(2, order=order, migration=migration), population, 6, shift=shift)
         for migration in ("none", "per_label")
@@ -123,16 +178,27 @@ def test_fesem_with_migration_is_fesem(order: Any) -> None:
 
 
 def test_a_shifted_run_resumes_from_its_scene() -> None:
-    population, shift = blobs(), SHIFTS["swap_all"](p=0.8, pool="all")
+    population = blobs()
+    shift = SHIFTS["swap_all"](p=0.8, pool="all")
     method = ct.flexcfl(groups=2, alpha=2)
     straight = run(method, population, 5, shift=shift)
-    resumed = run(method, population, 5, shift=shift, state=straight[2].groups, scene=straight[2].scene, start=3)
+    resumed = run(
+        method,
+        population,
+        5,
+        shift=shift,
+        state=straight[2].groups,
+        scene=straight[2].scene,
+        start=3,
+    )
     for a, b in zip(straight[3:], resumed, strict=True):
         assert torch.equal(a.groups.models, b.groups.models)
         assert a.row["drifted"] == b.row["drifted"]
 
 
-def swapped(scene: Scene, initial: ct.Population, round: int, warm: np.ndarray, key: Key) -> Scene:
+def swapped(
+    scene: FederationSnapshot, initial: ct.Population, round: int, warm: np.ndarray, key: Key
+) -> FederationSnapshot:
     """In round 3 the clients of two populations exchange their data pairwise."""
     if round != 3:
         return replace(scene, events=(), changed=np.empty(0, np.int64))
@@ -140,7 +206,9 @@ def swapped(scene: Scene, initial: ct.Population, round: int, warm: np.ndarray, 
     train = tuple(initial.train[i] for i in order)
     test = tuple(initial.test[i] for i in order)
     moved = initial.with_parts(train, test)
-    return Scene(moved, scene.present, ({"shift": "exchange"},), np.arange(initial.clients))
+    return FederationSnapshot(
+        moved, scene.present, ({"shift": "exchange"},), np.arange(initial.clients)
+    )
 
 
 def planted() -> ct.Population:
@@ -151,7 +219,9 @@ def planted() -> ct.Population:
     y = 2 * (owner % 2) + rng.integers(2, size=len(owner))
     x = torch.tensor(centres[y] + rng.normal(size=(len(y), 6)), dtype=torch.float32)
     parts = [np.flatnonzero(owner == i) for i in range(12)]
-    return ct.Population(x, torch.tensor(y), tuple(p[:30] for p in parts), tuple(p[30:] for p in parts), 4)
+    return ct.Population(
+        x, torch.tensor(y), tuple(p[:30] for p in parts), tuple(p[30:] for p in parts), 4
+    )
 
 
 def test_drifted_clients_migrate_and_static_groups_do_not() -> None:
@@ -159,7 +229,11 @@ def test_drifted_clients_migrate_and_static_groups_do_not() -> None:
     moving = run(ct.flexcfl(groups=2, alpha=3), population, 5, shift=swapped)
     static = run(ct.flexcfl(groups=2, alpha=3, migration="none"), population, 5, shift=swapped)
     assert moving[2].row["drifted"] == 0
-    assert (moving[3].row["drifted"], moving[3].row["migrations"], moving[3].row["missed"]) == (12, 12, 0)
+    assert (moving[3].row["drifted"], moving[3].row["migrations"], moving[3].row["missed"]) == (
+        12,
+        12,
+        0,
+    )
     assert np.array_equal(moving[3].groups.member, 1 - moving[2].groups.member)
     assert static[3].row["missed"] == 12
     assert np.array_equal(static[3].groups.member, static[2].groups.member)
@@ -185,9 +259,13 @@ def test_the_fault_of_the_reference_code_is_an_option_only() -> None:
 
 
 def test_ifca_with_one_model_is_uniform_fedavg() -> None:
-    from coterie.weighing import evenly
+    from coterie.rules.weighing import evenly
 
-    for a, b in zip(run(ct.ifca(1), blobs(), 3), run(replace(ct.fedavg(), weigh=evenly), blobs(), 3), strict=True):
+    for a, b in zip(
+        run(ct.ifca(1), blobs(), 3),
+        run(replace(ct.fedavg(), weigh=evenly), blobs(), 3),
+        strict=True,
+    ):
         assert torch.equal(a.groups.models, b.groups.models)
 
 
@@ -198,17 +276,28 @@ def light(clients: int, classes: int = 2) -> tuple[ct.Population, nn.Module]:
     return ct.Population(x, y, held, held, classes), nn.Linear(2, classes)
 
 
-def transfers(method: ct.Method, clients: int, rounds: int, shift: object = None, classes: int = 2) -> int:
-    """Model-sized transfers of a whole run in FlexCFL's accounting; the training itself is kept as light as can be."""
+def transfers(
+    method: ct.Method, clients: int, rounds: int, shift: object = None, classes: int = 2
+) -> int:
+    """Model-sized transfers of a whole run in FlexCFL's accounting; the training itself is kept as
+    light as can be."""
     population, net = light(clients, classes)
     net.weight.data += torch.arange(2.0 * classes).view(classes, 2)
-    key, solver = Key(1), ct.Solver(epochs=1, batch_size=1, lr=0.1)
+    key = Key(1)
+    solver = ct.Solver(epochs=1, batch_size=1, lr=0.1)
     sampler = Sampler("cover_then_uniform", np.arange(clients), 20, key)
-    with Door(SerialEngine(Bench(population, net, solver)), classes=classes) as door:
+    with Clients(SerialEngine(LocalRunner(population, net, solver)), classes=classes) as door:
         results = simulate(
-            as_algorithm(method), door, population, starts(net, key), sampler, rounds, key, shift=shift,
+            as_algorithm(method),
+            door,
+            population,
+            starts(net, key),
+            sampler,
+            rounds,
+            key,
+            shift=shift,
             evaluate_every=10**9,
-        )  # fmt: skip
+        )
         return sum(result.row["transfers"]["flexcfl"] for result in results)
 
 
@@ -225,7 +314,8 @@ def test_the_ledger_reproduces_the_printed_ratios() -> None:
 
 
 def test_migration_makes_ifca_5_43_times_as_dear_as_fedavg() -> None:
-    """Every client of a swapped pair downloads the m models once more (MNIST, swap all, p = 0.05; printed 5.48)."""
+    """Every client of a swapped pair downloads the m models once more (MNIST, swap all, p = 0.05;
+    printed 5.48)."""
     swap = SHIFTS["swap_all"](p=0.05)
     whole = transfers(ct.ifca(3, "per_label"), 1000, 300, swap, classes=100)
     assert whole / 12_000 == pytest.approx(5.43, abs=0.15)
@@ -244,8 +334,9 @@ def test_every_transfer_is_spelt_out() -> None:
 
 def test_the_gradient_divergence_falls_when_clients_are_grouped() -> None:
     """Definition 2 against gradients by hand, and one group against the planted two."""
-    population, net = planted(), nn.Linear(6, 4)
-    door = Door(SerialEngine(Bench(population, net, SOLVER)), classes=4)
+    population = planted()
+    net = nn.Linear(6, 4)
+    door = Clients(SerialEngine(LocalRunner(population, net, SOLVER)), classes=4)
     w = torch.cat([net.weight.detach().reshape(-1), net.bias.detach()])
     together = Groups(w[None], np.zeros(12, np.int64))
     apart = Groups(torch.stack([w, w]), np.arange(12) % 2)
@@ -266,30 +357,43 @@ def test_the_gradient_divergence_falls_when_clients_are_grouped() -> None:
 def test_the_theory_is_an_option_of_a_run() -> None:
     measures = (MEASURES["theory"](SOLVER, {"eta_g": 0.1}),)
     rows = ct.run(
-        ct.flexcfl(groups=2, alpha=3, eta_g=0.1), data=planted(), model=nn.Linear(6, 4), local=SOLVER, rounds=3,
-        clients_per_round=4, engine="serial", measures=measures,
-    ).rows  # fmt: skip
+        ct.flexcfl(groups=2, alpha=3, eta_g=0.1),
+        data=planted(),
+        model=nn.Linear(6, 4),
+        local=SOLVER,
+        rounds=3,
+        clients_per_round=4,
+        engine="serial",
+        measures=measures,
+    ).rows
     last = rows[-1]["theory"]
     assert 0 < last["divergence"] < last["divergence_one"]
     assert last["bound"] > 0
     assert last["bound_one"] > 0
     deep = ct.run(
-        ct.fedavg(), data=planted(), model=nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)), local=SOLVER,
-        rounds=1, engine="serial", measures=measures,
-    )  # fmt: skip
+        ct.fedavg(),
+        data=planted(),
+        model=nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)),
+        local=SOLVER,
+        rounds=1,
+        engine="serial",
+        measures=measures,
+    )
     assert deep.rows[0]["theory"]["bound"] is None
 
 
 def test_measuring_changes_nothing() -> None:
     measures = (MEASURES["theory"](SOLVER, {}),)
-    plain, measured = (run(ct.flexcfl(groups=2, alpha=2), blobs(), 3, measures=m) for m in ((), measures))
+    plain, measured = (
+        run(ct.flexcfl(groups=2, alpha=2), blobs(), 3, measures=m) for m in ((), measures)
+    )
     assert torch.equal(plain[-1].groups.models, measured[-1].groups.models)
     assert plain[-1].row["transfers"] == measured[-1].row["transfers"]
 
 
 def test_a_client_that_grows_is_not_refused() -> None:
     population = blobs()
-    door = make_door("serial", population, small_net(population.classes), SOLVER)
+    door = make_clients("serial", population, small_net(population.classes), SOLVER)
     one = np.concatenate(population.train)
     grown = population.with_parts((one, *population.train[1:]), population.test)
     door.hold(grown)

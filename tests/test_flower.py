@@ -1,4 +1,5 @@
-"""The engine over Flower's grid, without Flower's processes: equal to the simulation, whatever happens on the way."""
+"""The engine over Flower's grid, without Flower's processes: equal to the simulation, whatever
+happens on the way."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors.torch import load_file
 
 from coterie.algorithms import ALGORITHMS
-from coterie.config import check
+from coterie.config.load import check
 from coterie.deploy.serve import serve
-from coterie.experiment import run_config
+from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
 from coterie.export.deployed import told
 from coterie.report.load import view_of
-from coterie.types import CheckpointError, ConfigError, QuorumError
+from coterie.runs.run import run_config
 from tests.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {
@@ -42,15 +43,25 @@ METHODS: Mapping[str, dict[str, Any]] = {
     "rfedavg": {"l_star": 0.5},
 }
 SETTINGS = {
-    "clients": 6, "shape": [1, 8, 8], "classes": [str(c) for c in range(10)], "min_clients": 6, "longest_wait": 5.0,
-    "reply_wait": 2.0, "most_samples": 1e6,
-}  # fmt: skip
+    "clients": 6,
+    "shape": [1, 8, 8],
+    "classes": [str(c) for c in range(10)],
+    "min_clients": 6,
+    "longest_wait": 5.0,
+    "reply_wait": 2.0,
+    "most_samples": 1e6,
+}
 
 
-def tables(name: str = "fedavg", rounds: int = 2, clients: int = 6, **options: Any) -> dict[str, Any]:
+def tables(
+    name: str = "fedavg", rounds: int = 2, clients: int = 6, **options: Any
+) -> dict[str, Any]:
     return {
         "seed": 3,
-        "data": {"source": "digits", "partition": {"kind": "planted", "clients": clients, "groups": 2}},
+        "data": {
+            "source": "digits",
+            "partition": {"kind": "planted", "clients": clients, "groups": 2},
+        },
         "model": {"name": "mclr"},
         "local": {"epochs": 1, "lr": 0.1},
         "engine": {"name": "serial"},
@@ -78,25 +89,40 @@ class Told:
 
 
 def deploy(
-    folder: Path, config: Mapping[str, Any], grid: FakeGrid | None = None, *, resume: bool = False, **settings: Any
+    folder: Path,
+    config: Mapping[str, Any],
+    grid: FakeGrid | None = None,
+    *,
+    resume: bool = False,
+    **settings: Any,
 ) -> Told:
     """Run a configuration on nodes in this process."""
-    told, changed = Told(), {**SETTINGS, **settings}
+    told = Told()
+    changed = {**SETTINGS, **settings}
     grid = grid or nodes(folder, config)
     given = {
-        "config": tomli_w.dumps(config), "settings": json.dumps(changed), "out": str(folder / "run"), "resume": resume
-    }  # fmt: skip
+        "config": tomli_w.dumps(config),
+        "settings": json.dumps(changed),
+        "out": str(folder / "run"),
+        "resume": resume,
+    }
     serve(grid, given, told)
     return told
 
 
-def nodes(folder: Path, config: Mapping[str, Any], clients: int = 6, meddle: Meddle | None = None) -> FakeGrid:
-    return FakeGrid(contexts(config, SETTINGS, range(clients), folder), *([meddle] if meddle else []))
+def nodes(
+    folder: Path, config: Mapping[str, Any], clients: int = 6, meddle: Meddle | None = None
+) -> FakeGrid:
+    return FakeGrid(
+        contexts(config, SETTINGS, range(clients), folder), *([meddle] if meddle else [])
+    )
 
 
 def models(run: Path) -> torch.Tensor:
     files = sorted((run / "models").glob("*.safetensors"))
-    return torch.stack([torch.cat([t.ravel() for _, t in sorted(load_file(file).items())]) for file in files])
+    return torch.stack(
+        [torch.cat([t.ravel() for _, t in sorted(load_file(file).items())]) for file in files]
+    )
 
 
 def groups(run: Path) -> list[int]:
@@ -106,24 +132,40 @@ def groups(run: Path) -> list[int]:
 
 def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
     simulated = tables("flexcfl")
-    own = {**simulated["data"], "source": "nodes", "shape": [1, 8, 8], "classes": SETTINGS["classes"]}
+    own = {
+        **simulated["data"],
+        "source": "nodes",
+        "shape": [1, 8, 8],
+        "classes": SETTINGS["classes"],
+    }
     deploy(tmp_path, {**simulated, "data": own}, nodes(tmp_path, simulated))
     run = tmp_path / "run"
     done = export_run(run)
     body = (done.folder / "README.md").read_text()
-    assert [g["clients"] for g in done.card.figures.groups] == [groups(run).count(0), groups(run).count(1)]
+    assert [g["clients"] for g in done.card.figures.groups] == [
+        groups(run).count(0),
+        groups(run).count(1),
+    ]
     last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
     assert [g["accuracy"] for g in done.card.figures.groups] == last["accuracy_groups"]
     assert f"{100 * last['accuracy_all']:.1f} % of all" in body
     assert "as they told it after 2 rounds" in body
     assert "the clients alone know" in body
     for file in sorted((run / "models").iterdir()):
-        theirs, ours = load_file(done.folder / file.name), load_file(file)
+        theirs = load_file(done.folder / file.name)
+        ours = load_file(file)
         assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
-    said = subprocess.run([sys.executable, str(done.folder / "load.py")], check=True, capture_output=True, text=True)
+    said = subprocess.run(
+        [sys.executable, str(done.folder / "load.py")], check=True, capture_output=True, text=True
+    )
     assert "group 1" in said.stdout
     names = json.loads((run / "nodes.json").read_text())
-    for changed in ({}, {**names, "shape": [-1]}, {**names, "classes": "cat"}, {**names, "clients": ["a"] * 7}):
+    for changed in (
+        {},
+        {**names, "shape": [-1]},
+        {**names, "classes": "cat"},
+        {**names, "clients": ["a"] * 7},
+    ):
         (run / "nodes.json").write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match="expected all three"):
             export_run(run)
@@ -134,7 +176,9 @@ def test_accuracies_of_other_groups_are_not_told_of_these() -> None:
     scored = {"round": 3, "accuracy": 0.5, "accuracy_all": 0.4, "accuracy_groups": [0.1, 0.9]}
     now = told(["group-0", "group-1", "no-group"], which, [scored])
     assert [g["accuracy"] for g in now.groups] == [0.1, 0.9, None]
-    later = told(["group-0", "group-1", "no-group"], which, [scored, {"round": 4, "accuracy": None}])
+    later = told(
+        ["group-0", "group-1", "no-group"], which, [scored, {"round": 4, "accuracy": None}]
+    )
     assert [g["accuracy"] for g in later.groups] == [None] * 3
     assert (later.accuracy, later.told) == (0.4, 4)
     assert told(["group-0"], which, []).accuracy is None
@@ -150,7 +194,7 @@ def test_models_are_those_of_the_serial_engine(name: str, tmp_path: Path) -> Non
     assert groups(tmp_path / "run") == groups(tmp_path / "here")
 
 
-# --- what clients and the way do to replies -----------------------------------------------------------------------
+# --- what clients and the way do to replies -------------------------------------------------------
 
 
 def note_of(reply: Message) -> dict[str, Any]:
@@ -162,7 +206,8 @@ def forged(request: Message, reply: Message, how: str) -> list[Message]:
     content = reply.content
     if "fields" not in content:
         return [reply]
-    note, fields = note_of(reply), {n: a.numpy() for n, a in content.array_records["fields"].items()}
+    note = note_of(reply)
+    fields = {n: a.numpy() for n, a in content.array_records["fields"].items()}
     name = "delta" if "delta" in fields else "correct"
     match how:
         case "shape":
@@ -207,7 +252,13 @@ REASONS = {
         "size": "magnitude",
         "dtype": "dtype",
     },
-    **{"stranger": "stranger", "late": "late", "round": "malformed", "large": "malformed", "bytes": "malformed"},
+    **{
+        "stranger": "stranger",
+        "late": "late",
+        "round": "malformed",
+        "large": "malformed",
+        "bytes": "malformed",
+    },
     **{"record": "keys", "empty": "malformed", "cap": "size"},
 }
 WITHOUT: dict[str, torch.Tensor] = {}
@@ -218,7 +269,9 @@ def without_the_last(folder: Path) -> torch.Tensor:
     if "" not in WITHOUT:
 
         def lose(node: int, request: Message, replies: list[Message]) -> list[Message]:
-            return [] if node == 105 and request.metadata.message_type != "query.describe" else replies
+            if node == 105 and request.metadata.message_type != "query.describe":
+                return []
+            return replies
 
         grid = nodes(folder / "w", tables(), meddle=lose)
         deploy(folder / "w", tables(rounds=1), grid, reply_wait=0.1)
@@ -229,7 +282,9 @@ def without_the_last(folder: Path) -> torch.Tensor:
 @pytest.mark.parametrize("how", REASONS)
 def test_a_hostile_client_is_counted_and_changes_nothing(how: str, tmp_path: Path) -> None:
     def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
-        return [one for reply in replies for one in forged(request, reply, how)] if node == 105 else replies
+        if node == 105:
+            return [one for reply in replies for one in forged(request, reply, how)]
+        return replies
 
     told = deploy(tmp_path, tables(rounds=1), nodes(tmp_path, tables(), meddle=meddle))
     assert set(told.refused) == {REASONS[how]}
@@ -281,9 +336,11 @@ def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
                 grid.contexts.clear()
 
     given = {
-        "config": tomli_w.dumps(config), "settings": json.dumps({**SETTINGS, "longest_wait": 0.2}),
-        "out": str(tmp_path / "run"), "resume": False,
-    }  # fmt: skip
+        "config": tomli_w.dumps(config),
+        "settings": json.dumps({**SETTINGS, "longest_wait": 0.2}),
+        "out": str(tmp_path / "run"),
+        "resume": False,
+    }
     with pytest.raises(QuorumError, match="min_clients: too few clients before round 2"):
         serve(grid, given, Leaving())
     deploy(tmp_path, config, resume=True)
@@ -292,7 +349,7 @@ def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
 
 
-# --- who takes part -----------------------------------------------------------------------------------------------
+# --- who takes part -------------------------------------------------------------------------------
 
 
 class Hook(Told):
@@ -300,7 +357,8 @@ class Hook(Told):
 
     def __init__(self, round: int, do: Any) -> None:
         super().__init__()
-        self.round, self.do = round, do
+        self.round = round
+        self.do = do
 
     def __call__(self, what: str, value: Any) -> None:
         super().__call__(what, value)
@@ -308,12 +366,16 @@ class Hook(Told):
             self.do()
 
 
-def play(folder: Path, config: Mapping[str, Any], grid: FakeGrid, told: Told, **settings: Any) -> None:
+def play(
+    folder: Path, config: Mapping[str, Any], grid: FakeGrid, told: Told, **settings: Any
+) -> None:
     given = {"config": tomli_w.dumps(config), "settings": json.dumps({**SETTINGS, **settings})}
     serve(grid, {**given, "out": str(folder / "run"), "resume": False}, told)
 
 
-def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(tmp_path: Path) -> None:
+def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
+    tmp_path: Path,
+) -> None:
     config = tables("flexcfl", rounds=6)
     every = contexts(config, SETTINGS, range(6), tmp_path)
     grid = FakeGrid({node: context for node, context in every.items() if node != 102})
@@ -329,7 +391,14 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     play(tmp_path, config, grid, told, min_clients=4)
     with (tmp_path / "run" / "groups.csv").open() as file:
         rows = {row["client"]: row for row in csv.DictReader(file)}
-    assert list(rows) == ["client-00", "client-01", "client-03", "client-04", "client-05", "client-02"]
+    assert list(rows) == [
+        "client-00",
+        "client-01",
+        "client-03",
+        "client-04",
+        "client-05",
+        "client-02",
+    ]
     assert int(rows["client-02"]["since_round"]) >= 2
     assert rows["client-02"]["group"] == rows["client-00"]["group"] != rows["client-01"]["group"]
     events = [event for row in told.rows for event in row["attendance"]]
@@ -343,7 +412,9 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
 def test_a_client_without_training_samples_is_scored_alone(tmp_path: Path) -> None:
     grid = nodes(tmp_path, tables())
     with np.load(tmp_path / "share-5.npz") as held:
-        np.savez(tmp_path / "share-5.npz", x=held["x"][:0], y=held["y"][:0], tx=held["tx"], ty=held["ty"])
+        np.savez(
+            tmp_path / "share-5.npz", x=held["x"][:0], y=held["y"][:0], tx=held["tx"], ty=held["ty"]
+        )
     told = deploy(tmp_path, tables(rounds=1), grid, min_clients=5)
     to = [m.metadata.message_type for m in grid.sent if m.metadata.dst_node_id == 105]
     assert to == ["query.describe", "evaluate"]
@@ -353,11 +424,16 @@ def test_a_client_without_training_samples_is_scored_alone(tmp_path: Path) -> No
 def test_a_client_whose_data_are_swapped_migrates(tmp_path: Path) -> None:
     config = tables("flexcfl", rounds=6)
     grid = nodes(tmp_path, config)
-    swap = Hook(2, lambda: (tmp_path / "share-0.npz").write_bytes((tmp_path / "share-1.npz").read_bytes()))
+    swap = Hook(
+        2, lambda: (tmp_path / "share-0.npz").write_bytes((tmp_path / "share-1.npz").read_bytes())
+    )
     play(tmp_path, config, grid, swap)
     moved = [row["round"] for row in swap.rows if row["migrations"]]
     assert moved == [4]  # it told in round 3, in which it was first asked
-    assert groups(tmp_path / "run") == [1 - groups(tmp_path / "run")[2], *groups(tmp_path / "run")[1:]]
+    assert groups(tmp_path / "run") == [
+        1 - groups(tmp_path / "run")[2],
+        *groups(tmp_path / "run")[1:],
+    ]
     assert groups(tmp_path / "run")[0] == groups(tmp_path / "run")[1]
 
 
@@ -379,7 +455,13 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
 
     play(tmp_path, config, grid, told := Twice())
     places = [m for m in grid.sent if '"place"' in str(note_of(m).get("work", ""))]
-    assert [len(m.content.array_records) for m in places] == [3, 3, 0, 0, 3]  # two newcomers; none; none, again
+    assert [len(m.content.array_records) for m in places] == [
+        3,
+        3,
+        0,
+        0,
+        3,
+    ]  # two newcomers; none; none, again
     assert sum(row["migrations"] for row in told.rows) == 2
     assert not told.refused
 
@@ -393,7 +475,9 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
         ({"client": "x" * 65}, "no client of Coterie"),
     ],
 )
-def test_a_node_that_does_not_fit_is_refused_in_clear_words(change: dict[str, str], words: str, tmp_path: Path) -> None:
+def test_a_node_that_does_not_fit_is_refused_in_clear_words(
+    change: dict[str, str], words: str, tmp_path: Path
+) -> None:
     grid = nodes(tmp_path, tables())
     grid.contexts[105].node_config.update(change)
     told = deploy(tmp_path, tables(rounds=1), grid, min_clients=5, longest_wait=0.2)
@@ -402,7 +486,9 @@ def test_a_node_that_does_not_fit_is_refused_in_clear_words(change: dict[str, st
     assert re.search(words, line), line
 
 
-def test_another_version_and_another_model_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_and_another_model_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grid = nodes(tmp_path, tables())
     monkeypatch.setattr("coterie.deploy.node.version", lambda name: "0.0.9")
     with pytest.raises(QuorumError, match="too few clients before round 0"):
@@ -417,7 +503,8 @@ def test_another_version_and_another_model_are_named(tmp_path: Path, monkeypatch
 
 
 def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
-    grid, config = nodes(tmp_path, tables()), tables()
+    grid = nodes(tmp_path, tables())
+    config = tables()
     late = {node: grid.contexts.pop(node) for node in (104, 105)}
     with pytest.raises(QuorumError, match="too few clients before round 0"):
         deploy(tmp_path, config, grid, longest_wait=0.2)
@@ -430,8 +517,14 @@ def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
 
 def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
     told = Told()
-    play(tmp_path, tables("fedavg", 1) | {"train": {"rounds": 1, "clients_per_round": 5}},
-         nodes(tmp_path, tables()), told, clients=5, min_clients=5)  # fmt: skip
+    play(
+        tmp_path,
+        tables("fedavg", 1) | {"train": {"rounds": 1, "clients_per_round": 5}},
+        nodes(tmp_path, tables()),
+        told,
+        clients=5,
+        min_clients=5,
+    )
     assert [line for line in told.lines if "one too many" in line]
 
 
@@ -439,25 +532,33 @@ def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
     ("changed", "words"),
     [
         ({"shift": {"kind": "swap_all"}}, "shift.kind: real data move by themselves"),
-        ({"train": {"rounds": 2, "clients_per_round": 6, "measures": ["balance"]}}, "train.measures"),
+        (
+            {"train": {"rounds": 2, "clients_per_round": 6, "measures": ["balance"]}},
+            "train.measures",
+        ),
         ({"train": {"rounds": 2, "clients_per_round": 7}}, "train.clients_per_round"),
     ],
 )
-def test_what_real_clients_cannot_do_is_refused(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_real_clients_cannot_do_is_refused(
+    changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     config = {**tables(clients=8), **changed}
     with pytest.raises(ConfigError, match=words):
         deploy(tmp_path, config, nodes(tmp_path, tables(clients=8)))
 
 
-# --- what leaves a client -----------------------------------------------------------------------------------------
+# --- what leaves a client -------------------------------------------------------------------------
 
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
-TABLE = {name: set(re.findall(r"`(\w+)`", told)) for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)}
+TABLE = {
+    name: set(re.findall(r"`(\w+)`", told))
+    for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)
+}
 DEPLOYED = {
     kind: set(re.findall(r"`(\w+)`", told))
     for kind, told in re.findall(r"^\| \*(\w+)\* \| ([^|]+)", PAGE, re.M)
-}  # fmt: skip
+}
 PRIVATE: Mapping[str, dict[str, Any]] = {
     **{name: {"groups": 2, "alpha": 1} for name in ("fedgroup", "fedgrouprox", "flexcfl")},
     **{name: {"groups": 2} for name in ("ifca", "fesem")},
@@ -494,7 +595,9 @@ def test_what_is_on_the_wire_is_what_the_page_says(name: str, tmp_path: Path) ->
         fields = reply.content.array_records["fields"]
         work = json.loads(note_of(request)["work"])
         kind = "test" if work.get("split") == "test" else "work"
-        parts = {n: "slice" if n == "delta" and a.numpy().shape != (d,) else n for n, a in fields.items()}
+        parts = {
+            n: "slice" if n == "delta" and a.numpy().shape != (d,) else n for n, a in fields.items()
+        }
         seen[kind] |= set(parts.values())
     migrates = name in ("flexcfl",)
     places = {"choice"} if name in ("fedgroup", "fedgrouprox", "flexcfl") else set()

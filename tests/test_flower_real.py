@@ -1,4 +1,5 @@
-"""Federations of real processes, ``make test-flower``: minutes each, on two cores half an hour and more in all."""
+"""Federations of real processes, ``make test-flower``: minutes each, on two cores half an hour and
+more in all."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.config import RunConfig, check, read
+from coterie.config.load import RunConfig, check, read
 from coterie.deploy import local as here
 from coterie.deploy.folder import init
 from coterie.deploy.keys import make_node, make_server
 from coterie.deploy.process import _family, environment, free_ports, start, stop
 from coterie.deploy.run import follow, home_of, submit
 from coterie.deploy.settings import Settings, load
-from coterie.experiment import run_config
-from coterie.types import CoterieError, QuorumError
+from coterie.errors import CoterieError, QuorumError
+from coterie.runs.run import run_config
 from tests.test_deploy import CONFIG, difference, left_behind
 from tests.test_flower import METHODS
 
@@ -41,7 +42,10 @@ class Site:
     """A federation that is up, and runs on it."""
 
     def __init__(self, folder: Path, up: here.Local, config: RunConfig, settings: Settings) -> None:
-        self.folder, self.up, self.config, self.settings = folder, up, config, settings
+        self.folder = folder
+        self.up = up
+        self.config = config
+        self.settings = settings
         self.count = 0
 
     def with_algorithm(self, rounds: int = 5, **algorithm: Any) -> RunConfig:
@@ -76,12 +80,16 @@ class Site:
 @contextmanager
 def site(folder: Path, clients: int, up: int | None = None, **settings: Any) -> Iterator[Site]:
     folder.mkdir(parents=True, exist_ok=True)
-    text = CONFIG.replace("clients = 3", f"clients = {clients}").replace("_per_round = 3", f"_per_round = {clients}")
+    text = CONFIG.replace("clients = 3", f"clients = {clients}").replace(
+        "_per_round = 3", f"_per_round = {clients}"
+    )
     (folder / "c.toml").write_text(text)
     init(folder / "d", folder / "c.toml")
     config, known = load(folder / "d")
     with here.local(folder / "d", up or clients) as local:
-        known = replace(here.settings_here(known, local), longest_wait=LONG, reply_wait=LONG, **settings)
+        known = replace(
+            here.settings_here(known, local), longest_wait=LONG, reply_wait=LONG, **settings
+        )
         yield Site(folder / "d", local, config, known)
     assert not left_behind(folder)
 
@@ -107,15 +115,17 @@ def test_six_nodes_five_rounds_are_the_serial_engine(name: str, six: Site) -> No
     assert not any(row["refused"] for row in rows_of(out))
 
 
-# --- who is let in ------------------------------------------------------------------------------------------------
+# --- who is let in --------------------------------------------------------------------------------
 
 
 def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
     with site(tmp_path, 3, up=1, min_clients=1) as one:
-        folder, address = one.folder, one.up.address
+        folder = one.folder
+        address = one.up.address
         make_server(tmp_path / "other")
         make_node(folder / "keys", "stranger")
-        good, ca = str(folder / "keys" / "client-00.key"), str(folder / "keys" / "ca.crt")
+        good = str(folder / "keys" / "client-00.key")
+        ca = str(folder / "keys" / "ca.crt")
         bad = str(folder / "keys" / "stranger.key")
         attempts = {
             "no certificate": ["--auth-supernode-private-key", bad],
@@ -132,18 +142,30 @@ def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
         nodes = [
             start(
                 [
-                    "flower-supernode", "--superlink", address, *how, "--host", "127.0.0.1",
-                    "--port", str(free_ports(1)[0]), "--node-config", f'client="client-0{i}" share={i % 3}',
+                    "flower-supernode",
+                    "--superlink",
+                    address,
+                    *how,
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(free_ports(1)[0]),
+                    "--node-config",
+                    f'client="client-0{i}" share={i % 3}',
                 ],
                 environment(home_of(folder) / f"bad-{i}"),
                 folder / "logs" / f"bad-{i}.log",
             )
             for i, how in enumerate(attempts.values(), 1)
-        ]  # fmt: skip
+        ]
         try:
             time.sleep(30.0)
             out = one.run(one.with_algorithm(1, name="fedavg"))
-            admitted = (folder / "logs" / "superlink.log").read_text().count("[Fleet.ActivateNode] Activated")
+            admitted = (
+                (folder / "logs" / "superlink.log")
+                .read_text()
+                .count("[Fleet.ActivateNode] Activated")
+            )
         finally:
             stop(nodes)
         print(f"admitted: {admitted} of 1 invited and {len(attempts)} others")
@@ -151,7 +173,7 @@ def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
         assert json.loads((out / "nodes.json").read_text())["clients"] == ["client-00"]
 
 
-# --- newcomers and drift ------------------------------------------------------------------------------------------
+# --- newcomers and drift --------------------------------------------------------------------------
 
 
 def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
@@ -160,9 +182,10 @@ def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
         make_node(four.folder / "keys", name)
         loader = four.folder / "client.py"
         marked = loader.read_text().replace(
-            "    return share(", f"    import os\n    if os.path.exists({str(tmp_path / 'swap')!r}) and "
+            "    return share(",
+            f"    import os\n    if os.path.exists({str(tmp_path / 'swap')!r}) and "
             "context.node_config['share'] == 0:\n        return share(TRIAL, 1)\n    return share(",
-        )  # fmt: skip
+        )
         loader.write_text(marked)
         four.up.register([name])
 
@@ -174,16 +197,24 @@ def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
 
         out = four.run(four.with_algorithm(8, name="flexcfl", groups=2, alpha=1), act)
         rows = rows_of(out)
-        groups = dict(line.split(",")[:2] for line in (out / "groups.csv").read_text().splitlines()[1:])
-        joined = [row["round"] for row in rows if {"kind": "joined", "clients": [name]} in row["attendance"]]
-        print("joined before round", joined, "migrations", [row["migrations"] for row in rows], groups)
+        groups = dict(
+            line.split(",")[:2] for line in (out / "groups.csv").read_text().splitlines()[1:]
+        )
+        joined = [
+            row["round"]
+            for row in rows
+            if {"kind": "joined", "clients": [name]} in row["attendance"]
+        ]
+        print(
+            "joined before round", joined, "migrations", [row["migrations"] for row in rows], groups
+        )
         assert joined
         assert groups[name] == groups["client-01"]
         assert sum(row["migrations"] for row in rows) == 1
         assert groups["client-00"] == groups["client-01"]
 
 
-# --- kills --------------------------------------------------------------------------------------------------------
+# --- kills ----------------------------------------------------------------------------------------
 
 
 VICTIMS = ("a node", "all nodes", "the ServerApp", "the SuperLink")
@@ -191,10 +222,13 @@ VICTIMS = ("a node", "all nodes", "the ServerApp", "the SuperLink")
 
 @pytest.mark.parametrize("trial", range(TRIALS))
 def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: Path) -> None:
-    """SIGKILL at a random moment: the run goes on, or stops with its exit code inside the stated wait; then resume."""
+    """SIGKILL at a random moment: the run goes on, or stops with its exit code inside the stated
+    wait; then resume."""
     draw = random.Random(trial)
-    victim, phase = VICTIMS[trial % 4], draw.choice(["cold start", "training", "between rounds"])
-    # where no node is killed all three take part from the start, as in the simulation that the end is compared with
+    victim = VICTIMS[trial % 4]
+    phase = draw.choice(["cold start", "training", "between rounds"])
+    # where no node is killed all three take part from the start, as in the simulation that the end
+    # is compared with
     waits = {"longest_wait": 60.0, "reply_wait": 180.0, "min_clients": 2 if "node" in victim else 3}
     killed: list[float] = []
     with site(tmp_path, 3) as three:
@@ -223,14 +257,17 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
 
         if phase == "cold start":
             threading.Timer(draw.uniform(25.0, 60.0), kill).start()
-        out, error = tmp_path / "d" / "runs" / "killed", None
+        out = tmp_path / "d" / "runs" / "killed"
+        error = None
         try:
             three.run(config, on_round, out, **waits)
         except CoterieError as caught:
             error = caught
         lasted = time.monotonic() - killed[0]
         code = 0 if error is None else error.code
-        print(f"trial {trial}: {victim} in {phase}: code {code} after {lasted:.0f} s: {error or 'went on'}")
+        print(
+            f"trial {trial}: {victim} in {phase}: code {code} after {lasted:.0f} s: {error or 'went on'}"
+        )
         assert code in {"a node": (0,), "all nodes": (5,)}.get(victim, (7,))
         stop_after = {"a node": LONG, "all nodes": 60 + 2 * 180 + 60}.get(victim, 300.0)
         assert lasted < stop_after
@@ -244,7 +281,9 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
     if code:
         assert isinstance(error, QuorumError) == (victim == "all nodes")
         gap = difference(out, three.simulated(config, "whole"))
-        print(f"trial {trial}: resumed, largest difference from a run that nobody disturbed {gap:g}")
+        print(
+            f"trial {trial}: resumed, largest difference from a run that nobody disturbed {gap:g}"
+        )
         assert gap <= 1e-6 or victim == "all nodes"  # its last round may have had fewer replies
 
 
@@ -252,7 +291,14 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
 def test_a_signal_takes_everything_down(number: int, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(CONFIG)
     init(tmp_path / "d", tmp_path / "c.toml")
-    line = [sys.executable, "-c", "from coterie.cli import main; main()", "deploy", "local", str(tmp_path / "d")]
+    line = [
+        sys.executable,
+        "-c",
+        "from coterie.cli.main import main; main()",
+        "deploy",
+        "local",
+        str(tmp_path / "d"),
+    ]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for said in process.stdout:

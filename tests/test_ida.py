@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.grouping import everyone
-from coterie.grouping.accuracy import KnowingAccuracy
-from coterie.rounds import clustered
-from coterie.types import Groups, Updates
-from coterie.weighing import InverseDistance, evenly
+from coterie.core.groups import Groups
+from coterie.core.updates import Updates
+from coterie.methods.step import Clustered
+from coterie.rules.accuracy import KnowingAccuracy
+from coterie.rules.single_group import everyone
+from coterie.rules.weighing import InverseDistance, evenly
 from tests.conftest import blobs, small_net
 
 POINTS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0]])
@@ -21,9 +22,13 @@ def groups_of(k: int = 1) -> Groups:
     return Groups(torch.zeros(k, 2), np.zeros(9, np.int64))
 
 
-def updates_of(delta: torch.Tensor, row: list[int] | None = None, size: list[float] | None = None) -> Updates:
+def updates_of(
+    delta: torch.Tensor, row: list[int] | None = None, size: list[float] | None = None
+) -> Updates:
     n = len(delta)
-    return Updates(np.arange(n), np.array(row or [0] * n), delta, np.array(size or [1.0] * n), np.zeros(n))
+    return Updates(
+        np.arange(n), np.array(row or [0] * n), delta, np.array(size or [1.0] * n), np.zeros(n)
+    )
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -36,7 +41,9 @@ def test_the_norms_differ_where_directions_do() -> None:
     delta = torch.tensor([[0.0, 3.0], [2.0, 2.0], [-2.0, 1.0]])
     for norm, p in (("l1", 1), ("l2", 2)):
         centre = delta.numpy().mean(axis=0)
-        inverse = [1 / (float((np.abs(centre - d) ** p).sum() ** (1 / p)) + 1e-6) for d in delta.numpy()]
+        inverse = [
+            1 / (float((np.abs(centre - d) ** p).sum() ** (1 / p)) + 1e-6) for d in delta.numpy()
+        ]
         weights = InverseDistance(norm)(groups_of(), updates_of(delta))  # type: ignore[arg-type]
         np.testing.assert_allclose(weights[0], np.array(inverse) / sum(inverse), rtol=1e-6)
 
@@ -51,13 +58,19 @@ def test_each_group_has_its_own_mean() -> None:
 
 
 def test_alike_clients_count_alike() -> None:
-    for delta in (torch.ones(4, 2), torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])):
-        groups, updates = groups_of(), updates_of(delta)
+    for delta in (
+        torch.ones(4, 2),
+        torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]),
+    ):
+        groups = groups_of()
+        updates = updates_of(delta)
         np.testing.assert_allclose(InverseDistance()(groups, updates), evenly(groups, updates))
 
 
 def test_sizes_and_accuracies_are_factors() -> None:
-    groups = groups_of().remember(floor_accuracy=torch.tensor([0.5, 1.0, 0.25, *[1.0] * 6], dtype=torch.float64))
+    groups = groups_of().remember(
+        floor_accuracy=torch.tensor([0.5, 1.0, 0.25, *[1.0] * 6], dtype=torch.float64)
+    )
     sized = InverseDistance(by_size=True)(groups, updates_of(POINTS, size=[2.0, 1.0, 3.0]))
     np.testing.assert_allclose(sized, [[6 / 18, 6 / 18, 6 / 18]], atol=1e-6)
     accurate = InverseDistance(intrac=True)(groups, updates_of(POINTS))
@@ -65,9 +78,11 @@ def test_sizes_and_accuracies_are_factors() -> None:
 
 
 def test_what_clients_tell_of_their_accuracy_is_bounded() -> None:
-    """Right predictions are untrusted: none, or more than there are samples, count as 1/C and as all."""
-    from coterie.engines import Door
-    from coterie.types import Evaluate, Reply
+    """Right predictions are untrusted: none, or more than there are samples, count as 1/C and as
+    all."""
+    from coterie.clients.clients import Clients
+    from coterie.core.engine import Reply
+    from coterie.core.work import Evaluate
 
     class Liars:
         def run(self, work, ids, models, which, *, key):  # type: ignore[no-untyped-def]
@@ -75,7 +90,7 @@ def test_what_clients_tell_of_their_accuracy_is_bounded() -> None:
             fields = {"correct": np.array([[-5.0], [9.0], [2.0]]), "size": np.full(3, 4.0)}
             return [Reply(key.round, np.array([0, 2, 5]), fields, key.purpose)]
 
-    door = Door(Liars(), classes=4)  # type: ignore[arg-type]
+    door = Clients(Liars(), classes=4)  # type: ignore[arg-type]
     groups, plan = KnowingAccuracy(everyone)(groups_of(), np.array([0, 2, 3, 5]), door, ct.Key(0))
     assert groups.memory["floor_accuracy"].tolist() == [0.25, 1, 1, 1, 1, 0.5, 1, 1, 1]
     assert plan.ids.tolist() == [0, 2, 3, 5]
@@ -87,5 +102,5 @@ def test_it_runs_and_weighs_an_outlier_down(options: dict[str, bool]) -> None:
     assert result.accuracy[-1] > 0.2
     far = torch.cat([torch.ones(5, 2) + torch.rand(5, 2) / 10, torch.full((1, 2), 50.0)])
     method = ct.ida(**options)
-    assert isinstance(clustered(method).method.weigh, InverseDistance)
+    assert isinstance(Clustered(method).method.weigh, InverseDistance)
     assert method.weigh(groups_of(), updates_of(far))[0, 5] < 1 / 24

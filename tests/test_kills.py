@@ -18,18 +18,29 @@ import tomli_w
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get("COTERIE_SLOW") != "1", reason="takes minutes; COTERIE_SLOW=1 runs it"),
+    pytest.mark.skipif(
+        os.environ.get("COTERIE_SLOW") != "1", reason="takes minutes; COTERIE_SLOW=1 runs it"
+    ),
 ]
 
 KILLS = 20
 ROUNDS = 120
 CONFIG = {
     "seed": 11,
-    "data": {"source": "digits", "partition": {"kind": "planted", "clients": 60, "groups": 3, "how": "swap"}},
+    "data": {
+        "source": "digits",
+        "partition": {"kind": "planted", "clients": 60, "groups": 3, "how": "swap"},
+    },
     "model": {"name": "mlp"},
     "local": {"epochs": 10, "batch_size": 5, "lr": 0.05},
     "train": {"rounds": ROUNDS, "clients_per_round": 10},
-    "algorithm": {"name": "fedgroup", "groups": 3, "alpha": 5, "newcomer": "aux_latest", "eta_g": 0.01},
+    "algorithm": {
+        "name": "fedgroup",
+        "groups": 3,
+        "alpha": 5,
+        "newcomer": "aux_latest",
+        "eta_g": 0.01,
+    },
     "engine": {"name": "pool", "workers": 2},
     "checkpoint": {"seconds": 0.2},
 }
@@ -44,12 +55,14 @@ class Straight:
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "coterie.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "coterie.cli.main", *map(str, arguments)]
 
 
 def rows(run: Path) -> int:
     file = run / "rounds.jsonl"
-    return file.read_bytes().count(b"\n") if file.exists() else 0
+    if file.exists():
+        return file.read_bytes().count(b"\n")
+    return 0
 
 
 def wait_for(count: int, process: subprocess.Popen[bytes], run: Path) -> None:
@@ -58,12 +71,15 @@ def wait_for(count: int, process: subprocess.Popen[bytes], run: Path) -> None:
 
 
 def left(run: Path) -> dict[str, Any]:
-    """All that a run leaves, but for wall-clock times; checkpoints fall where the clock says, but for the last."""
+    """All that a run leaves, but for wall-clock times; checkpoints fall where the clock says, but
+    for the last."""
     found = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     files = {path.name: path.read_bytes() for path in (run / "models").iterdir()}
     last = max((run / "checkpoints").iterdir()) / "state.safetensors"
     return {
-        "rows": [{name: value for name, value in row.items() if name != "seconds"} for row in found],
+        "rows": [
+            {name: value for name, value in row.items() if name != "seconds"} for row in found
+        ],
         "names": sorted(path.name for path in run.iterdir()),
         "groups": (run / "groups.csv").read_bytes(),
         "config": (run / "config.toml").read_bytes(),
@@ -96,8 +112,11 @@ def landed() -> list[int]:
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_a_killed_run_goes_on_to_the_same_end(number: int, config: Path, straight: Straight, landed: list[int]) -> None:
-    """Kill ``number`` falls at random into its own twentieth of the run, however fast the run happens to be."""
+def test_a_killed_run_goes_on_to_the_same_end(
+    number: int, config: Path, straight: Straight, landed: list[int]
+) -> None:
+    """Kill ``number`` falls at random into its own twentieth of the run, however fast the run
+    happens to be."""
     run = config.parent / f"killed-{number}"
     process = subprocess.Popen(
         command("run", config, "--out", run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -108,8 +127,13 @@ def test_a_killed_run_goes_on_to_the_same_end(number: int, config: Path, straigh
     process.kill()
     if process.wait() != 0 and not (run / "summary.json").exists():
         landed.append(rows(run))
-        print(f"kill {number}: {rows(run)} of {ROUNDS} rows, checkpoints {names(run / 'checkpoints')}")
-    assert subprocess.run(command("resume", run), stdout=subprocess.DEVNULL, check=False).returncode == 0
+        print(
+            f"kill {number}: {rows(run)} of {ROUNDS} rows, checkpoints {names(run / 'checkpoints')}"
+        )
+    assert (
+        subprocess.run(command("resume", run), stdout=subprocess.DEVNULL, check=False).returncode
+        == 0
+    )
     assert left(run) == straight.left
     assert not [name for name in names(run / "checkpoints") if name.startswith(".")]
 
@@ -119,6 +143,7 @@ def names(folder: Path) -> Sequence[str]:
 
 
 def test_most_kills_fell_into_a_run(landed: list[int]) -> None:
-    """The tests above prove little when the kills come too late (it needs them to have run before)."""
+    """The tests above prove little when the kills come too late (it needs them to have run
+    before)."""
     assert len(landed) >= KILLS * 3 // 4, landed
     assert max(landed) - min(landed) > ROUNDS // 2

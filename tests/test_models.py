@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.keys import Key
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout, flatten
+from coterie.errors import ConfigError
 from coterie.models import MODELS, build, initialise, spec
 from coterie.models.cnn import _same
-from coterie.types import ConfigError
-from coterie.vectors import Layout, flatten
 
 GREY = (1, 28, 28)
 COUNTS = [
@@ -73,15 +73,26 @@ def test_decay_names_kernels_of_the_model(name: str) -> None:
     assert all(named[kernel].ndim == 2 for kernel in record.decay)
     assert len(record.decay) == {"mclr": 1, "mlp": 2, "mlp512": 2, "cnn_femnist": 2}.get(name, 0)
     assert record.description
-    assert (MODELS[name].__doc__ or "").splitlines()[0].endswith(("classes.", "classes (MNIST).", "classes (FEMNIST).",
-                                                                 "pooling.", "hidden 2048)."))  # fmt: skip
+    assert (
+        (MODELS[name].__doc__ or "")
+        .splitlines()[0]
+        .endswith(
+            ("classes.", "classes (MNIST).", "classes (FEMNIST).", "pooling.", "hidden 2048).")
+        )
+    )
 
 
-@pytest.mark.parametrize(("side", "before", "after"), [(24, 1, 2), (8, 1, 2), (25, 2, 2), (7, 2, 2), (1, 2, 2)])
-def test_same_padding_with_stride_two_is_that_of_tensorflow(side: int, before: int, after: int) -> None:
+@pytest.mark.parametrize(
+    ("side", "before", "after"), [(24, 1, 2), (8, 1, 2), (25, 2, 2), (7, 2, 2), (1, 2, 2)]
+)
+def test_same_padding_with_stride_two_is_that_of_tensorflow(
+    side: int, before: int, after: int
+) -> None:
     pad = _same([side, side], 5, 2)
     assert pad.padding == (before, after, before, after)
-    assert nn.Conv2d(1, 1, 5, stride=2)(pad(torch.zeros(1, 1, side, side))).shape[-1] == -(-side // 2)
+    assert nn.Conv2d(1, 1, 5, stride=2)(pad(torch.zeros(1, 1, side, side))).shape[-1] == -(
+        -side // 2
+    )
 
 
 def test_first_weights_follow_the_key_alone() -> None:
@@ -106,7 +117,9 @@ def test_first_weights_are_those_of_keras() -> None:
 
 
 def test_recurrent_and_other_layers() -> None:
-    module = nn.ModuleList([nn.LSTM(5, 4), nn.GRU(5, 4), nn.BatchNorm1d(3), nn.Embedding(9, 2), nn.LayerNorm(3)])
+    module = nn.ModuleList(
+        [nn.LSTM(5, 4), nn.GRU(5, 4), nn.BatchNorm1d(3), nn.Embedding(9, 2), nn.LayerNorm(3)]
+    )
     with torch.no_grad():
         for p in module.parameters():
             p.fill_(7)
@@ -140,7 +153,9 @@ def test_recurrent_and_other_layers() -> None:
         ("vgg16", {}, GREY, "needs larger images"),
     ],
 )
-def test_complaints_are_one_line(name: str, parameters: dict[str, int], shape: tuple[int, ...], words: str) -> None:
+def test_complaints_are_one_line(
+    name: str, parameters: dict[str, int], shape: tuple[int, ...], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         build(name, shape, 10, Key(0), **parameters)
     assert "\n" not in str(caught.value)
@@ -180,7 +195,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 def test_a_network_of_ones_own() -> None:
     for name in ("their_model:fitted", "their_model:Net"):
-        a, b = build(name, (6,), 3, Key(0)), build(name, (6,), 3, Key(0))
+        a = build(name, (6,), 3, Key(0))
+        b = build(name, (6,), 3, Key(0))
         assert a(torch.zeros(2, 6)).shape == (2, 3)
         assert torch.equal(flatten(a), flatten(b))
 

@@ -1,4 +1,5 @@
-"""Every partition: disjoint, complete, of the sizes its recipe says, and the same for the same key."""
+"""Every partition: disjoint, complete, of the sizes its recipe says, and the same for the same
+key."""
 
 from __future__ import annotations
 
@@ -14,9 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.data import PARTITIONS, Parts, Samples, load_parts, make_parts, populate, save_parts
-from coterie.keys import Key
-from coterie.types import ConfigError, DataError
+from coterie.core.keys import Key
+from coterie.data import (
+    PARTITIONS,
+    Partition,
+    Samples,
+    load_partition,
+    make_partition,
+    populate,
+    save_partition,
+)
+from coterie.errors import ConfigError, DataError
 
 KINDS = ("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted")
 ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -32,7 +41,9 @@ SMALL = {
 }
 
 
-def samples(labels: np.ndarray, classes: int, train_rows: int, x: torch.Tensor | None = None) -> Samples:
+def samples(
+    labels: np.ndarray, classes: int, train_rows: int, x: torch.Tensor | None = None
+) -> Samples:
     sites = np.array([f"s{i % 7}" for i in range(len(labels))])
     x = torch.zeros(len(labels), 1) if x is None else x
     return Samples(x, torch.from_numpy(labels), classes, train_rows, {"site": sites})
@@ -43,7 +54,8 @@ def real(name: str, classes: int = 10, *columns: str) -> Samples:
     if not (ROOT / name / "train.parquet").is_file():
         pytest.skip(f"no {name} under COTERIE_DATA")
     tables = [
-        pq.read_table(ROOT / name / f"{split}.parquet", columns=["label", *columns]) for split in ("train", "test")
+        pq.read_table(ROOT / name / f"{split}.parquet", columns=["label", *columns])
+        for split in ("train", "test")
     ]
     both = pa.concat_tables(tables)
     extra = {name: np.array(both[name].to_pylist()) for name in columns}
@@ -51,37 +63,47 @@ def real(name: str, classes: int = 10, *columns: str) -> Samples:
     return Samples(torch.zeros(len(labels), 1), labels, classes, len(tables[0]), extra)
 
 
-def union(parts: Parts) -> np.ndarray:
+def union(parts: Partition) -> np.ndarray:
     return np.concatenate([*parts.train, *parts.test])
 
 
-def same(a: Parts, b: Parts) -> bool:
+def same(a: Partition, b: Partition) -> bool:
     pairs = zip((*a.train, *a.test), (*b.train, *b.test), strict=True)
     return a.names == b.names and all(np.array_equal(x, y) for x, y in pairs)
 
 
 @st.composite
 def some_samples(draw: st.DrawFn) -> tuple[Samples, int]:
-    seed, classes = draw(st.integers(0, 2**32)), draw(st.integers(4, 8))
+    seed = draw(st.integers(0, 2**32))
+    classes = draw(st.integers(4, 8))
     rng = np.random.default_rng(seed)
-    labels = np.concatenate([np.repeat(np.arange(classes), 120), rng.integers(0, classes, draw(st.integers(0, 300)))])
+    labels = np.concatenate(
+        [np.repeat(np.arange(classes), 120), rng.integers(0, classes, draw(st.integers(0, 300)))]
+    )
     labels = rng.permutation(labels).astype(np.int64)
     return samples(labels, classes, len(labels) - 200), seed
 
 
 def test_the_kinds_are_these() -> None:
-    """``rfedavg`` reuses samples by design, ``given`` deals what the source says; they have their own tests."""
-    assert tuple(kind for kind in PARTITIONS if kind not in ("rfedavg", "given")) == KINDS == tuple(SMALL)
+    """``rfedavg`` reuses samples by design, ``given`` deals what the source says; they have their
+    own tests."""
+    assert (
+        tuple(kind for kind in PARTITIONS if kind not in ("rfedavg", "given"))
+        == KINDS
+        == tuple(SMALL)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(case=some_samples())
 @settings(max_examples=12, deadline=None)
-def test_train_and_test_are_disjoint_and_the_key_decides(kind: str, case: tuple[Samples, int]) -> None:
+def test_train_and_test_are_disjoint_and_the_key_decides(
+    kind: str, case: tuple[Samples, int]
+) -> None:
     data, seed = case
     table = {"kind": kind, **SMALL[kind]}
     try:
-        parts = make_parts(data, table, Key(seed))
+        parts = make_partition(data, table, Key(seed))
     except DataError as error:
         if kind != "femnist10" or "expected at most" not in str(error):
             raise
@@ -95,9 +117,9 @@ def test_train_and_test_are_disjoint_and_the_key_decides(kind: str, case: tuple[
     assert union(parts).max() < len(data)
     if kind != "ditto":
         assert len(np.unique(union(parts))) == parts.samples, "a sample went to two clients"
-    assert same(parts, make_parts(data, table, Key(seed)))
+    assert same(parts, make_partition(data, table, Key(seed)))
     if kind not in ("ditto", "natural", "femnist10"):
-        assert not same(parts, make_parts(data, table, Key(seed + 1)))
+        assert not same(parts, make_partition(data, table, Key(seed + 1)))
 
 
 @pytest.mark.parametrize("kind", ["dirichlet", "natural", "iid", "planted"])
@@ -105,7 +127,7 @@ def test_train_and_test_are_disjoint_and_the_key_decides(kind: str, case: tuple[
 @settings(max_examples=10, deadline=None)
 def test_every_sample_is_dealt(kind: str, case: tuple[Samples, int]) -> None:
     data, seed = case
-    parts = make_parts(data, {"kind": kind, **SMALL[kind]}, Key(seed))
+    parts = make_partition(data, {"kind": kind, **SMALL[kind]}, Key(seed))
     assert sorted(union(parts).tolist()) == list(range(len(data)))
 
 
@@ -119,11 +141,11 @@ def test_classes_deals_every_held_class_and_power_law_leaves_little(
     for kind in ("classes", "power_law"):
         table = {"kind": kind, "clients": clients, "classes_per_client": each}
         try:
-            parts = make_parts(data, table, Key(seed))
+            parts = make_partition(data, table, Key(seed))
         except DataError as error:
             limit = int(str(error).split("at most ")[1])
             assert limit < clients
-            assert make_parts(data, {**table, "clients": limit}, Key(seed)).clients == limit
+            assert make_partition(data, {**table, "clients": limit}, Key(seed)).clients == limit
             continue
         whole = [np.concatenate(pair) for pair in zip(parts.train, parts.test, strict=True)]
         for rows, train in zip(whole, parts.train, strict=True):
@@ -135,16 +157,20 @@ def test_classes_deals_every_held_class_and_power_law_leaves_little(
         if kind == "classes":
             assert len(union(parts)) == np.isin(labels, held).sum()
         else:
-            assert all(sorted(set(labels[r])) == sorted((u + j) % data.classes for j in range(each))
-                       for u, r in enumerate(whole))  # fmt: skip
+            assert all(
+                sorted(set(labels[r])) == sorted((u + j) % data.classes for j in range(each))
+                for u, r in enumerate(whole)
+            )
 
 
 def test_dirichlet_tests_in_proportion_or_on_labels_present() -> None:
     rng = np.random.default_rng(0)
     data = samples(rng.integers(0, 5, 3000), 5, 2400)
     labels = data.y.numpy()
-    proportional = make_parts(data, {"kind": "dirichlet", "clients": 10}, Key(3))
-    present = make_parts(data, {"kind": "dirichlet", "clients": 10, "test": "labels_present"}, Key(3))
+    proportional = make_partition(data, {"kind": "dirichlet", "clients": 10}, Key(3))
+    present = make_partition(
+        data, {"kind": "dirichlet", "clients": 10, "test": "labels_present"}, Key(3)
+    )
     assert all(map(np.array_equal, proportional.train, present.train))
     for train, some, every in zip(proportional.train, proportional.test, present.test, strict=True):
         held = np.unique(labels[train])
@@ -157,11 +183,11 @@ def test_dirichlet_tests_in_proportion_or_on_labels_present() -> None:
 def test_femnist10_released_shares_samples_from_the_start_of_each_class() -> None:
     data = samples(np.repeat(np.arange(10), 500), 10, 5000)
     table = {"kind": "femnist10", "clients": 40, "overlap": "released"}
-    parts = make_parts(data, table, Key(1))
+    parts = make_partition(data, table, Key(1))
     sizes = [len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)]
     assert all(size % 3 == 0 for size in sizes)
     assert len(np.unique(union(parts))) < parts.samples
-    assert not same(parts, make_parts(data, table, Key(2)))
+    assert not same(parts, make_partition(data, table, Key(2)))
     largest: dict[int, set[int]] = {}
     for u in np.argsort(sizes)[::-1]:
         rows = np.concatenate([parts.train[u], parts.test[u]])
@@ -170,40 +196,54 @@ def test_femnist10_released_shares_samples_from_the_start_of_each_class() -> Non
             assert mine <= largest.setdefault(int(c), mine)
     for tiny in ({"clients": 40, "per_class": 20}, {"clients": 400}):
         with pytest.raises(DataError, match="expected at most"):
-            make_parts(data, {"kind": "femnist10", **tiny}, Key(1))
+            make_partition(data, {"kind": "femnist10", **tiny}, Key(1))
 
 
 def test_natural_keeps_the_split_of_the_source_or_draws_one() -> None:
-    labels, sites = np.zeros(12, np.int64), np.array(list("aabbaabbcddd"))
+    labels = np.zeros(12, np.int64)
+    sites = np.array(list("aabbaabbcddd"))
     data = Samples(torch.zeros(12, 1), torch.from_numpy(labels), 1, 6, {"site": sites})
     table = {"kind": "natural", "column": "site"}
-    kept = make_parts(data, table, Key(0))
+    kept = make_partition(data, table, Key(0))
     assert kept.names == ("a", "b", "d")
     assert [rows.tolist() for rows in kept.train] == [[0, 1, 4, 5], [2, 3], []]
     assert [rows.tolist() for rows in kept.test] == [[], [6, 7], [9, 10, 11]]
-    drawn = make_parts(data, {**table, "split": "random", "min_size": 3, "test_fraction": 0.5}, Key(0))
+    drawn = make_partition(
+        data, {**table, "split": "random", "min_size": 3, "test_fraction": 0.5}, Key(0)
+    )
     assert drawn.names == ("a", "b", "d")
-    assert [(len(a), len(b)) for a, b in zip(drawn.train, drawn.test, strict=True)] == [(2, 2), (2, 2), (1, 2)]
+    assert [(len(a), len(b)) for a, b in zip(drawn.train, drawn.test, strict=True)] == [
+        (2, 2),
+        (2, 2),
+        (1, 2),
+    ]
     apart = Samples(data.x, data.y, 1, 8, {"site": sites})
-    assert all(len(rows) for rows in make_parts(apart, table, Key(0)).train), "no client in both: pooled"
+    assert all(len(rows) for rows in make_partition(apart, table, Key(0)).train), (
+        "no client in both: pooled"
+    )
     with pytest.raises(DataError, match="did you mean 'site'"):
-        make_parts(data, {**table, "column": "sit"}, Key(0))
+        make_partition(data, {**table, "column": "sit"}, Key(0))
     with pytest.raises(DataError, match="expected at most 4"):
-        make_parts(data, {**table, "min_size": 5}, Key(0))
+        make_partition(data, {**table, "min_size": 5}, Key(0))
 
 
 def test_planted_labels_are_disjoint_between_groups() -> None:
     data = samples(np.tile(np.arange(10), 60), 10, 600)
-    parts = make_parts(data, {"kind": "planted", "clients": 9, "groups": 3}, Key(0))
+    parts = make_partition(data, {"kind": "planted", "clients": 9, "groups": 3}, Key(0))
     population = populate(data, parts)
     assert population.planted is not None
-    held = [set(np.flatnonzero(population.histograms()[population.planted == g].sum(0))) for g in range(3)]
+    held = [
+        set(np.flatnonzero(population.histograms()[population.planted == g].sum(0)))
+        for g in range(3)
+    ]
     assert held == [{0, 1, 2, 3}, {4, 5, 6}, {7, 8, 9}]
 
 
 def test_planted_swap_gives_each_group_its_own_labels() -> None:
     data = samples(np.tile(np.arange(10), 60), 10, 600)
-    parts = make_parts(data, {"kind": "planted", "clients": 9, "groups": 4, "how": "swap"}, Key(0))
+    parts = make_partition(
+        data, {"kind": "planted", "clients": 9, "groups": 4, "how": "swap"}, Key(0)
+    )
     population = populate(data, parts)
     assert parts.planted is not None
     assert parts.relabel is not None
@@ -218,13 +258,13 @@ def test_planted_swap_gives_each_group_its_own_labels() -> None:
 def test_planted_clients_may_be_small(how: str) -> None:
     data = samples(np.tile(np.arange(10), 60), 10, 600, torch.zeros(600, 1, 2, 2))
     table = {"kind": "planted", "clients": 4, "groups": 2, "how": how, "test_fraction": 0.25}
-    parts, whole = (make_parts(data, table | more, Key(0)) for more in ({"size": 20}, {}))
+    parts, whole = (make_partition(data, table | more, Key(0)) for more in ({"size": 20}, {}))
     assert [len(rows) for rows in parts.train] == [15] * 4
     assert [len(rows) for rows in parts.test] == [5] * 4
     assert len(set(union(parts).tolist())) == 80
-    assert same(whole, make_parts(data, table | {"size": 10_000}, Key(0)))
+    assert same(whole, make_partition(data, table | {"size": 10_000}, Key(0)))
     with pytest.raises(ConfigError, match="size"):
-        make_parts(data, table | {"size": 1}, Key(0))
+        make_partition(data, table | {"size": 1}, Key(0))
 
 
 @pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
@@ -232,7 +272,15 @@ def test_every_round_tells_how_well_planted_groups_are_found(how: str) -> None:
     data = ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 3, "how": how})
     local = ct.Solver(epochs=2, lr=0.1)
     method = ct.fedgroup(groups=3, alpha=4)
-    rows = ct.run(method, data=data, model="mclr", local=local, rounds=3, clients_per_round=12, engine="serial").rows
+    rows = ct.run(
+        method,
+        data=data,
+        model="mclr",
+        local=local,
+        rounds=3,
+        clients_per_round=12,
+        engine="serial",
+    ).rows
     assert [set(row["agreement"]) for row in rows] == [{"ari", "nmi"}] * 3
     assert rows[-1]["agreement"]["ari"] == 1
 
@@ -240,10 +288,14 @@ def test_every_round_tells_how_well_planted_groups_are_found(how: str) -> None:
 def test_planted_rotate_turns_the_images() -> None:
     x = torch.arange(4.0).reshape(1, 1, 2, 2).repeat(40, 1, 1, 1)
     data = samples(np.zeros(40, np.int64), 1, 40, x)
-    parts = make_parts(data, {"kind": "planted", "clients": 8, "groups": 4, "how": "rotate"}, Key(0))
+    parts = make_partition(
+        data, {"kind": "planted", "clients": 8, "groups": 4, "how": "rotate"}, Key(0)
+    )
     population = populate(data, parts)
     for i, g in enumerate(parts.planted if parts.planted is not None else ()):
-        assert torch.equal(population.x[parts.train[i][0]], torch.rot90(x[0], int(g), dims=(-2, -1)))
+        assert torch.equal(
+            population.x[parts.train[i][0]], torch.rot90(x[0], int(g), dims=(-2, -1))
+        )
     assert torch.equal(data.x, x)
     flat = samples(np.zeros(40, np.int64), 1, 40)
     with pytest.raises(DataError, match="square images"):
@@ -266,7 +318,7 @@ def test_planted_rotate_turns_the_images() -> None:
 def test_too_little_data_is_said_in_one_line(table: dict[str, object], words: str) -> None:
     data = samples(np.tile(np.arange(10), 60), 10, 600)
     with pytest.raises(DataError, match=words) as caught:
-        make_parts(data, table, Key(0))
+        make_partition(data, table, Key(0))
     assert "\n" not in str(caught.value)
 
 
@@ -283,16 +335,16 @@ def test_too_little_data_is_said_in_one_line(table: dict[str, object], words: st
 )
 def test_a_wrong_table_is_said_in_one_line(table: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        make_parts(samples(np.zeros(9, np.int64), 1, 9), table, Key(0))
+        make_partition(samples(np.zeros(9, np.int64), 1, 9), table, Key(0))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
 def test_parts_round_trip(how: str, tmp_path: Path) -> None:
     data = samples(np.tile(np.arange(10), 60), 10, 600)
-    parts = make_parts(data, {"kind": "planted", "how": how}, Key(0))
-    save_parts(tmp_path / "partition.npz", parts)
-    back = load_parts(tmp_path / "partition.npz")
+    parts = make_partition(data, {"kind": "planted", "how": how}, Key(0))
+    save_partition(tmp_path / "partition.npz", parts)
+    back = load_partition(tmp_path / "partition.npz")
     assert same(parts, back)
     assert back.transform == parts.transform
     assert np.array_equal(back.planted, parts.planted)  # type: ignore[arg-type]
@@ -302,7 +354,12 @@ def test_parts_round_trip(how: str, tmp_path: Path) -> None:
 
 def test_damaged_parts_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "partition.npz"
-    save_parts(path, Parts((np.array([0, 1]), np.array([2])), (np.array([3]), np.array([], np.int64)), ("a", "b")))
+    save_partition(
+        path,
+        Partition(
+            (np.array([0, 1]), np.array([2])), (np.array([3]), np.array([], np.int64)), ("a", "b")
+        ),
+    )
     whole = path.read_bytes()
     with np.load(path) as archive:
         arrays = dict(archive)
@@ -320,36 +377,42 @@ def test_damaged_parts_are_refused(tmp_path: Path) -> None:
     for damage in damages:
         np.savez(path, **{**arrays, **damage})
         with pytest.raises(DataError, match="partition"):
-            load_parts(path)
+            load_partition(path)
     for bad in (b"", b"not npz", whole[: len(whole) // 2], whole[:60] + bytes(60) + whole[120:]):
         path.write_bytes(bad)
         with pytest.raises(DataError, match="partition"):
-            load_parts(path)
+            load_partition(path)
     with pytest.raises(DataError, match=r"none\.npz: cannot be read"):
-        load_parts(tmp_path / "none.npz")
+        load_partition(tmp_path / "none.npz")
 
 
 def test_ditto_gives_the_published_count_of_fashion_mnist() -> None:
-    parts = make_parts(real("fashion_mnist"), {"kind": "ditto"}, Key(0))
+    parts = make_partition(real("fashion_mnist"), {"kind": "ditto"}, Key(0))
     assert (sum(map(len, parts.train)), sum(map(len, parts.test))) == (61_251, 11_254)
 
 
 def test_power_law_on_mnist_is_like_the_published_file() -> None:
     data = real("mnist", 10, "writer_id")
-    parts = make_parts(data, {"kind": "power_law"}, Key(0))
+    parts = make_partition(data, {"kind": "power_law"}, Key(0))
     sizes = np.array([len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)])
     assert parts.clients == 1000
     assert 68_500 < sizes.sum() < 69_500  # the released file has 69,035
     assert sizes.min() >= 10
     assert 60 < sizes.std() < 250
-    writers = make_parts(data, {"kind": "natural", "column": "writer_id"}, Key(0))
+    writers = make_partition(data, {"kind": "natural", "column": "writer_id"}, Key(0))
     assert writers.clients == 836
     assert writers.samples == 70_000
 
 
 def test_femnist10_on_letters_and_writers_of_femnist() -> None:
-    letters = make_parts(real("emnist_letters_aj"), {"kind": "femnist10"}, Key(0))
+    letters = make_partition(real("emnist_letters_aj"), {"kind": "femnist10"}, Key(0))
     assert letters.clients == 200
     assert 10_000 < letters.samples < 30_000
-    writers = make_parts(real("femnist", 62, "writer_id"), {"kind": "natural", "column": "writer_id"}, Key(0))
-    assert (writers.clients, sum(map(len, writers.train)), sum(map(len, writers.test))) == (300, 41_258, 4_700)
+    writers = make_partition(
+        real("femnist", 62, "writer_id"), {"kind": "natural", "column": "writer_id"}, Key(0)
+    )
+    assert (writers.clients, sum(map(len, writers.train)), sum(map(len, writers.test))) == (
+        300,
+        41_258,
+        4_700,
+    )

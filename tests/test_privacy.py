@@ -1,4 +1,5 @@
-"""What leaves a client: the table of docs/privacy.md against the ledger, and the noise on statistics."""
+"""What leaves a client: the table of docs/privacy.md against the ledger, and the noise on
+statistics."""
 
 from __future__ import annotations
 
@@ -10,17 +11,22 @@ import pytest
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.client import Bench
-from coterie.engines import Door, PoolEngine, SerialEngine
-from coterie.engines.gate import Gate
-from coterie.keys import Key
-from coterie.types import Describe, Reply
-from coterie.vectors import flatten
+from coterie.clients.clients import Clients
+from coterie.clients.validation import ReplyValidator
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
+from coterie.core.work import Describe
+from coterie.engines import PoolEngine, SerialEngine
+from coterie.local import LocalRunner
 from tests.conftest import blobs, small_net
 from tests.contract.test_algorithms import CASES
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
-TABLE = {name: set(re.findall(r"`(\w+)`", told)) for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)}
+TABLE = {
+    name: set(re.findall(r"`(\w+)`", told))
+    for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)
+}
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
 # by these more leaves a client, and no case of the contract has them
 OPTIONS = {"ida": [{"intrac": True}], "naive_gsp": [{"icg": True}]}
@@ -40,28 +46,48 @@ def test_what_the_ledger_saw_is_what_the_table_says(name: str) -> None:
     seen: set[str] = set()
     for method in methods or [ALGORITHMS[name]()]:
         ct.run(
-            method, data=blobs(), model=NET, local=SOLVER, rounds=3, clients_per_round=6, engine="serial",
-            on_round=lambda result: seen.update(f for block in result.blocks if block.up for f in block.fields),
-        )  # fmt: skip
+            method,
+            data=blobs(),
+            model=NET,
+            local=SOLVER,
+            rounds=3,
+            clients_per_round=6,
+            engine="serial",
+            on_round=lambda result: seen.update(
+                f for block in result.blocks if block.up for f in block.fields
+            ),
+        )
     assert seen == TABLE[name]
 
 
 def test_the_ledger_tells_an_update_from_a_part_of_one() -> None:
-    with Door(SerialEngine(Bench(blobs(), NET, SOLVER))) as door:
-        models, one = flatten(NET)[None], np.array([3])
+    with Clients(SerialEngine(LocalRunner(blobs(), NET, SOLVER))) as door:
+        models = flatten(NET)[None]
+        one = np.array([3])
         for upload in (None, (0, 5)):
-            door.run(ct.Train(ct.fedavg().local.objective, upload=upload), one, models, 0 * one, key=Key(0))
+            door.run(
+                ct.Train(ct.fedavg().local.objective, upload=upload),
+                one,
+                models,
+                0 * one,
+                key=Key(0),
+            )
         blocks = door.ledger.read().blocks
-    assert [block.fields for block in blocks if block.up] == [("delta", "size", "loss"), ("slice", "size", "loss")]
+    assert [block.fields for block in blocks if block.up] == [
+        ("delta", "size", "loss"),
+        ("slice", "size", "loss"),
+    ]
     assert all(block.fields == () for block in blocks if not block.up)
 
 
-# --- noise --------------------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 
-def told(work: Describe, population: ct.Population, ids: np.ndarray, key: Key, kind: str = "serial") -> Reply:
-    bench = Bench(population, NET, SOLVER)
-    with Door(SerialEngine(bench) if kind == "serial" else PoolEngine(bench, 1)) as door:
+def told(
+    work: Describe, population: ct.Population, ids: np.ndarray, key: Key, kind: str = "serial"
+) -> Reply:
+    bench = LocalRunner(population, NET, SOLVER)
+    with Clients(SerialEngine(bench) if kind == "serial" else PoolEngine(bench, 1)) as door:
         return door.run(work, ids, flatten(NET)[None], np.empty((len(ids), 0), np.int64), key=key)
 
 
@@ -70,13 +96,17 @@ def crowd() -> ct.Population:
     from torch import tensor, zeros
 
     rows = np.array([0, 1, 2])
-    return ct.Population(zeros(3, 6), tensor([0, 0, 2]), (rows,) * len(MANY), (rows[:0],) * len(MANY), 4)
+    return ct.Population(
+        zeros(3, 6), tensor([0, 0, 2]), (rows,) * len(MANY), (rows[:0],) * len(MANY), 4
+    )
 
 
 @pytest.mark.parametrize("privacy", ["discrete_laplace", "randomised_response"])
 @pytest.mark.parametrize("statistic", ["histogram", "imbalance"])
 def test_noise_is_drawn_once_per_client(privacy: str, statistic: str) -> None:
-    work, population, ids = Describe(statistic, 4, level=3.0, privacy=privacy), blobs(), np.arange(12)
+    work = Describe(statistic, 4, level=3.0, privacy=privacy)
+    population = blobs()
+    ids = np.arange(12)
     first = told(work, population, ids, Key(5, round=0)).fields[statistic]
     again = told(work, population, ids, Key(5, "other", round=9), "pool").fields[statistic]
     some = told(work, population, ids[[2, 7]], Key(5)).fields[statistic]
@@ -88,8 +118,17 @@ def test_noise_is_drawn_once_per_client(privacy: str, statistic: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 1e-300])
 def test_a_budget_too_small_for_whole_numbers_is_refused(epsilon: float) -> None:
-    """Geometric draws end at 2^63: with a smaller budget all would be that, and the noise their difference, 0."""
-    for make in (ct.fedgsp, ct.naive_gsp, ct.astraea, ct.rfedavg, ct.rfedavg_kmeans, ct.rfedavg_optimal, Describe):
+    """Geometric draws end at 2^63: with a smaller budget all would be that, and the noise their
+    difference, 0."""
+    for make in (
+        ct.fedgsp,
+        ct.naive_gsp,
+        ct.astraea,
+        ct.rfedavg,
+        ct.rfedavg_kmeans,
+        ct.rfedavg_optimal,
+        Describe,
+    ):
         with pytest.raises(ct.ConfigError, match=r"epsilon: .*>= 1e-06"):
             make(epsilon=epsilon)
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=1e-6)
@@ -99,7 +138,8 @@ def test_a_budget_too_small_for_whole_numbers_is_refused(epsilon: float) -> None
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_discrete_laplace_has_the_law_it_should(epsilon: float) -> None:
-    """``P(z) = (1 - a) / (1 + a) a^|z|`` with ``a = e^-epsilon``; told counts are whole and not below 0."""
+    """``P(z) = (1 - a) / (1 + a) a^|z|`` with ``a = e^-epsilon``; told counts are whole and not
+    below 0."""
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=epsilon)
     found = told(work, crowd(), MANY, Key(1)).fields["histogram"]
     assert (found >= 0).all()
@@ -109,7 +149,9 @@ def test_discrete_laplace_has_the_law_it_should(epsilon: float) -> None:
         expected = (1 - a) / (1 + a) * a**z
         spread = 5 * np.sqrt(expected / len(MANY))
         assert abs((found[:, 0] == 2 + z).mean() - expected) < spread
-    assert abs((found[:, 1] == 0).mean() - 1 / (1 + a)) < 5 / np.sqrt(len(MANY))  # no sample: all below 0 told as 0
+    assert abs((found[:, 1] == 0).mean() - 1 / (1 + a)) < 5 / np.sqrt(
+        len(MANY)
+    )  # no sample: all below 0 told as 0
     assert abs(np.corrcoef(found[:, 0], found[:, 2])[0, 1]) < 0.1
 
 
@@ -129,16 +171,23 @@ def test_a_private_statistic_goes_with_no_sample_count() -> None:
         reply = told(Describe("histogram", 4, privacy=privacy, epsilon=0.01), blobs(), ids, Key(2))
         assert (reply.fields["size"] == 1).all()
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=0.01)
-    with Door(SerialEngine(Bench(blobs(), NET, SOLVER)), Gate(cap=1.0)) as door:
+    with Clients(SerialEngine(LocalRunner(blobs(), NET, SOLVER)), ReplyValidator(cap=1.0)) as door:
         assert len(door.run(work, ids, flatten(NET)[None], 0 * ids, key=Key(2))) == 12
 
 
 def test_noise_of_two_budgets_is_not_the_same() -> None:
     one, two = (
-        told(Describe("histogram", 4, privacy="discrete_laplace", epsilon=e), crowd(), MANY[:300], Key(1))
+        told(
+            Describe("histogram", 4, privacy="discrete_laplace", epsilon=e),
+            crowd(),
+            MANY[:300],
+            Key(1),
+        )
         for e in (0.1, 0.1001)
     )
-    assert abs(np.corrcoef(one.fields["histogram"][:, 0], two.fields["histogram"][:, 0])[0, 1]) < 0.3
+    assert (
+        abs(np.corrcoef(one.fields["histogram"][:, 0], two.fields["histogram"][:, 0])[0, 1]) < 0.3
+    )
 
 
 def test_kept_noise_tells_the_change_of_drifting_data() -> None:
@@ -163,7 +212,12 @@ def test_a_changed_dominant_class_is_answered_afresh() -> None:
 def test_noise_reaches_the_weights_of_rfedavg() -> None:
     states = [
         ct.run(
-            ct.rfedavg(privacy=privacy, epsilon=0.05), data=blobs(), model=NET, local=SOLVER, rounds=1, engine="serial"
+            ct.rfedavg(privacy=privacy, epsilon=0.05),
+            data=blobs(),
+            model=NET,
+            local=SOLVER,
+            rounds=1,
+            engine="serial",
         ).state
         for privacy in ("none", "discrete_laplace")
     ]

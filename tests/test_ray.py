@@ -20,20 +20,25 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.cli import invoke
-from coterie.client import Bench
-from coterie.config import check
-from coterie.engines import Door, SerialEngine
-from coterie.experiment import samples_here
-from coterie.keys import Key
+from coterie.cli.main import invoke
+from coterie.clients.clients import Clients
+from coterie.config.load import check
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.vectors import flatten
+from coterie.core.work import Train
+from coterie.engines import SerialEngine
+from coterie.local import LocalRunner
+from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.rounds import as_algorithm
-from coterie.types import Reply, Solver, Train
-from coterie.vectors import flatten
+from coterie.runs.run import samples_here
 from tests.conftest import blobs, small_net
 from tests.contract import test_algorithms as contract
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed"
+)
 SOLVER = Solver(epochs=1, batch_size=10, lr=0.1)
 MEMORY = 80 * 2**20
 
@@ -61,10 +66,11 @@ class Crew:
     def __init__(self, address: str) -> None:
         from coterie.engines.ray import connect
 
-        self.address, self.engine = address, None
+        self.address = address
+        self.engine = None
         connect(address)
 
-    def __call__(self, bench: Bench, **options: Any) -> Any:
+    def __call__(self, bench: LocalRunner, **options: Any) -> Any:
         from coterie.engines.ray import RayEngine
 
         spare = self.engine.release() if self.engine else []
@@ -74,7 +80,8 @@ class Crew:
 
 @pytest.mark.slow
 def test_on_a_cluster_of_three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that needs one, in one test, since a cluster takes long to start. The last but one kills a node."""
+    """All that needs one, in one test, since a cluster takes long to start. The last but one kills
+    a node."""
     with cluster_of(2) as cluster:
         crew = Crew(cluster.address)
         with monkeypatch.context() as brief:
@@ -92,16 +99,19 @@ class Kept:
     """An engine that a door does not close."""
 
     def __init__(self, engine: Any) -> None:
-        self.run, self.hold = engine.run, engine.hold
+        self.run = engine.run
+        self.hold = engine.hold
 
     def close(self) -> None:
         pass
 
 
-def ask(engine: Any, net: nn.Module, clients: int, work: Train = Train(plain), round: int = 0) -> Reply:
+def ask(
+    engine: Any, net: nn.Module, clients: int, work: Train = Train(plain), round: int = 0
+) -> Reply:
     ids = np.arange(clients)
     models = torch.stack([flatten(net), 0.9 * flatten(net)])
-    return Door(Kept(engine)).run(work, ids, models, ids % 2, key=Key(1).at(round))
+    return Clients(Kept(engine)).run(work, ids, models, ids % 2, key=Key(1).at(round))
 
 
 def same(a: Reply, b: Reply) -> None:
@@ -113,12 +123,13 @@ def every_algorithm_gives_the_bits_of_serial(crew: Crew, monkeypatch: pytest.Mon
     """Two rounds of each. Actors are made once for all methods that train the same network."""
     monkeypatch.setattr(contract, "ROUNDS", 2)
     monkeypatch.setattr(contract, "SOLVER", SOLVER)
-    data, engine = blobs(), None
+    data = blobs()
+    engine = None
     cases = {name: make(2) for name, make in contract.CASES.items()}
     for name, method in cases.items():
         net = contract.net_for(method)
-        if engine is None or engine.bench.layout != Bench(data, net, SOLVER).layout:
-            engine = crew(Bench(data, net, SOLVER))
+        if engine is None or engine.bench.layout != LocalRunner(data, net, SOLVER).layout:
+            engine = crew(LocalRunner(data, net, SOLVER))
         engine.hold(data)
         over = contract.states(as_algorithm(method), data, Kept(engine))
         for a, b in zip(contract.run(method, population=data), over, strict=True):
@@ -132,7 +143,9 @@ class Tuned(nn.Module):
     def __init__(self, how: str, mark: str = "") -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 4))
-        self.how, self.mark, self.home = how, mark, os.getpid()
+        self.how = how
+        self.mark = mark
+        self.home = os.getpid()
 
     def forward(self, x: Tensor) -> Tensor:
         if self.how == "raise" and os.getpid() != self.home:
@@ -146,11 +159,14 @@ class Tuned(nn.Module):
 
 
 def a_shift_reaches_the_actors(crew: Crew) -> None:
-    """Clients that swap their samples, and labels that change, are trained on what they hold now."""
-    data, net = blobs(), small_net()
+    """Clients that swap their samples, and labels that change, are trained on what they hold
+    now."""
+    data = blobs()
+    net = small_net()
     swapped = data.with_parts((*data.train[6:], *data.train[:6]), data.test)
     relabelled = ct.Population(data.x, (data.y + 1) % 4, data.train, data.test, 4)
-    over, alone = crew(Bench(data, net, SOLVER)), SerialEngine(Bench(data, net, SOLVER))
+    over = crew(LocalRunner(data, net, SOLVER))
+    alone = SerialEngine(LocalRunner(data, net, SOLVER))
     before = ask(over, net, 12)
     for population in (data, swapped, relabelled):
         over.hold(population)
@@ -164,46 +180,62 @@ def read(path: str) -> Tensor:
 
 
 def samples_read_where_the_actor_is(crew: Crew, tmp_path: Path) -> None:
-    data, net, file = blobs(), small_net(), str(tmp_path / "x.npy")
+    data = blobs()
+    net = small_net()
+    file = str(tmp_path / "x.npy")
     np.save(file, data.x.numpy())
-    over = crew(Bench(data, net, SOLVER), load=partial(read, file))
-    same(ask(SerialEngine(Bench(data, net, SOLVER)), net, 12), ask(over, net, 12))
+    over = crew(LocalRunner(data, net, SOLVER), load=partial(read, file))
+    same(ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 12), ask(over, net, 12))
     other = ct.Population(data.x + 1, data.y, data.train, data.test, 4)
-    with pytest.raises(ct.DataError, match=r"engine\.samples: a node reads other samples than this one"):
-        ask(crew(Bench(other, net, SOLVER), load=partial(read, file)), net, 12)
+    with pytest.raises(
+        ct.DataError, match=r"engine\.samples: a node reads other samples than this one"
+    ):
+        ask(crew(LocalRunner(other, net, SOLVER), load=partial(read, file)), net, 12)
 
 
 def test_samples_as_a_configuration_names_them() -> None:
     tables: dict[str, Any] = {
-        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 6}}, "model": {"name": "mclr"},
-        "train": {"rounds": 1, "clients_per_round": 6}, "algorithm": {"name": "fedavg"},
-    }  # fmt: skip
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 6}},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 1, "clients_per_round": 6},
+        "algorithm": {"name": "fedavg"},
+    }
     found = samples_here(check(tables).resolved())
     assert torch.equal(found, ct.load("digits", partition={"kind": "iid", "clients": 6}).x)
 
 
 def actors_that_train_many_clients_at_once(crew: Crew) -> None:
-    data, net = blobs(), Tuned("").body
-    over = ask(crew(Bench(data, net, SOLVER), each="vmap", device="cpu"), net, 12)
-    alone = ask(SerialEngine(Bench(data, net, SOLVER)), net, 12)
+    data = blobs()
+    net = Tuned("").body
+    over = ask(crew(LocalRunner(data, net, SOLVER), each="vmap", device="cpu"), net, 12)
+    alone = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 12)
     np.testing.assert_allclose(over.fields["delta"], alone.fields["delta"], atol=1e-4, rtol=0)
 
 
 def a_client_that_raises_is_named(crew: Crew) -> None:
-    with pytest.raises(ct.CoterieError, match="client 0: training failed in round 7: no such layer") as caught:
-        ask(crew(Bench(blobs(), Tuned("raise"), SOLVER)), Tuned("raise"), 1, round=7)
+    with pytest.raises(
+        ct.CoterieError, match="client 0: training failed in round 7: no such layer"
+    ) as caught:
+        ask(crew(LocalRunner(blobs(), Tuned("raise"), SOLVER)), Tuned("raise"), 1, round=7)
     assert caught.value.code == 2
 
 
 def a_lost_actor_is_replaced(crew: Crew, tmp_path: Path) -> None:
-    data, net = blobs(), Tuned("die", str(tmp_path / "died"))
-    same(ask(SerialEngine(Bench(data, net, SOLVER)), net, 12), ask(crew(Bench(data, net, SOLVER)), net, 12))
+    data = blobs()
+    net = Tuned("die", str(tmp_path / "died"))
+    same(
+        ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 12),
+        ask(crew(LocalRunner(data, net, SOLVER)), net, 12),
+    )
     assert (tmp_path / "died").exists()
 
 
 def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
-    data, net, long = blobs(clients=24), Tuned("slow"), Solver(epochs=3, batch_size=5, lr=0.1)
-    engine, alone = crew(Bench(data, net, long)), SerialEngine(Bench(data, net, long))
+    data = blobs(clients=24)
+    net = Tuned("slow")
+    long = Solver(epochs=3, batch_size=5, lr=0.1)
+    engine = crew(LocalRunner(data, net, long))
+    alone = SerialEngine(LocalRunner(data, net, long))
     end = time.monotonic() + 60
     ask(engine, net, 1)
     while any(member.coming is not None for member in engine.members) and time.monotonic() < end:
@@ -215,18 +247,21 @@ def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
     found = ask(engine, net, 24)
     killer.join()
     same(ask(alone, net, 24), found)
-    assert len([member for member in before if member in engine.members]) == 1, "the node took its actor with it"
+    assert len([member for member in before if member in engine.members]) == 1, (
+        "the node took its actor with it"
+    )
     same(ask(alone, net, 24, round=1), ask(engine, net, 24, round=1))
 
 
 def a_round_timeout_leaves_stragglers_out(crew: Crew) -> None:
-    data, net = blobs(clients=40), Tuned("slow")
-    engine = crew(Bench(data, net, SOLVER), round_timeout=None)
+    data = blobs(clients=40)
+    net = Tuned("slow")
+    engine = crew(LocalRunner(data, net, SOLVER), round_timeout=None)
     ask(engine, net, 1)  # the actors are there
     engine.round_timeout = 1.0
     reply = ask(engine, net, 40, Train(plain, steps=10))
     assert 0 < len(reply) < 40
-    expected = ask(SerialEngine(Bench(data, net, SOLVER)), net, 40, Train(plain, steps=10))
+    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 40, Train(plain, steps=10))
     assert np.array_equal(reply.fields["delta"], expected.fields["delta"][reply.ids])
 
 
@@ -236,10 +271,17 @@ def test_a_cluster_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
     from coterie.engines.ray import connect
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", lambda **given: (_ for _ in ()).throw(ConnectionError("nobody\nlistens")))
-    with pytest.raises(ct.ConfigError, match=r"engine.address: cannot join \(nobody\), got 'auto'; expected a cluster"):
+    monkeypatch.setattr(
+        ray, "init", lambda **given: (_ for _ in ()).throw(ConnectionError("nobody\nlistens"))
+    )
+    with pytest.raises(
+        ct.ConfigError,
+        match=r"engine.address: cannot join \(nobody\), got 'auto'; expected a cluster",
+    ):
         connect("auto")
-    with pytest.raises(ct.ConfigError, match=r"engine.address: cannot join \(.*refused\), got '127.0.0.1:1'"):
+    with pytest.raises(
+        ct.ConfigError, match=r"engine.address: cannot join \(.*refused\), got '127.0.0.1:1'"
+    ):
         connect("127.0.0.1:1")
 
 
@@ -249,7 +291,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     made: list[tuple[Any, ...]] = []
 
-    def engine(bench: Bench, *given: Any, **options: Any) -> SerialEngine:
+    def engine(bench: LocalRunner, *given: Any, **options: Any) -> SerialEngine:
         made.append((*given, options["device"]))
         return SerialEngine(bench)
 
@@ -260,7 +302,16 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         'model = {name = "mclr"}\nlocal = {epochs = 1}\ntrain = {rounds = 1, clients_per_round = 4}\n'
         'algorithm = {name = "fedavg"}\n'
     )
-    at = ("--ray-address", "head:6379", "--workers", "3", "--set", "engine.samples=path", "--set", "engine.each=vmap")
+    at = (
+        "--ray-address",
+        "head:6379",
+        "--workers",
+        "3",
+        "--set",
+        "engine.samples=path",
+        "--set",
+        "engine.each=vmap",
+    )
     assert invoke(["run", "run.toml", "--engine", "ray", *at, "--out", "one"]) == 0
     address, workers, timeout, each, load, device = made[0]
     assert (address, workers, timeout, each, device) == ("head:6379", 3, None, "vmap", "auto")
@@ -269,19 +320,22 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
-    """What an actor does, in this process: shards come once, and are forgotten when it is told so."""
-    from coterie.client.many import Device
+    """What an actor does, in this process: shards come once, and are forgotten when it is told
+    so."""
     from coterie.engines.actor import Actor, Equipment, Job
+    from coterie.local.batched import Device
 
-    data, net = blobs(clients=3), small_net()
+    data = blobs(clients=3)
+    net = small_net()
     x = data.x[torch.from_numpy(np.concatenate(data.train))].numpy()
     ends = np.cumsum([0, *(len(rows) for rows in data.train)]).tolist()
     labels = tuple(data.y[torch.from_numpy(rows)].numpy() for rows in data.train)
     places = tuple((("all", 1), slice(a, b)) for a, b in pairwise(ends))
     keys = tuple(Key(1).at(0).client(i) for i in range(3))
-    models, which = torch.stack([flatten(net), 0.9 * flatten(net)]).numpy(), np.array([0, 1, 0])
+    models = torch.stack([flatten(net), 0.9 * flatten(net)]).numpy()
+    which = np.array([0, 1, 0])
     job = Job(Train(plain), keys, which, labels, places, (("all", 1),))
-    expected = ask(SerialEngine(Bench(data, net, SOLVER)), net, 3)
+    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 3)
     for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
         actor = Actor()
         assert actor.equip(Equipment(net, SOLVER, (), each, Device("cpu"), None, None)) == ""
@@ -296,12 +350,14 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
         assert not actor.shards
 
 
-def test_shards_that_were_not_used_for_long_leave_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_that_were_not_used_for_long_leave_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from coterie.engines.ray import RayEngine
 
     monkeypatch.setattr("ray.put", lambda x: x)
     data = ct.load("synthetic", partition={"kind": "given"}, clients=6, lazy=True)
-    engine = RayEngine(Bench(data, nn.Linear(60, 10), SOLVER))
+    engine = RayEngine(LocalRunner(data, nn.Linear(60, 10), SOLVER))
     first = engine._shard(0)
     assert list(first.where) == [0], "made alone, not with its neighbours"
     engine.count, engine.room = 1, float(first.size + engine._shard(1).size + engine._shard(2).size)
@@ -312,7 +368,7 @@ def test_shards_that_were_not_used_for_long_leave_the_store(monkeypatch: pytest.
     assert 1 not in engine.shards
     assert engine._shard(1).name != (1, 2), "it comes back under a new name"
     with pytest.raises(ct.CoterieError, match=r"engine\.samples"):
-        RayEngine(Bench(data, nn.Linear(60, 10), SOLVER), load=lambda: data.x)
+        RayEngine(LocalRunner(data, nn.Linear(60, 10), SOLVER), load=lambda: data.x)
 
 
 def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:

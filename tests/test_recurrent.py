@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.client.sgd import Autograd
-from coterie.keys import Key
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.vectors import Layout, bind, flatten
+from coterie.errors import ConfigError
+from coterie.local.sgd import Autograd
 from coterie.models import build, spec
 from coterie.models.recurrent import AgainstZero, OneBiasLSTM
 from coterie.objectives import plain
-from coterie.types import ConfigError, Solver
-from coterie.vectors import Layout, bind, flatten
 
 COUNTS = {"bigru": 175_938, "bilstm": 232_386, "stacked_lstm": 243_861}
 
@@ -70,7 +71,8 @@ def test_backward_direction_ends_at_the_first_word() -> None:
 
 
 def test_one_unit_gives_binary_cross_entropy() -> None:
-    z, y = torch.randn(8, 1, generator=Key(0).torch()), torch.arange(8) % 2
+    z = torch.randn(8, 1, generator=Key(0).torch())
+    y = torch.arange(8) % 2
     binary = nn.functional.binary_cross_entropy_with_logits(z[:, 0], y.float())
     torch.testing.assert_close(plain.loss(AgainstZero(), z, y, AgainstZero), binary)
 
@@ -82,12 +84,19 @@ def test_training_lowers_the_loss_and_is_the_same_again(name: str) -> None:
     y = torch.arange(40) % 2
     x = torch.randn(40, 6, 8, generator=rng) * 0.3 + (y * 2.0 - 1)[:, None, None]
     start = flatten(module)
-    out, again = torch.empty_like(start), torch.empty_like(start)
-    first = Autograd(copy.deepcopy(module), plain).train(x, y, start, out, Solver(1, 10, 0.1), 0.0, Key(5))
-    last = Autograd(copy.deepcopy(module), plain).train(x, y, start, again, Solver(6, 10, 0.1), 0.0, Key(5))
+    out = torch.empty_like(start)
+    again = torch.empty_like(start)
+    first = Autograd(copy.deepcopy(module), plain).train(
+        x, y, start, out, Solver(1, 10, 0.1), 0.0, Key(5)
+    )
+    last = Autograd(copy.deepcopy(module), plain).train(
+        x, y, start, again, Solver(6, 10, 0.1), 0.0, Key(5)
+    )
     assert last.loss < 0.7 * first.loss
     repeat = torch.empty_like(start)
-    Autograd(copy.deepcopy(module), plain).train(x, y, start, repeat, Solver(6, 10, 0.1), 0.0, Key(5))
+    Autograd(copy.deepcopy(module), plain).train(
+        x, y, start, repeat, Solver(6, 10, 0.1), 0.0, Key(5)
+    )
     assert torch.equal(again, repeat)
     scorer = bind(copy.deepcopy(module), start + again).eval()
     assert float((scorer(x).argmax(1) == y).float().mean()) > 0.9

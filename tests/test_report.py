@@ -11,18 +11,20 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from coterie.errors import ConfigError
 from coterie.report import RunView, headline, write_figures, write_page
 from coterie.report.charts import accuracy_chart, map_chart, mix_chart, plane
 from coterie.report.courses import agreement_chart, divergence_chart, shift_chart
 from coterie.report.trees import Tree, dendrogram, heat_map
 from coterie.report.view import agreement, homes, placements
-from coterie.types import ConfigError
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def rows(*accuracies: float) -> list[dict]:
-    return [{"round": t, "accuracy": a, "seconds": {"total": 0.5}} for t, a in enumerate(accuracies)]
+    return [
+        {"round": t, "accuracy": a, "seconds": {"total": 0.5}} for t, a in enumerate(accuracies)
+    ]
 
 
 def plain(name: str = "FedAvg", final: float = 0.81) -> RunView:
@@ -88,8 +90,15 @@ def parse(path) -> Scripts:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Scripts:
     names = [HOSTILE, *"abcde"]
-    late = grouped(HOSTILE, names=names, newcomers=np.array([1, 0, 0, 0, 0, 1], bool), labels=[HOSTILE, "y", "z"])
-    path = write_page(tmp_path_factory.mktemp("report") / "deep" / "page.html", [plain(), late], HOSTILE)
+    late = grouped(
+        HOSTILE,
+        names=names,
+        newcomers=np.array([1, 0, 0, 0, 0, 1], bool),
+        labels=[HOSTILE, "y", "z"],
+    )
+    path = write_page(
+        tmp_path_factory.mktemp("report") / "deep" / "page.html", [plain(), late], HOSTILE
+    )
     return parse(path)
 
 
@@ -99,7 +108,9 @@ def test_page_loads_nothing(page):
 
 def test_page_allows_its_own_scripts_only(page):
     runnable = [text for attrs, text in page.scripts if attrs.get("type") != "application/json"]
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in runnable]
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in runnable
+    ]
     allowed = re.search(r"script-src ([^;]*)", page.policy)
     style = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
     assert f"style-src 'sha256-{style}';" in page.policy
@@ -138,7 +149,9 @@ def test_headline_says_what_grouping_did(with_groups, words):
 
 
 def test_headline_takes_the_best_of_each_kind():
-    text = headline([plain("weak", 0.5), plain("strong", 0.8), grouped("g1", 0.7), grouped("g2", 0.9)])
+    text = headline(
+        [plain("weak", 0.5), plain("strong", 0.8), grouped("g1", 0.7), grouped("g2", 0.9)]
+    )
     assert text == "g2 reached 90.0 %, strong 80.0 %: grouping gained 10.0 points"
 
 
@@ -168,7 +181,9 @@ def test_plane_keeps_distances_of_points_in_a_plane():
     flat = plane(points)
     for i in range(4):
         for j in range(4):
-            assert np.hypot(*(flat[i] - flat[j])) == pytest.approx(np.linalg.norm(points[i] - points[j]))
+            assert np.hypot(*(flat[i] - flat[j])) == pytest.approx(
+                np.linalg.norm(points[i] - points[j])
+            )
 
 
 def test_clients_that_were_not_measured_are_not_on_the_map():
@@ -209,8 +224,8 @@ def test_charts_draw():
 
 
 def test_newcomers_do_not_answer_before_they_come():
-    from coterie.keys import Key
-    from coterie.report.demo import Arrivals
+    from coterie.cli.demo import Arrivals
+    from coterie.core.keys import Key
 
     asked = []
 
@@ -236,7 +251,7 @@ def test_demo_finds_the_planted_groups_and_says_so(tmp_path):
 
     from rich.console import Console
 
-    from coterie.report.demo import run_demo
+    from coterie.cli.demo import run_demo
 
     said = io.StringIO()
     path = run_demo(tmp_path, Console(file=said, width=200))
@@ -246,17 +261,30 @@ def test_demo_finds_the_planted_groups_and_says_so(tmp_path):
     assert said.getvalue().rstrip().endswith(f"page: {path.resolve()}")
 
 
-# --- a run's course, its tree, its folder -------------------------------------------------------------------------
+# --- a run's course, its tree, its folder ---------------------------------------------------------
 
 
 def shifted(round: int, events: list[dict], **counts: int) -> dict:
     zero = dict.fromkeys(("changed", "missed", "drifted", "migrations", "same_group"), 0)
-    return {"round": round, "accuracy": None if round == 1 else 0.5, "shift": events, **zero, **counts}
+    return {
+        "round": round,
+        "accuracy": None if round == 1 else 0.5,
+        "shift": events,
+        **zero,
+        **counts,
+    }
 
 
 COURSE = [
     shifted(0, [{"shift": "awaited", "clients": [5]}]),
-    shifted(1, [{"shift": "swap_all", "pairs": [[0, 1], [2, 3]]}], changed=4, drifted=3, migrations=2, same_group=1),
+    shifted(
+        1,
+        [{"shift": "swap_all", "pairs": [[0, 1], [2, 3]]}],
+        changed=4,
+        drifted=3,
+        migrations=2,
+        same_group=1,
+    ),
     shifted(2, [{"shift": "arrivals", "clients": [5]}]),
     shifted(3, [{"shift": "swap_all", "pairs": [[0, 1]]}], changed=2, missed=2),
 ]
@@ -333,11 +361,14 @@ def test_a_tree_that_cannot_be_drawn_is_not_drawn():
 
 
 def test_dendrogram_colours_a_merge_by_its_group_and_names_the_leaves():
-    groups, names = np.array([1, 0, 1, 0, 1, 0]), [HOSTILE, *"bcdef"]
+    groups = np.array([1, 0, 1, 0, 1, 0])
+    names = [HOSTILE, *"bcdef"]
     found = Tree.of(tree())
     spec = dendrogram(found, groups, names)
     assert set(data_of(spec, "group", "merge")) >= {("several", 4)}
-    assert [merge for group, merge in set(data_of(spec, "group", "merge")) if group == "several"] == [4]
+    assert [
+        merge for group, merge in set(data_of(spec, "group", "merge")) if group == "several"
+    ] == [4]
     ends = sorted(data_of(spec, "x", "client", "group"))
     assert [client for _, client, _ in ends] == [names[i] for i in found.order]
     assert sorted(found.order) == list(range(6))
@@ -349,14 +380,17 @@ def test_dendrogram_colours_a_merge_by_its_group_and_names_the_leaves():
 @pytest.mark.parametrize(("n", "cells"), [(6, 6), (150, 100)])
 def test_heat_map_shows_the_matrix_in_the_order_of_the_tree(n, cells):
     found = Tree.of(tree(n))
-    rows, groups = found.rows, np.arange(n) % 2
+    rows = found.rows
+    groups = np.arange(n) % 2
     names = [str(i) for i in range(n)]
     spec = heat_map(found.proximity, rows, groups, names)
     shown = {(a, b): d for a, b, d in data_of(spec, "a", "b", "distance")}
     assert len(shown) == cells * cells
     if n == cells:
         assert shown[0, 1] == pytest.approx(found.proximity[rows[0], rows[1]], rel=1e-5)
-        assert [who for _, who in sorted(set(data_of(spec, "at", "who")))] == [names[i] for i in rows]
+        assert [who for _, who in sorted(set(data_of(spec, "at", "who")))] == [
+            names[i] for i in rows
+        ]
     else:
         assert all(np.isfinite(list(shown.values())))
 
@@ -366,7 +400,16 @@ def test_page_of_a_full_run_has_every_chart(tmp_path):
     course = [{**row, "agreement": {"ari": 1.0, "nmi": 1.0}, "theory": theory} for row in COURSE]
     run = grouped(rounds=course, memory=tree())
     page = parse(write_page(tmp_path / "page.html", [run]))
-    expected = ["accuracy", "agreement", "map-0", "mix-0", "shift-0", "theory-0", "tree-0", "near-0"]
+    expected = [
+        "accuracy",
+        "agreement",
+        "map-0",
+        "mix-0",
+        "shift-0",
+        "theory-0",
+        "tree-0",
+        "near-0",
+    ]
     assert set(json.loads(page.scripts[0][1])) == set(expected)
     paths = write_figures(tmp_path / "png", [run])
     assert [path.name for path in paths] == [f"{name}.png" for name in expected]
@@ -380,7 +423,9 @@ def test_more_rows_than_altair_takes_by_itself_are_drawn():
 
 def test_a_long_curve_is_thinned_and_keeps_its_end():
     course = [{"round": t, "accuracy": t / 10_000} for t in range(5001)]
-    shown = sorted(data_of(accuracy_chart([RunView("x", course, np.zeros(1, int), "a")]), "round", "mean"))
+    shown = sorted(
+        data_of(accuracy_chart([RunView("x", course, np.zeros(1, int), "a")]), "round", "mean")
+    )
     assert 400 <= len(shown) <= 500
     assert shown[-1] == (5000, pytest.approx(50.0))
 
@@ -388,7 +433,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_end():
 def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
     from pathlib import Path
 
-    from coterie.cli import invoke
+    from coterie.cli.main import invoke
     from coterie.report.load import view_of
 
     monkeypatch.chdir(tmp_path)
@@ -419,25 +464,36 @@ def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
 
 def arrived(view) -> list[int]:
     return [
-        c for row in view.rounds for event in row["shift"] if event["shift"] == "arrivals" for c in event["clients"]
+        c
+        for row in view.rounds
+        for event in row["shift"]
+        if event["shift"] == "arrivals"
+        for c in event["clients"]
     ]
 
 
-# --- several seeds, and who wins ----------------------------------------------------------------------------------
+# --- several seeds, and who wins ------------------------------------------------------------------
 
 
 def seeded(name: str, seed: int, final: float, groups: list[int], each: list[float]) -> RunView:
     moves = [[i, g] for i, g in enumerate(groups)]
-    course = [{**row, "moves": moves if not at else [], "sizes": [3, 3]} for at, row in enumerate(rows(0.2, final))]
+    course = [
+        {**row, "moves": moves if not at else [], "sizes": [3, 3]}
+        for at, row in enumerate(rows(0.2, final))
+    ]
     tables = {"seed": seed, "algorithm": {"name": name}}
-    return RunView(name, course, np.array(groups), list("abcdef"), tables=tables, each=np.array(each))
+    return RunView(
+        name, course, np.array(groups), list("abcdef"), tables=tables, each=np.array(each)
+    )
 
 
 def both_methods() -> list[RunView]:
     found = []
     for seed, off in ((0, 0.0), (1, 0.02)):
         found.append(seeded("fedavg", seed, 0.7 + off, [0] * 6, [0.7] * 6))
-        found.append(seeded("fedgroup", seed, 0.8 + off, [0, 0, 0, 1, 1, 1], [0.9, 0.9, 0.9, 0.8, 0.7, 0.5]))
+        found.append(
+            seeded("fedgroup", seed, 0.8 + off, [0, 0, 0, 1, 1, 1], [0.9, 0.9, 0.9, 0.8, 0.7, 0.5])
+        )
     return found
 
 
@@ -460,7 +516,10 @@ def test_the_headline_tells_the_uncertainty_over_seeds_and_the_lead_who_won():
     assert headline(both_methods()) == (
         "fedgroup reached 81.0 %, fedavg 71.0 %: grouping gained 10.0 points (± 0.0, 2 seeds)"
     )
-    assert lead(both_methods()) == "Under fedgroup 8 of 12 clients over 2 seeds won and 2 lost against fedavg."
+    assert (
+        lead(both_methods())
+        == "Under fedgroup 8 of 12 clients over 2 seeds won and 2 lost against fedavg."
+    )
 
 
 def test_runs_that_scored_different_clients_are_compared_over_all():
@@ -483,7 +542,7 @@ def test_runs_that_scored_different_clients_are_compared_over_all():
 
 
 def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
-    from coterie.types import ConfigError
+    from coterie.errors import ConfigError
 
     with pytest.raises(ConfigError, match="--out: cannot be written"):
         write_page(tmp_path, [plain()])
@@ -524,19 +583,27 @@ def test_members_are_shown_one_by_one_or_by_their_number():
 
 
 def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
-    from coterie.cli import invoke
-    from coterie.config import check
-    from coterie.experiment import run_config
+    from coterie.cli.main import invoke
+    from coterie.config.load import check
     from coterie.report.load import run_folders, views_of
+    from coterie.runs.run import run_config
 
     planted = {"kind": "planted", "clients": 8, "groups": 2, "how": "swap"}
     method = {"fedavg": {"name": "fedavg"}, "ifca": {"name": "ifca", "groups": 2}}
     for at, (name, seed) in enumerate((name, seed) for seed in (0, 1) for name in method):
-        tables = {"seed": seed, "data": {"source": "digits", "partition": planted}, "model": {"name": "mclr"},
-                  "local": {"epochs": 1}, "train": {"rounds": 2, "clients_per_round": 8},
-                  "algorithm": method[name], "engine": {"name": "serial"}}  # fmt: skip
+        tables = {
+            "seed": seed,
+            "data": {"source": "digits", "partition": planted},
+            "model": {"name": "mclr"},
+            "local": {"epochs": 1},
+            "train": {"rounds": 2, "clients_per_round": 8},
+            "algorithm": method[name],
+            "engine": {"name": "serial"},
+        }
         run_config(check(tables), tmp_path / "sweep" / f"{at}")
-    assert [folder.name for folder in run_folders([tmp_path / "sweep", tmp_path / "sweep" / "1"])] == list("0123")
+    assert [
+        folder.name for folder in run_folders([tmp_path / "sweep", tmp_path / "sweep" / "1"])
+    ] == list("0123")
     views = views_of([tmp_path / "sweep"])
     assert [view.histograms is None for view in views] == [False, False, True, True]
     assert views[1].embedding is not None
@@ -545,7 +612,19 @@ def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     page = parse(tmp_path / "sweep" / "report.html")
     assert "fedavg on digits (planted), mclr, seeds 0, 1" in page.text
     assert "Configuration and versions" in page.text
-    assert invoke(["plot", str(tmp_path / "sweep"), "--chart", "time", "--out", str(tmp_path / "time.svg")]) == 0
+    assert (
+        invoke(
+            [
+                "plot",
+                str(tmp_path / "sweep"),
+                "--chart",
+                "time",
+                "--out",
+                str(tmp_path / "time.svg"),
+            ]
+        )
+        == 0
+    )
     assert "<svg" in (tmp_path / "time.svg").read_text()
     assert invoke(["report", str(tmp_path)]) == 2
     assert "no run" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""The page in a real browser: what is drawn, what answers, what it asks for, and what hostile names make of it."""
+"""The page in a real browser: what is drawn, what answers, what it asks for, and what hostile names
+make of it."""
 
 from __future__ import annotations
 
@@ -17,53 +18,104 @@ from coterie.report import RunView, write_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
 )
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]  # fmt: skip
-N, ROUNDS, GROUPS = 1000, 100, 3
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+N = 1000
+ROUNDS = 100
+GROUPS = 3
 MARKUP = (
-    "</script><script>document.title='owned'</script>", "<img src=x onerror=alert({i})>", "\"'><svg onload=alert({i})>",
-    "</title><h1>{i}</h1>", "{{{{ 7 * 7 }}}}", "javascript:alert({i})", "https://example.org/{i}.png", "]]><!-- {i}",
-    "\u202e{i}\x1b[2J", "</style><style>*{{display:none}}</style>",
-)  # fmt: skip
+    "</script><script>document.title='owned'</script>",
+    "<img src=x onerror=alert({i})>",
+    "\"'><svg onload=alert({i})>",
+    "</title><h1>{i}</h1>",
+    "{{{{ 7 * 7 }}}}",
+    "javascript:alert({i})",
+    "https://example.org/{i}.png",
+    "]]><!-- {i}",
+    "\u202e{i}\x1b[2J",
+    "</style><style>*{{display:none}}</style>",
+)
 HOSTILE = [MARKUP[i % len(MARKUP)].format(i=i) + str(i) for i in range(200)]
 
 
 def tables(name: str, seed: int) -> dict[str, Any]:
-    return {"seed": seed, "algorithm": {"name": name}, "data": {"source": "digits", "partition": {"kind": "iid"}}}
+    return {
+        "seed": seed,
+        "algorithm": {"name": name},
+        "data": {"source": "digits", "partition": {"kind": "iid"}},
+    }
 
 
 def run(name: str, seed: int, names: list[str], labels: list[str]) -> RunView:
-    """A run of a thousand clients as `view_of` would read it; with groups, with newcomers and with a tree for some."""
+    """A run of a thousand clients as `view_of` would read it; with groups, with newcomers and with
+    a tree for some."""
     rng = np.random.default_rng(seed + len(name))
-    grouped, member = name != "fedavg", np.full(N, -1)
+    grouped = name != "fedavg"
+    member = np.full(N, -1)
     rows = []
     for t in range(ROUNDS):
         moves = [[c, c % GROUPS if grouped else 0] for c in range(20 * t, min(N, 20 * t + 20))]
         moves += [[int(rng.integers(20)), int(rng.integers(GROUPS))]] if grouped and t > 60 else []
         for client, group in moves:
             member[client] = group
-        seconds = {"training": 0.1, "grouping": 0.01, "aggregation": 0.01, "evaluation": 0.03, "total": 0.2}
+        seconds = {
+            "training": 0.1,
+            "grouping": 0.01,
+            "aggregation": 0.01,
+            "evaluation": 0.03,
+            "total": 0.2,
+        }
         rows.append(
             {
-                "round": t, "accuracy": 1 - (0.5 if grouped else 0.7) * 0.98**t + rng.normal() / 100, "moves": moves,
-                "sizes": np.bincount(member[member >= 0], minlength=GROUPS if grouped else 1).tolist(),
-                "newcomers": len(moves), "migrations": int(t > 60), "seconds": seconds,
-                "transfers": {"down_bytes": 10**6, "up_bytes": 10**6}, "agreement": {"ari": 0.9, "nmi": 0.8},
+                "round": t,
+                "accuracy": 1 - (0.5 if grouped else 0.7) * 0.98**t + rng.normal() / 100,
+                "moves": moves,
+                "sizes": np.bincount(
+                    member[member >= 0], minlength=GROUPS if grouped else 1
+                ).tolist(),
+                "newcomers": len(moves),
+                "migrations": int(t > 60),
+                "seconds": seconds,
+                "transfers": {"down_bytes": 10**6, "up_bytes": 10**6},
+                "agreement": {"ari": 0.9, "nmi": 0.8},
             }
-        )  # fmt: skip
+        )
     where = np.eye(GROUPS)[member % GROUPS] + rng.normal(size=(N, GROUPS)) / 5
     return RunView(
-        name, rows, member, names, histograms=rng.integers(0, 50, (N, 10)), planted=np.arange(N) % GROUPS,
-        embedding=where if grouped else None, joined=np.arange(N) // 20, newcomers=np.arange(N) > 900, labels=labels,
-        memory=tree(rng) if name == "fedclust" else {}, tables=tables(name, seed), versions={"coterie": "0.1.0"},
-        each=np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2), tests=np.full(N, 20),
-    )  # fmt: skip
+        name,
+        rows,
+        member,
+        names,
+        histograms=rng.integers(0, 50, (N, 10)),
+        planted=np.arange(N) % GROUPS,
+        embedding=where if grouped else None,
+        joined=np.arange(N) // 20,
+        newcomers=np.arange(N) > 900,
+        labels=labels,
+        memory=tree(rng) if name == "fedclust" else {},
+        tables=tables(name, seed),
+        versions={"coterie": "0.1.0"},
+        each=np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2),
+        tests=np.full(N, 20),
+    )
 
 
 def tree(rng: np.random.Generator) -> dict[str, Any]:
@@ -72,12 +124,22 @@ def tree(rng: np.random.Generator) -> dict[str, Any]:
     from scipy.spatial.distance import pdist, squareform
 
     near = pdist(rng.normal(size=(500, 4)) + 6 * np.eye(4)[np.arange(500) % GROUPS])
-    links, proximity = torch.from_numpy(linkage(near, "average")), torch.from_numpy(squareform(near))
-    return {"tree": links, "proximity": proximity, "leaves": torch.arange(500), "threshold": torch.tensor([4.0])}
+    links = torch.from_numpy(linkage(near, "average"))
+    proximity = torch.from_numpy(squareform(near))
+    return {
+        "tree": links,
+        "proximity": proximity,
+        "leaves": torch.arange(500),
+        "threshold": torch.tensor([4.0]),
+    }
 
 
 def written(folder: Path, names: list[str], labels: list[str]) -> Path:
-    runs = [run(name, seed, names, labels) for name in ("fedavg", "fedgroup", "fedclust") for seed in (0, 1)]
+    runs = [
+        run(name, seed, names, labels)
+        for name in ("fedavg", "fedgroup", "fedclust")
+        for seed in (0, 1)
+    ]
     return write_page(folder / "page.html", runs, names[0], intro=names[1])
 
 
@@ -106,8 +168,12 @@ class Opened:
     """A page in the browser, with all that it says on its console and all that it asks for."""
 
     def __init__(self, browser: Any, path: Path, width: int = 1000, scheme: str = "light") -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.page, self.said, self.asked = self.context.new_page(), [], []
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
+        self.page = self.context.new_page()
+        self.said = []
+        self.asked = []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
@@ -161,9 +227,21 @@ def opened(browser: Any, pages: tuple[Path, Path]) -> Iterator[Opened]:
 
 def test_every_chart_is_drawn(opened):
     ids = opened.page.eval_on_selector_all(".chart", "all => all.map(one => one.id)")
-    kinds = {"accuracy", "bytes", "time", "agreement", "gain-1", "before-after-1", "members-1", "map-1", "mix-1"}
+    kinds = {
+        "accuracy",
+        "bytes",
+        "time",
+        "agreement",
+        "gain-1",
+        "before-after-1",
+        "members-1",
+        "map-1",
+        "mix-1",
+    }
     assert kinds | {"tree-2", "near-2"} <= set(ids)
-    assert not [id for id in ids if not opened.page.locator(f"#{id} svg path, #{id} canvas").count()]
+    assert not [
+        id for id in ids if not opened.page.locator(f"#{id} svg path, #{id} canvas").count()
+    ]
 
 
 def test_nothing_is_asked_for_or_complained_of(opened, pages):
@@ -192,7 +270,9 @@ def test_keyboard_and_screen_readers_find_their_way(opened):
     assert levels.count(1) == 1 == levels[0]
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     assert page.locator("section:not([aria-labelledby])").count() == 0
-    labels = page.eval_on_selector_all(".chart", "all => all.map(one => one.getAttribute('aria-label'))")
+    labels = page.eval_on_selector_all(
+        ".chart", "all => all.map(one => one.getAttribute('aria-label'))"
+    )
     assert all(label and len(label) > 20 for label in labels)
     page.locator("figure summary").first.focus()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
@@ -231,7 +311,9 @@ def test_a_dark_phone_shows_it_without_scrolling_sideways(browser, pages):
         assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390
         assert phone.said == []
         body = "getComputedStyle(document.body)"
-        ink, paper = (phone.page.evaluate(f"{body}.{name}") for name in ("color", "backgroundColor"))
+        ink, paper = (
+            phone.page.evaluate(f"{body}.{name}") for name in ("color", "backgroundColor")
+        )
         assert brightness(ink) > brightness(paper) + 400
 
 

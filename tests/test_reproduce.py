@@ -1,4 +1,5 @@
-"""The papers' tables: every line has a valid configuration, every printed value a line, and the runs come to a page."""
+"""The papers' tables: every line has a valid configuration, every printed value a line, and the
+runs come to a page."""
 
 from __future__ import annotations
 
@@ -22,13 +23,28 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from coterie.cli import invoke
-from coterie.reproduce import command, page
-from coterie.reproduce.computed import FORMULAS, fedavg_transfers, flexcfl_transfers
-from coterie.reproduce.metrics import METRICS
-from coterie.reproduce.running import LOADING, Outcome, Reproduction, computed, missing, seeds_of
-from coterie.reproduce.tables import PAPERS, Line, choose, every_line, paper, printed, profiled
-from coterie.types import ConfigError, SweepError
+from coterie.cli.main import invoke
+from coterie.errors import ConfigError, SweepError
+from coterie.studies.reproduce import command, page
+from coterie.studies.reproduce.computed import FORMULAS, fedavg_transfers, flexcfl_transfers
+from coterie.studies.reproduce.metrics import METRICS
+from coterie.studies.reproduce.running import (
+    LOADING,
+    Outcome,
+    Reproduction,
+    computed,
+    missing,
+    seeds_of,
+)
+from coterie.studies.reproduce.tables import (
+    PAPERS,
+    Line,
+    choose,
+    every_line,
+    paper,
+    printed,
+    profiled,
+)
 
 LINES = list(every_line())
 
@@ -54,7 +70,7 @@ def tiny(line: Line, rounds: int = 3) -> Line:
     return replace(line, tables=small(line.tables), against=small(line.against))
 
 
-# --- the lines ----------------------------------------------------------------------------------------------------
+# --- the lines ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -76,7 +92,9 @@ def test_every_line_is_valid(name: str, profile: Any) -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_notes_are_explained_and_names_are_unique(name: str) -> None:
     of = paper(name)
-    used = {key for t in of.tables for key in (*t.notes, *(k for line in t.lines for k in line.notes))}
+    used = {
+        key for t in of.tables for key in (*t.notes, *(k for line in t.lines for k in line.notes))
+    }
     used |= {key for t in of.tables for line in t.lines for key in line.shortcut.get("notes", ())}
     assert used <= set(of.notes)
     assert set(of.notes) <= used
@@ -105,7 +123,9 @@ def test_every_printed_value_has_a_line_or_a_reason() -> None:
     for name in PAPERS:
         for place in values(printed()[name], (name,)):
             key = next(part for part in reversed(place) if isinstance(part, str))
-            spot = f"{place[1]}.{'.'.join(p for p in place[2:] if isinstance(p, str) and p != 'rows')}"
+            spot = (
+                f"{place[1]}.{'.'.join(p for p in place[2:] if isinstance(p, str) and p != 'rows')}"
+            )
             excused = any(fnmatchcase(spot, f"{reason}*") for reason in paper(name).left_out)
             matched = key in ("classes", "classes_per_device")
             assert place in covered or key.endswith("_std") or matched or excused, place
@@ -123,14 +143,31 @@ def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
 
 
 def test_settings_are_those_of_the_papers() -> None:
-    line = next(x for x in LINES if (x.paper, x.table, x.name) == ("flexcfl", "4a", "femnist-mclr/flexcfl-eta"))
+    line = next(
+        x
+        for x in LINES
+        if (x.paper, x.table, x.name) == ("flexcfl", "4a", "femnist-mclr/flexcfl-eta")
+    )
     (config,) = line.configs(0)
-    assert (config.local.epochs, config.local.lr, config.local.l2, config.train.rounds) == (10, 0.003, 0.001, 300)
-    assert (config.algorithm.name, config.algorithm.groups, config.algorithm.eta_g) == ("flexcfl", 5, 5.0)
+    assert (config.local.epochs, config.local.lr, config.local.l2, config.train.rounds) == (
+        10,
+        0.003,
+        0.001,
+        300,
+    )
+    assert (config.algorithm.name, config.algorithm.groups, config.algorithm.eta_g) == (
+        "flexcfl",
+        5,
+        5.0,
+    )
     assert config.shifts()[0]["kind"] == "swap_all"
-    line = next(x for x in LINES if (x.paper, x.table, x.name) == ("rfedavg", "fig2", "1-class/vs-kmeans"))
+    line = next(
+        x for x in LINES if (x.paper, x.table, x.name) == ("rfedavg", "fig2", "1-class/vs-kmeans")
+    )
     assert [c.algorithm.name for c in line.configs(0)] == ["rfedavg", "rfedavg_kmeans"]
-    line = next(x for x in LINES if (x.paper, x.table, x.name) == ("flexcfl", "3", "mnist-mclr/ifca-c1"))
+    line = next(
+        x for x in LINES if (x.paper, x.table, x.name) == ("flexcfl", "3", "mnist-mclr/ifca-c1")
+    )
     assert line.configs(0)[0].algorithm.weigh == "first_client"
 
 
@@ -153,29 +190,43 @@ def test_lines_are_chosen_by_table_and_row() -> None:
             seeds_of(text)
 
 
-# --- formulas -----------------------------------------------------------------------------------------------------
+# --- formulas -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", [x for x in LINES if x.compute and x.compute not in ("clients", "samples")],
-                         ids=lambda x: f"{x.paper} {x.table} {x.name}")  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [x for x in LINES if x.compute and x.compute not in ("clients", "samples")],
+    ids=lambda x: f"{x.paper} {x.table} {x.name}",
+)
 def test_computed_lines_give_what_is_printed(line: Line) -> None:
     found = computed(line)
     assert not found.problem
-    within = {"ifca_mig": 0.06, "parameters": 0, "time_saved": 0.5, "traffic_saved": 0.5}.get(line.compute, 0.05)
-    assert found.difference == pytest.approx(0, abs=within + (line.printed or 0) * 1e-4 * (within > 0))
+    within = {"ifca_mig": 0.06, "parameters": 0, "time_saved": 0.5, "traffic_saved": 0.5}.get(
+        line.compute, 0.05
+    )
+    assert found.difference == pytest.approx(
+        0, abs=within + (line.printed or 0) * 1e-4 * (within > 0)
+    )
 
 
 def test_transfers_are_those_of_the_ledger(tmp_path: Path) -> None:
     """The formula of Fig. 6 against what a run's ledger counts, once all clients were met."""
-    line = tiny(next(x for x in LINES if (x.table, x.name) == ("fig6", "mnist-mclr/flexcfl-ledger")), rounds=4)
+    line = tiny(
+        next(x for x in LINES if (x.table, x.name) == ("fig6", "mnist-mclr/flexcfl-ledger")),
+        rounds=4,
+    )
     made = Reproduction([line], [0], tmp_path / "runs")
     carry(made)
-    N, K, T, m, alpha = 6, 3, 4, 2, 2
+    N = 6
+    K = 3
+    T = 4
+    m = 2
+    alpha = 2
     (found,) = made.outcomes()
     assert found.mean == flexcfl_transfers(N, K, T, m, alpha) / fedavg_transfers(N, K, T)
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def carry(made: Reproduction) -> list[str]:
@@ -198,7 +249,7 @@ def two_lines() -> list[Line]:
 
 def test_runs_are_done_once_and_come_to_a_page(two_lines: list[Line], tmp_path: Path) -> None:
     made = Reproduction(two_lines, [0, 1], tmp_path / "runs")
-    assert carry(made) == ["fedavg", "coterie.reproduce.faults:ifca"] * 2
+    assert carry(made) == ["fedavg", "coterie.studies.reproduce.faults:ifca"] * 2
     assert carry(Reproduction(two_lines, [0, 1], tmp_path / "runs")) == []
     outcomes = made.outcomes()
     for found in outcomes:
@@ -219,32 +270,63 @@ def test_runs_are_done_once_and_come_to_a_page(two_lines: list[Line], tmp_path: 
 
 
 def test_a_difference_is_taken_seed_by_seed(tmp_path: Path) -> None:
-    lines = [tiny(line) for line in choose(["rfedavg"], "quick", "fig2", ["1-class/vs-fedavg", "1-class/vs-kmeans"])]
+    lines = [
+        tiny(line)
+        for line in choose(["rfedavg"], "quick", "fig2", ["1-class/vs-fedavg", "1-class/vs-kmeans"])
+    ]
     made = Reproduction(lines, [0], tmp_path / "runs")
     assert sorted(carry(made)) == ["fedavg", "rfedavg", "rfedavg_kmeans"]
-    by_name = {json.loads((f / "summary.json").read_text())["algorithm"]: f for f in (tmp_path / "runs").iterdir()
-               if f.is_dir()}  # fmt: skip
-    last = {k: json.loads((f / "summary.json").read_text())["accuracy"]["last10_mean"] for k, f in by_name.items()}
+    by_name = {
+        json.loads((f / "summary.json").read_text())["algorithm"]: f
+        for f in (tmp_path / "runs").iterdir()
+        if f.is_dir()
+    }
+    last = {
+        k: json.loads((f / "summary.json").read_text())["accuracy"]["last10_mean"]
+        for k, f in by_name.items()
+    }
     found = {o.line.name: o.mean for o in made.outcomes()}
     assert found["1-class/vs-fedavg"] == pytest.approx(100 * (last["rfedavg"] - last["fedavg"]))
-    assert found["1-class/vs-kmeans"] == pytest.approx(100 * (last["rfedavg"] - last["rfedavg_kmeans"]))
+    assert found["1-class/vs-kmeans"] == pytest.approx(
+        100 * (last["rfedavg"] - last["rfedavg_kmeans"])
+    )
 
 
-@pytest.mark.parametrize("line", [x for x in LINES if x.metric and x.table in ("1", "fig3")],
-                         ids=lambda x: f"{x.paper} {x.table} {x.name}")  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [x for x in LINES if x.metric and x.table in ("1", "fig3")],
+    ids=lambda x: f"{x.paper} {x.table} {x.name}",
+)
 def test_every_metric_reads_a_row(line: Line) -> None:
-    row = {"round": 0, "accuracy": 0.9, "accuracy_mean": 0.8, "clients_assigned": 4, "discrepancy": 1.0}
-    rows = [{**row, "cpd": {"label": 0.1}, "transfers": {"flexcfl": 8}}, {**row, "round": 1, "cpd": {"label": None}}]
+    row = {
+        "round": 0,
+        "accuracy": 0.9,
+        "accuracy_mean": 0.8,
+        "clients_assigned": 4,
+        "discrepancy": 1.0,
+    }
+    rows = [
+        {**row, "cpd": {"label": 0.1}, "transfers": {"flexcfl": 8}},
+        {**row, "round": 1, "cpd": {"label": None}},
+    ]
     summary = {"accuracy": {"max": 0.9, "last10_mean": 0.9}}
     assert METRICS[line.metric](rows, summary, line.target) is not None
 
 
 def test_a_failed_run_stops_no_other(two_lines: list[Line], tmp_path: Path) -> None:
     broken = {**(two_lines[0].tables or {}), "quorum": {"min_replies": 2}}
-    broken["data"] = {"source": "file", "path": str(tmp_path / "none.npz"), "partition": {"kind": "iid", "clients": 4}}
-    made = Reproduction([replace(two_lines[0], tables=broken), two_lines[1]], [0], tmp_path / "runs")
+    broken["data"] = {
+        "source": "file",
+        "path": str(tmp_path / "none.npz"),
+        "partition": {"kind": "iid", "clients": 4},
+    }
+    made = Reproduction(
+        [replace(two_lines[0], tables=broken), two_lines[1]], [0], tmp_path / "runs"
+    )
     carry(made)
-    with pytest.raises(SweepError, match=r"none\.npz.*\nreproduce: runs failed, got 1 of 2; expected none"):
+    with pytest.raises(
+        SweepError, match=r"none\.npz.*\nreproduce: runs failed, got 1 of 2; expected none"
+    ):
         command._close(made, tmp_path / "a", tmp_path / "b", 0.0)
     first, second = made.outcomes()
     assert "none.npz" in first.problem
@@ -257,17 +339,22 @@ def test_missing_data_are_named_and_stop_nothing(
 ) -> None:
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     out = tmp_path / "out"
-    command.go(["fedclust", "fedgsp"], None, ["fedclust/svhn", "saving/*"], "quick", None, out, None)
+    command.go(
+        ["fedclust", "fedgsp"], None, ["fedclust/svhn", "saving/*"], "quick", None, out, None
+    )
     said = capsys.readouterr().out
     assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in said
     text = (out / "reproduce.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| fedclust/svhn"))
     assert "ufldl-stanford/svhn" in row
     assert "docs/reproduce.md" in row
-    assert next(line for line in text.splitlines() if line.startswith("| saving/time")).count("93.0") == 1
+    assert (
+        next(line for line in text.splitlines() if line.startswith("| saving/time")).count("93.0")
+        == 1
+    )
 
 
-# --- the command --------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def made_up(root: Path) -> Path:
@@ -289,13 +376,32 @@ def made_up(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_the_command_runs_a_line_and_goes_on_after_a_kill(end: signal.Signals, tmp_path: Path) -> None:
-    root, out = made_up(tmp_path / "data"), tmp_path / "out"
-    arguments = ["reproduce", "flexcfl", "--table", "4b", "--row", "mnist-mclr/fedavg", "--out", str(out)]
+def test_the_command_runs_a_line_and_goes_on_after_a_kill(
+    end: signal.Signals, tmp_path: Path
+) -> None:
+    root = made_up(tmp_path / "data")
+    out = tmp_path / "out"
+    arguments = [
+        "reproduce",
+        "flexcfl",
+        "--table",
+        "4b",
+        "--row",
+        "mnist-mclr/fedavg",
+        "--out",
+        str(out),
+    ]
     arguments += ["--data-root", str(root)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "coterie.cli", *arguments], env=environment, stdout=-3, stderr=-3)
-    while process.poll() is None and not [r for r in out.glob("runs/*/rounds.jsonl") if r.stat().st_size > 5_000]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "coterie.cli.main", *arguments],
+        env=environment,
+        stdout=-3,
+        stderr=-3,
+    )
+    while process.poll() is None and not [
+        r for r in out.glob("runs/*/rounds.jsonl") if r.stat().st_size > 5_000
+    ]:
         time.sleep(0.05)
     process.send_signal(end)
     assert process.wait() == (143 if end == signal.SIGTERM else -9)
@@ -306,13 +412,32 @@ def test_the_command_runs_a_line_and_goes_on_after_a_kill(end: signal.Signals, t
         assert "not run yet" in (out / "reproduce.md").read_text(encoding="utf-8")
     assert invoke(arguments) == 0
     assert [json.loads(line)["round"] for line in rows.read_text().splitlines()] == list(range(100))
-    row = next(x for x in (out / "reproduce.md").read_text(encoding="utf-8").splitlines() if "| 89.2 |" in x)
+    row = next(
+        x
+        for x in (out / "reproduce.md").read_text(encoding="utf-8").splitlines()
+        if "| 89.2 |" in x
+    )
     assert re.search(r"\| 89\.2 \| [\d.]+ \| [+-][\d.]+ \| [\d.]+ \| 100 of 300 \|", row)
 
 
 def test_a_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert invoke(["reproduce", "flexcfl", "--list", "--out", str(out), "--profile", "full", "--table", "4"]) == 0
+    assert (
+        invoke(
+            [
+                "reproduce",
+                "flexcfl",
+                "--list",
+                "--out",
+                str(out),
+                "--profile",
+                "full",
+                "--table",
+                "4",
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert "flexcfl 4a mnist-mclr/fedavg" in said
     assert "about" in said
@@ -330,7 +455,9 @@ def test_a_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["flexcfl", "--table", "4b"], "--profile: nothing of this is in the quick one"),
     ],
 )
-def test_what_is_unknown_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_unknown_is_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(["reproduce", *arguments]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"error: {line}")
@@ -340,4 +467,6 @@ def test_what_is_unknown_is_one_line(arguments: list[str], line: str, capsys: py
 def test_cells_of_a_line_without_a_value() -> None:
     line = replace(LINES[0], printed=None)
     assert page.cells(Outcome(line, problem="a|b"))[1:6] == ["-"] * 5
-    assert missing(choose(["fedgroup"], "full", "3", ["synthetic-mclr/ifca"])[0].configs(0)[0]) == ""
+    assert (
+        missing(choose(["fedgroup"], "full", "3", ["synthetic-mclr/ifca"])[0].configs(0)[0]) == ""
+    )

@@ -1,4 +1,5 @@
-"""RFedAvg: thresholds, clusters, weights, the benchmarks, its data, and what a run measures of balance."""
+"""RFedAvg: thresholds, clusters, weights, the benchmarks, its data, and what a run measures of
+balance."""
 
 from __future__ import annotations
 
@@ -17,13 +18,21 @@ from scipy.optimize import minimize
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.api import starts
-from coterie.client import Bench
-from coterie.data import make_parts, populate
+from coterie.clients.clients import Clients
+from coterie.clients.validation import ReplyValidator
+from coterie.core.engine import Reply
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.updates import Updates
+from coterie.core.work import Describe, Evaluate, Work
+from coterie.data import make_partition, populate
 from coterie.data.samples import Samples
-from coterie.engines import Door, Faults, FaultyEngine, SerialEngine
-from coterie.engines.gate import Gate
-from coterie.grouping.imbalance import (
+from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.math.similarity import cosine
+from coterie.measures.optional import make_measures
+from coterie.methods.step import as_algorithm
+from coterie.rules.imbalance import (
     balancing,
     by_balance,
     by_imbalance,
@@ -32,18 +41,18 @@ from coterie.grouping.imbalance import (
     guarded,
     reciprocal,
 )
-from coterie.grouping.pivot import adaptive_threshold, ccs, means
-from coterie.keys import Key
-from coterie.observing import make_measures
-from coterie.rounds import Sampler, as_algorithm, simulate
-from coterie.similarity import cosine
-from coterie.types import Describe, Evaluate, Groups, Reply, Updates, Work
+from coterie.rules.pivot import adaptive_threshold, ccs, means
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import simulate
+from coterie.runs.python import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.1)
 HISTOGRAMS = np.array([[30, 0, 0], [20, 5, 0], [0, 40, 0], [0, 0, 10]], float)
 RULES = ["rfedavg", "rfedavg_kmeans", "rfedavg_optimal"]
-counts = arrays(np.int64, st.tuples(st.integers(1, 8), st.integers(2, 6)), elements=st.integers(0, 60))
+counts = arrays(
+    np.int64, st.tuples(st.integers(1, 8), st.integers(2, 6)), elements=st.integers(0, 60)
+)
 
 
 def imbalance(histograms: np.ndarray, total: float) -> np.ndarray:
@@ -51,7 +60,9 @@ def imbalance(histograms: np.ndarray, total: float) -> np.ndarray:
 
 
 @given(st.integers(1, 12), st.floats(-1, 1), st.integers(0, 2**32 - 1))
-def test_ccs_is_a_partition_whose_pivots_are_near_to_all(n: int, threshold: float, seed: int) -> None:
+def test_ccs_is_a_partition_whose_pivots_are_near_to_all(
+    n: int, threshold: float, seed: int
+) -> None:
     rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(n, 3)))
     rows[seed % n] = 0  # a zero update is similar to nobody, itself included
     similarity = cosine(rows, rows)
@@ -82,8 +93,11 @@ def test_of_two_pivots_with_as_many_neighbours_the_smaller_number_goes_first() -
 
 
 @given(counts, st.data())
-def test_imbalance_of_a_cluster_is_at_least_what_is_outside_of_it(histograms: np.ndarray, data: st.DataObject) -> None:
-    """``I_C >= D - D_C >= 0`` whatever the data, and the weights are a point of the simplex (P15)."""
+def test_imbalance_of_a_cluster_is_at_least_what_is_outside_of_it(
+    histograms: np.ndarray, data: st.DataObject
+) -> None:
+    """``I_C >= D - D_C >= 0`` whatever the data, and the weights are a point of the simplex
+    (P15)."""
     histograms[:, 0] += 1
     size = histograms.sum(axis=1).astype(float)
     drawn = data.draw(st.lists(st.integers(0, 3), min_size=len(size), max_size=len(size)))
@@ -106,9 +120,13 @@ def test_balancing_is_as_good_as_slsqp(histograms: np.ndarray) -> None:
 
     n = shares.shape[1]
     other = minimize(
-        objective, np.full(n, 1 / n), bounds=[(0, 1)] * n, constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
-        method="SLSQP", options={"ftol": 1e-12},
-    )  # fmt: skip
+        objective,
+        np.full(n, 1 / n),
+        bounds=[(0, 1)] * n,
+        constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
+        method="SLSQP",
+        options={"ftol": 1e-12},
+    )
     assert objective(balancing(shares)) <= other.fun + 1e-9
 
 
@@ -119,18 +137,29 @@ def test_balancing_is_what_a_convex_solver_finds() -> None:
         shares = rng.dirichlet(np.full(10, 0.3), clusters).T
         p = cvxpy.Variable(clusters)
         goal = cvxpy.sum_squares(shares @ p - 0.1) + 1e-8 * cvxpy.sum_squares(p)
-        best = cvxpy.Problem(cvxpy.Minimize(goal), [p >= 0, cvxpy.sum(p) == 1]).solve(solver=cvxpy.CLARABEL)
+        best = cvxpy.Problem(cvxpy.Minimize(goal), [p >= 0, cvxpy.sum(p) == 1]).solve(
+            solver=cvxpy.CLARABEL
+        )
         ours = balancing(shares)
-        assert float(((shares @ ours - 0.1) ** 2).sum() + 1e-8 * (ours**2).sum()) == pytest.approx(best, abs=1e-7)
+        assert float(((shares @ ours - 0.1) ** 2).sum() + 1e-8 * (ours**2).sum()) == pytest.approx(
+            best, abs=1e-7
+        )
 
 
 def test_a_cluster_that_holds_everything_is_guarded() -> None:
     assert reciprocal(np.array([0.0]), 100.0).tolist() == [1.0]
-    whole = {"clusters": np.zeros(5, np.int64), "imbalance": np.full(5, -1.0), "size": np.full(5, 20.0), "total": 60.0}
+    whole = {
+        "clusters": np.zeros(5, np.int64),
+        "imbalance": np.full(5, -1.0),
+        "size": np.full(5, 20.0),
+        "total": 60.0,
+    }
     assert guarded(memory(**whole), np.arange(3)) == 0  # its weight is 1, whatever stands for I_C
     two = whole | {"clusters": np.array([0, 0, 0, 1, -1])}
     assert guarded(memory(**two), np.arange(4)) == 1
-    assert reciprocal(np.array([-40.0, 1e7]), 2e6).tolist() == pytest.approx([1 / (1 + 2e-7), 1 - 1 / (1 + 2e-7)])
+    assert reciprocal(np.array([-40.0, 1e7]), 2e6).tolist() == pytest.approx(
+        [1 / (1 + 2e-7), 1 - 1 / (1 + 2e-7)]
+    )
 
 
 def memory(**named: np.ndarray | float) -> Groups:
@@ -138,23 +167,34 @@ def memory(**named: np.ndarray | float) -> Groups:
     return groups.remember(**{name: torch.as_tensor(value) for name, value in named.items()})
 
 
-UPDATES = Updates(np.array([0, 1, 2, 4]), np.zeros(4, np.int64), torch.eye(4, 2), HISTOGRAMS.sum(axis=1), np.zeros(4))
+UPDATES = Updates(
+    np.array([0, 1, 2, 4]),
+    np.zeros(4, np.int64),
+    torch.eye(4, 2),
+    HISTOGRAMS.sum(axis=1),
+    np.zeros(4),
+)
 LABELS = np.array([0, 0, 1, -1, 2])
 
 
 def test_weights_inside_and_across_clusters() -> None:
     level = np.array([75.0, 80.0, 75.0, -1.0, 95.0])
-    groups = memory(clusters=LABELS, imbalance=level, total=105.0, size=np.array([30.0, 25, 40, 0, 10]))
+    groups = memory(
+        clusters=LABELS, imbalance=level, total=105.0, size=np.array([30.0, 25, 40, 0, 10])
+    )
     expected = np.array([30 / 55, 25 / 55, 1, 1]) * np.array([0.456, 0.456, 0.304, 0.24])
     np.testing.assert_allclose(by_imbalance(groups, UPDATES)[0], expected, atol=1e-6)
     assert guarded(groups, UPDATES.ids) == 0
     told = np.insert(HISTOGRAMS, 3, 0, axis=0)
     expected = np.array([30 / 55, 25 / 55, 1, 1]) * np.array([0.366667, 0.366667, 0.3, 0.333333])
-    np.testing.assert_allclose(by_balance(memory(clusters=LABELS, histogram=told), UPDATES)[0], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        by_balance(memory(clusters=LABELS, histogram=told), UPDATES)[0], expected, atol=1e-6
+    )
 
 
 def test_what_a_client_claims_moves_its_weight_no_farther_than_its_size_allows() -> None:
-    """``D - D_k <= I_k <= D + D_k``: a claim outside counts as the nearest that is possible, silence as the least."""
+    """``D - D_k <= I_k <= D + D_k``: a claim outside counts as the nearest that is possible,
+    silence as the least."""
     size = np.array([30.0, 25, 40, 0, 10])
     least, most, lies, silent = (
         memory(clusters=LABELS, imbalance=np.array([75.0, 80, 75, -1, x]), total=105.0, size=size)
@@ -171,15 +211,23 @@ def test_clusters_of_which_nobody_told_its_histogram_are_like_all_others() -> No
 
 
 def states(method: ct.Method, faults: Faults | None = None, **options: object) -> list:
-    population, net, key = blobs(), small_net(), Key(3)
-    engine = SerialEngine(Bench(population, net, SOLVER))
+    population = blobs()
+    net = small_net()
+    key = Key(3)
+    engine = SerialEngine(LocalRunner(population, net, SOLVER))
     sampler = Sampler("uniform", np.arange(12), 5, key)
-    with Door(FaultyEngine(engine, faults) if faults else engine, classes=4) as door:
-        return list(simulate(as_algorithm(method), door, population, starts(net, key), sampler, 4, key, **options))
+    with Clients(FaultyEngine(engine, faults) if faults else engine, classes=4) as door:
+        return list(
+            simulate(
+                as_algorithm(method), door, population, starts(net, key), sampler, 4, key, **options
+            )
+        )
 
 
 def test_one_cluster_is_fedavg() -> None:
-    for a, b in zip(states(ct.fedavg()), states(ALGORITHMS["rfedavg_kmeans"](clusters=1)), strict=True):
+    for a, b in zip(
+        states(ct.fedavg()), states(ALGORITHMS["rfedavg_kmeans"](clusters=1)), strict=True
+    ):
         assert torch.equal(a.groups.models, b.groups.models)
 
 
@@ -193,10 +241,18 @@ def test_as_many_clusters_as_replies_at_most() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_one_gradient_is_one_full_batch_step_of_the_epochs_form(name: str) -> None:
-    """``g = (w - w_k) / eta`` after one full-batch step is the gradient, so both forms make the same model."""
+    """``g = (w - w_k) / eta`` after one full-batch step is the gradient, so both forms make the
+    same model."""
     population = blobs()
     exact, epochs = (
-        ct.run(ALGORITHMS[name](**options), data=population, model=small_net(), local=local, rounds=3, engine="serial")
+        ct.run(
+            ALGORITHMS[name](**options),
+            data=population,
+            model=small_net(),
+            local=local,
+            rounds=3,
+            engine="serial",
+        )
         for options, local in (
             ({"gradient": "one", "eta": 0.1}, ct.Solver(epochs=7, batch_size=3, lr=0.9)),
             ({"gradient": "epochs"}, ct.Solver(epochs=1, batch_size=10**6, lr=0.1)),
@@ -231,8 +287,14 @@ def test_models_go_down_once_a_round_and_numbers_cost_no_model() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_clients_that_never_answer_or_lie_do_no_harm(name: str) -> None:
-    for faults in (Faults(lose=0.9), Faults(hostile=dict.fromkeys(range(12), "zeros")), Faults(corrupt=0.6)):
-        assert all(torch.isfinite(r.groups.models).all() for r in states(ALGORITHMS[name](), faults))
+    for faults in (
+        Faults(lose=0.9),
+        Faults(hostile=dict.fromkeys(range(12), "zeros")),
+        Faults(corrupt=0.6),
+    ):
+        assert all(
+            torch.isfinite(r.groups.models).all() for r in states(ALGORITHMS[name](), faults)
+        )
 
 
 class Boaster:
@@ -241,7 +303,9 @@ class Boaster:
     def __init__(self, engine: SerialEngine) -> None:
         self.engine = engine
 
-    def run(self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
+    def run(
+        self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key
+    ) -> list[Reply]:
         (reply,) = self.engine.run(work, ids, models, which, key=key)
         if isinstance(work, Describe):
             reply.fields[work.statistic][ids == 4] = 1e14
@@ -256,11 +320,15 @@ class Boaster:
 
 @pytest.mark.parametrize("name", RULES)
 def test_endless_claims_stop_at_the_cap(name: str) -> None:
-    population, net, key = blobs(), small_net(), Key(3)
-    engine = Boaster(SerialEngine(Bench(population, net, SOLVER)))
-    with Door(engine, Gate(cap=100.0), classes=4) as door:
+    population = blobs()
+    net = small_net()
+    key = Key(3)
+    engine = Boaster(SerialEngine(LocalRunner(population, net, SOLVER)))
+    with Clients(engine, ReplyValidator(cap=100.0), classes=4) as door:
         sampler = Sampler("uniform", np.arange(12), 12, key)
-        *_, last = simulate(as_algorithm(ALGORITHMS[name]()), door, population, starts(net, key), sampler, 2, key)
+        *_, last = simulate(
+            as_algorithm(ALGORITHMS[name]()), door, population, starts(net, key), sampler, 2, key
+        )
     assert torch.isfinite(last.groups.models).all()
     assert last.groups.memory.get("size", torch.zeros(1)).max() <= 100
     assert last.groups.memory.get("histogram", torch.zeros(1)).max() <= 100
@@ -271,9 +339,12 @@ class Fabulist(Boaster):
 
     def __init__(self, engine: SerialEngine, claim: float, begin: int) -> None:
         super().__init__(engine)
-        self.claim, self.begin = claim, begin
+        self.claim = claim
+        self.begin = begin
 
-    def run(self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key) -> list[Reply]:
+    def run(
+        self, work: Work, ids: np.ndarray, models: torch.Tensor, which: np.ndarray, *, key: Key
+    ) -> list[Reply]:
         (reply,) = self.engine.run(work, ids, models, which, key=key)
         if isinstance(work, Evaluate) and work.split == "train" and key.round >= self.begin:
             reply.fields["loss"][ids == 4] = self.claim
@@ -282,14 +353,26 @@ class Fabulist(Boaster):
 
 @pytest.mark.parametrize("begin", [0, 1])
 @pytest.mark.parametrize("claim", [-1e15, 1e15])
-def test_one_that_lies_about_its_loss_moves_the_threshold_by_its_share_only(claim: float, begin: int) -> None:
-    population, net, key = blobs(), small_net(), Key(3)
+def test_one_that_lies_about_its_loss_moves_the_threshold_by_its_share_only(
+    claim: float, begin: int
+) -> None:
+    population = blobs()
+    net = small_net()
+    key = Key(3)
     losses = []
-    for engine in (SerialEngine(Bench(population, net, SOLVER)), None):
-        engine = engine or Fabulist(SerialEngine(Bench(population, net, SOLVER)), claim, begin)
-        with Door(engine, classes=4) as door:
+    for engine in (SerialEngine(LocalRunner(population, net, SOLVER)), None):
+        engine = engine or Fabulist(
+            SerialEngine(LocalRunner(population, net, SOLVER)), claim, begin
+        )
+        with Clients(engine, classes=4) as door:
             played = simulate(
-                as_algorithm(ct.rfedavg()), door, population, starts(net, key), lambda t: np.arange(12), begin + 1, key
+                as_algorithm(ct.rfedavg()),
+                door,
+                population,
+                starts(net, key),
+                lambda t: np.arange(12),
+                begin + 1,
+                key,
             )
             losses.append(list(played)[-1].row["notes"])
     honest, lied = losses
@@ -315,15 +398,24 @@ def test_balance_of_plain_averaging_is_that_of_the_data() -> None:
         found = result.row["balance"]
         assert found["weighted"]["b"] == pytest.approx(found["plain"]["b"])
         assert "clusters" not in found
-    with Door(FaultyEngine(SerialEngine(Bench(blobs(), small_net(), SOLVER)), Faults(lose=1.0)), classes=4) as door:
+    with Clients(
+        FaultyEngine(SerialEngine(LocalRunner(blobs(), small_net(), SOLVER)), Faults(lose=1.0)),
+        classes=4,
+    ) as door:
         lost = simulate(
-            as_algorithm(ct.fedavg()), door, blobs(), starts(small_net(), Key(3)),
-            Sampler("uniform", np.arange(12), 5, Key(3)), 1, Key(3), measures=make_measures(("balance",), SOLVER, {}),
-        )  # fmt: skip
+            as_algorithm(ct.fedavg()),
+            door,
+            blobs(),
+            starts(small_net(), Key(3)),
+            Sampler("uniform", np.arange(12), 5, Key(3)),
+            1,
+            Key(3),
+            measures=make_measures(("balance",), SOLVER, {}),
+        )
         assert next(lost).row["balance"] is None
 
 
-# --- the data -----------------------------------------------------------------------------------------------------
+# --- the data -------------------------------------------------------------------------------------
 
 
 def samples(per_class: int = 200, test: int = 35) -> Samples:
@@ -334,7 +426,9 @@ def samples(per_class: int = 200, test: int = 35) -> Samples:
 @pytest.mark.parametrize("each", [10, 5, 2, 1])
 def test_devices_hold_so_many_classes_and_one_of_them_most(each: int) -> None:
     pool = samples()
-    population = populate(pool, make_parts(pool, {"kind": "rfedavg", "classes_per_client": each}, Key(4)))
+    population = populate(
+        pool, make_partition(pool, {"kind": "rfedavg", "classes_per_client": each}, Key(4))
+    )
     histograms = population.histograms()
     assert population.clients == 100
     assert ((histograms > 0).sum(axis=1) == each).all()
@@ -346,35 +440,44 @@ def test_devices_hold_so_many_classes_and_one_of_them_most(each: int) -> None:
 
 def test_every_test_sample_is_dealt_once_and_evenly() -> None:
     pool = samples()
-    parts = make_parts(pool, {"kind": "rfedavg", "clients": 40}, Key(4))
+    parts = make_partition(pool, {"kind": "rfedavg", "clients": 40}, Key(4))
     assert np.sort(np.concatenate(parts.test)).tolist() == list(range(2000, 2350))
     assert {len(rows) for rows in parts.test} == {8, 9}
 
 
 def test_a_class_that_runs_out_is_read_again() -> None:
     pool = samples(per_class=100)
-    parts = make_parts(pool, {"kind": "rfedavg", "clients": 60}, Key(4))
+    parts = make_partition(pool, {"kind": "rfedavg", "clients": 60}, Key(4))
     used = np.bincount(np.concatenate(parts.train), minlength=1000)
     spread = used.reshape(-1)[:1000].reshape(10, 100)
     assert used.max() > 1
-    assert ((spread.max(axis=1) - spread.min(axis=1)) <= 1).all()  # nobody's second time before everybody's first
+    assert (
+        (spread.max(axis=1) - spread.min(axis=1)) <= 1
+    ).all()  # nobody's second time before everybody's first
     with pytest.raises(ct.DataError, match="expected at most 90"):
-        make_parts(samples(per_class=90), {"kind": "rfedavg"}, Key(4))
+        make_partition(samples(per_class=90), {"kind": "rfedavg"}, Key(4))
 
 
 def test_clipping_piles_up_at_the_ends() -> None:
     pool = samples()
     ends = []
     for truncation in ("rejection", "clip"):
-        partition = {"kind": "rfedavg", "clients": 400, "classes_per_client": 1, "truncation": truncation}
-        held = populate(pool, make_parts(pool, partition, Key(4))).histograms().argmax(axis=1)
+        partition = {
+            "kind": "rfedavg",
+            "clients": 400,
+            "classes_per_client": 1,
+            "truncation": truncation,
+        }
+        held = populate(pool, make_partition(pool, partition, Key(4))).histograms().argmax(axis=1)
         ends.append(np.isin(held, [0, 9]).sum())
     assert ends[1] > 1.3 * ends[0]
 
 
-@pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="COTERIE_DATA is not set: no real MNIST")
+@pytest.mark.skipif(
+    not os.environ.get("COTERIE_DATA"), reason="COTERIE_DATA is not set: no real MNIST"
+)
 def test_real_mnist_is_as_unbalanced_as_the_recipe_says() -> None:
-    from coterie.observing import evenness
+    from coterie.measures.optional import evenness
 
     data = ct.load("mnist", partition={"kind": "rfedavg", "classes_per_client": 1})
     assert sum(map(len, data.test)) == 10_000
@@ -382,11 +485,14 @@ def test_real_mnist_is_as_unbalanced_as_the_recipe_says() -> None:
 
 
 def test_a_configuration_names_all_of_it(tmp_path: Path) -> None:
-    from coterie.config import check
-    from coterie.experiment import run_config
+    from coterie.config.load import check
+    from coterie.runs.run import run_config
 
     tables = {
-        "data": {"source": "digits", "partition": {"kind": "rfedavg", "clients": 12, "classes_per_client": 2}},
+        "data": {
+            "source": "digits",
+            "partition": {"kind": "rfedavg", "clients": 12, "classes_per_client": 2},
+        },
         "model": {"name": "mclr"},
         "local": {"epochs": 1},
         "engine": {"name": "serial"},
@@ -394,7 +500,9 @@ def test_a_configuration_names_all_of_it(tmp_path: Path) -> None:
         "algorithm": {"name": "rfedavg", "l_star": 0.2, "privacy": "discrete_laplace"},
     }
     run_config(check(tables), tmp_path / "run")
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    ]
     assert [row["balance"]["clusters"] >= 1 for row in rows] == [True, True]
     with pytest.raises(ct.ConfigError, match="theta"):
         check(tables | {"algorithm": {"name": "rfedavg", "theta": 2.0}})

@@ -11,14 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.client import Bench
-from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, SerialEngine
-from coterie.keys import Key
+from coterie.clients.clients import Clients
+from coterie.core.engine import Engine
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.plan import Plan
+from coterie.core.threads import one_thread
+from coterie.core.updates import Updates
+from coterie.core.vectors import flatten
+from coterie.core.work import Train
+from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.methods.training import train
 from coterie.objectives import plain, proximal
-from coterie.rounds import Sampler, train
-from coterie.threads import one_thread
-from coterie.types import Engine, Groups, Plan, Train, Updates
-from coterie.vectors import flatten
+from coterie.runs.cohort import Sampler
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
@@ -27,21 +33,31 @@ KEY = Key(8).at(4).of("train")
 W0 = flatten(small_net())
 MODELS = torch.stack([W0, -W0, 0.5 * W0])
 GROUPS = Groups(MODELS, np.arange(12) % 3)
-CHAINS = {0: [4, 9, 2], 1: [7, 0], 2: [11, 1, 5, 3]}  # clients of a chain in turn; chain j trains model j
+CHAINS = {
+    0: [4, 9, 2],
+    1: [7, 0],
+    2: [11, 1, 5, 3],
+}  # clients of a chain in turn; chain j trains model j
 
 
-def bench() -> Bench:
-    return Bench(POPULATION, small_net(), SOLVER)
+def bench() -> LocalRunner:
+    return LocalRunner(POPULATION, small_net(), SOLVER)
 
 
-def go(plan: Plan, faults: Faults | None = None, engine: Engine | None = None, work: Train | None = None) -> Updates:
+def go(
+    plan: Plan,
+    faults: Faults | None = None,
+    engine: Engine | None = None,
+    work: Train | None = None,
+) -> Updates:
     engine = engine or SerialEngine(bench())
-    with Door(engine if faults is None else FaultyEngine(engine, faults)) as door:
+    with Clients(engine if faults is None else FaultyEngine(engine, faults)) as door:
         return train(work or Train(plain), GROUPS, plan, door, KEY)
 
 
 def plan_of(chains: dict[int, list[int]], turn: list[int] | None = None) -> Plan:
-    """The plan of some chains, one after the other, or as ``turn`` says whose next client comes next."""
+    """The plan of some chains, one after the other, or as ``turn`` says whose next client comes
+    next."""
     turn = [c for c, ids in chains.items() for _ in ids] if turn is None else turn
     left = {c: iter(ids) for c, ids in chains.items()}
     ids = np.array([next(left[c]) for c in turn])
@@ -50,27 +66,36 @@ def plan_of(chains: dict[int, list[int]], turn: list[int] | None = None) -> Plan
 
 def wave_key(wave: int, key: Key = KEY) -> Key:
     """The key of the request to the clients that come ``wave``-th in their chains."""
-    return key.of(str(wave)) if wave else key
+    if wave:
+        return key.of(str(wave))
+    return key
 
 
 def by_hand(chains: dict[int, list[int]], absent: Any = (), key: Key = KEY, **work: Any) -> Updates:
     """Clients trained one after another, each from where the last one that answered ended."""
     found = []
     for row, ids in chains.items():
-        moved, out = torch.zeros_like(W0), torch.empty_like(W0)
-        last, size, loss = -1, 0.0, 0.0
+        moved = torch.zeros_like(W0)
+        out = torch.empty_like(W0)
+        last = -1
+        size = 0.0
+        loss = 0.0
         for wave, id in enumerate(ids):
             if id in absent:
                 continue
             with one_thread():
-                done = bench().train(Train(plain, **work), id, MODELS[row] + moved, out, wave_key(wave, key))
+                done = bench().train(
+                    Train(plain, **work), id, MODELS[row] + moved, out, wave_key(wave, key)
+                )
             moved = moved + out
             last, size, loss = id, size + done.size, loss + done.loss * done.size
         if last >= 0:
             found.append((last, row, moved, size, loss / size))
     found.sort(key=lambda each: each[0])
     last_ids, rows, deltas, sizes, losses = zip(*found, strict=True)
-    return Updates(np.array(last_ids), np.array(rows), torch.stack(deltas), np.array(sizes), np.array(losses))
+    return Updates(
+        np.array(last_ids), np.array(rows), torch.stack(deltas), np.array(sizes), np.array(losses)
+    )
 
 
 def same(a: Updates, b: Updates) -> None:
@@ -81,7 +106,9 @@ def same(a: Updates, b: Updates) -> None:
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-12)
 
 
-@pytest.mark.parametrize("work", [{}, {"steps": 4}, {"epochs": 1}], ids=["solver", "steps", "epochs"])
+@pytest.mark.parametrize(
+    "work", [{}, {"steps": 4}, {"epochs": 1}], ids=["solver", "steps", "epochs"]
+)
 @pytest.mark.parametrize("row", [0, 2])
 def test_a_chain_is_its_clients_one_after_another(row: int, work: dict[str, Any]) -> None:
     updates = go(plan_of({row: CHAINS[0]}), work=Train(plain, **work))
@@ -137,7 +164,8 @@ def test_numbers_of_chains_do_not_matter() -> None:
 
 
 def test_chains_of_one_are_everybody_alone() -> None:
-    ids, row = np.array([8, 1, 5]), np.array([2, 0, 0])
+    ids = np.array([8, 1, 5])
+    row = np.array([2, 0, 0])
     same(go(Plan(ids, row, chain=np.array([0, 1, 2]))), go(Plan(ids, row)))
 
 
@@ -145,7 +173,7 @@ def test_chains_in_a_pool_are_the_same_to_the_bit() -> None:
     same(go(plan_of(CHAINS), engine=PoolEngine(bench(), 2)), go(plan_of(CHAINS)))
 
 
-# --- clients that do not answer -----------------------------------------------------------------------------------
+# --- clients that do not answer -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["nan", "shape", "keys", "no samples"])
@@ -159,13 +187,16 @@ def test_a_refused_client_is_skipped_and_its_chain_goes_on(lost: int, how: str) 
 @pytest.mark.parametrize("seed", range(4))
 def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
     """A late reply reaches the next wave, which refuses it."""
-    key, absent = KEY.at(seed), set()
+    key = KEY.at(seed)
+    absent = set()
     for ids in CHAINS.values():
         for wave, id in enumerate(ids):
-            with Door(FaultyEngine(SerialEngine(bench()), faults)) as door:
-                alone = door.run(Train(plain), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key))
+            with Clients(FaultyEngine(SerialEngine(bench()), faults)) as door:
+                alone = door.run(
+                    Train(plain), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key)
+                )
             absent |= set() if len(alone) else {id}
-    with Door(FaultyEngine(SerialEngine(bench()), faults)) as door:
+    with Clients(FaultyEngine(SerialEngine(bench()), faults)) as door:
         updates = train(Train(plain), GROUPS, plan_of(CHAINS), door, key)
     assert 0 < len(absent) < 9
     same(updates, by_hand(CHAINS, absent, key))
@@ -179,7 +210,7 @@ def test_a_chain_without_any_answer_leaves_no_update() -> None:
 
 
 def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
-    with Door(SerialEngine(bench())) as door:
+    with Clients(SerialEngine(bench())) as door:
         train(Train(plain), GROUPS, plan_of(CHAINS), door, KEY)
         blocks = door.ledger.read().blocks
     for up in (False, True):
@@ -189,20 +220,26 @@ def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
         assert models.tolist() == [1] * len(ids)
 
 
-# --- budgets ------------------------------------------------------------------------------------------------------
+# --- budgets --------------------------------------------------------------------------------------
 
 
 def test_spent_epochs_are_taken_off_each_ones_budget() -> None:
-    ids, row, spent = np.array([3, 10, 6, 1]), np.array([0, 1, 1, 2]), np.array([1, 0, 2, 1])
+    ids = np.array([3, 10, 6, 1])
+    row = np.array([0, 1, 1, 2])
+    spent = np.array([1, 0, 2, 1])
     updates = go(Plan(ids, row, spent=spent))
     assert updates.ids.tolist() == [1, 3, 6, 10]
     for id, model, gone in zip(ids.tolist(), row.tolist(), spent.tolist(), strict=True):
         at = slice(updates.ids.tolist().index(id), updates.ids.tolist().index(id) + 1)
-        same(Updates(*(part[at] for part in parts(updates))), by_hand({model: [id]}, epochs=SOLVER.epochs - gone))
+        same(
+            Updates(*(part[at] for part in parts(updates))),
+            by_hand({model: [id]}, epochs=SOLVER.epochs - gone),
+        )
 
 
 def test_nothing_spent_is_a_plan_without_it() -> None:
-    ids, row = np.array([8, 1, 5]), np.array([2, 0, 0])
+    ids = np.array([8, 1, 5])
+    row = np.array([2, 0, 0])
     same(go(Plan(ids, row, spent=np.zeros(3, int))), go(Plan(ids, row)))
 
 
@@ -215,14 +252,15 @@ def test_a_budget_that_is_spent_leaves_the_model_where_it_was() -> None:
 def test_budgets_inside_a_chain_are_each_clients_own() -> None:
     ids = CHAINS[0]
     updates = go(Plan(np.array(ids), np.zeros(3, int), np.zeros(3, int), spent=np.array([0, 2, 1])))
-    moved, out = torch.zeros_like(W0), torch.empty_like(W0)
+    moved = torch.zeros_like(W0)
+    out = torch.empty_like(W0)
     for wave, (id, gone) in enumerate(zip(ids, (0, 2, 1), strict=True)):
         bench().train(Train(plain, spent=gone), id, W0 + moved, out, wave_key(wave))
         moved = moved + out
     assert torch.equal(updates.delta[0], moved)
 
 
-# --- who is asked -------------------------------------------------------------------------------------------------
+# --- who is asked ---------------------------------------------------------------------------------
 
 KINDS = ("uniform", "cover_then_uniform")
 some_clients = st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(np.array)
@@ -256,7 +294,9 @@ def test_a_cohort_is_distinct_sorted_and_a_function_of_the_round(
 
 
 @given(st.sampled_from(KINDS), some_clients, per_round, seeds, st.integers(0, 9), st.data())
-def test_only_those_present_are_asked(kind: Any, clients: Any, k: int, seed: int, t: int, data: st.DataObject) -> None:
+def test_only_those_present_are_asked(
+    kind: Any, clients: Any, k: int, seed: int, t: int, data: st.DataObject
+) -> None:
     sampler = Sampler(kind, clients, k, Key(seed))
     present = np.array(data.draw(st.lists(st.booleans(), min_size=61, max_size=61)))
     here = clients[present[clients]]

@@ -1,4 +1,5 @@
-"""Federations larger than memory: samples made client by client, evaluation by a sample of the clients."""
+"""Federations larger than memory: samples made client by client, evaluation by a sample of the
+clients."""
 
 from __future__ import annotations
 
@@ -21,24 +22,27 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie import similarity
-from coterie.client import Bench
-from coterie.config import check
-from coterie.data import load_parts, save_parts
-from coterie.data.drawn import drawn, ranges
+from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
+from coterie.config.load import check
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train
+from coterie.data import load_partition, save_partition
 from coterie.data.given import given
-from coterie.data.parts import Parts
+from coterie.data.lazy import drawn, ranges
+from coterie.data.parts import Partition
 from coterie.data.shifts import swap_all
 from coterie.data.synthetic import Synthetic
-from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, Quorum, SerialEngine
-from coterie.experiment import execute, make_folder, prepare, run_config
-from coterie.keys import Key
+from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.errors import ConfigError, CoterieError, DataError
+from coterie.local import LocalRunner
+from coterie.math import similarity
+from coterie.measures.sampling import EvaluationSample, Stratum, errors, mean, ratio
+from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.panel import Panel, Stratum, errors, mean, ratio
-from coterie.rounds import as_algorithm
-from coterie.store import RunFolder
-from coterie.types import ConfigError, CoterieError, DataError, Evaluate, Train
-from coterie.vectors import flatten
+from coterie.runs.run import execute, make_folder, prepare, run_config
+from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.01)
@@ -62,19 +66,28 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return clients
 
 
-@pytest.mark.parametrize("method", [ct.fedgroup(groups=2, alpha=3), ct.flexcfl(groups=2, alpha=3), ct.ifca(groups=2)])
+@pytest.mark.parametrize(
+    "method", [ct.fedgroup(groups=2, alpha=3), ct.flexcfl(groups=2, alpha=3), ct.ifca(groups=2)]
+)
 def test_a_lazy_federation_is_the_same_federation(method: ct.Method) -> None:
     lazy, whole = (go(federation(lazy=lazy), method) for lazy in (True, False))
     assert torch.equal(lazy.state.models, whole.state.models)
     assert np.array_equal(lazy.groups, whole.groups)
-    told = [[{k: v for k, v in row.items() if k != "seconds"} for row in result.rows] for result in (lazy, whole)]
+    told = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in result.rows]
+        for result in (lazy, whole)
+    ]
     assert told[0] == told[1]
 
 
 def test_a_source_that_is_a_table_has_a_seed_of_its_own() -> None:
     def sizes(data_seed: int, seed: int) -> list[int]:
         source = {"kind": "synthetic", "seed": data_seed}
-        return ct.load(source, partition={"kind": "given"}, seed=seed, clients=3, lazy=True).sizes("train").tolist()
+        return (
+            ct.load(source, partition={"kind": "given"}, seed=seed, clients=3, lazy=True)
+            .sizes("train")
+            .tolist()
+        )
 
     assert sizes(0, 0) == sizes(0, 1) != sizes(1, 0)
 
@@ -87,7 +100,9 @@ def test_what_a_lazy_federation_tells_of_its_data() -> None:
         assert np.array_equal(lazy.sizes(split), whole.sizes(split))
         assert np.array_equal(lazy.histograms(split), whole.histograms(split))
     some = np.array([7, 2, 7])
-    assert np.array_equal(federation(lazy=True).histograms_of(some), whole.histograms("train")[some])
+    assert np.array_equal(
+        federation(lazy=True).histograms_of(some), whole.histograms("train")[some]
+    )
     rows = torch.tensor([900, 3, 5, 901, 4])
     assert torch.equal(lazy.x[rows], whole.x[rows])
     assert torch.equal(lazy.y[rows], whole.y[rows])
@@ -107,7 +122,7 @@ def test_only_the_clients_that_are_asked_are_made(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_was_asked_for_is_kept_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.data.drawn.KEEP", 3 * (8 * 4 + 8))  # three clients of one row
+    monkeypatch.setattr("coterie.data.lazy.KEEP", 3 * (8 * 4 + 8))  # three clients of one row
     calls: list[int] = []
 
     def make(k: int) -> tuple[Any, Any]:
@@ -146,7 +161,9 @@ def test_workers_score_what_they_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     pooled = go(federation(60, lazy=True), engine="pool", workers=2)
     assert not here, "workers make samples, this process does not"
     single = go(federation(60, lazy=True), engine="serial")
-    assert [row["accuracy_all"] for row in pooled.rows] == [row["accuracy_all"] for row in single.rows]
+    assert [row["accuracy_all"] for row in pooled.rows] == [
+        row["accuracy_all"] for row in single.rows
+    ]
 
 
 def tiny(client: int) -> tuple[Any, Any]:
@@ -156,22 +173,33 @@ def tiny(client: int) -> tuple[Any, Any]:
 def crowd(clients: int) -> ct.Population:
     """Clients of one training and one test sample that are made when they are asked for."""
     x, y = drawn(tiny, np.arange(0, 2 * clients + 1, 2), (4,))
-    first, one = np.arange(0, 2 * clients, 2), np.ones(clients, np.int64)
-    return ct.Population(x, y, ranges(first, one), ranges(first + 1, one), 2, tuple(map(str, range(clients))))
+    first = np.arange(0, 2 * clients, 2)
+    one = np.ones(clients, np.int64)
+    return ct.Population(
+        x, y, ranges(first, one), ranges(first + 1, one), 2, tuple(map(str, range(clients)))
+    )
 
 
 def score(engine: Any, data: ct.Population, net: nn.Module) -> dict[str, Any]:
     ids = np.arange(data.clients)
-    replies = engine.run(Evaluate("test"), ids, flatten(net)[None], np.zeros(len(ids), np.int64), key=Key(1))
+    replies = engine.run(
+        Evaluate("test"), ids, flatten(net)[None], np.zeros(len(ids), np.int64), key=Key(1)
+    )
     order = np.argsort(np.concatenate([reply.ids for reply in replies]))
-    return {name: np.concatenate([reply.fields[name] for reply in replies])[order] for name in replies[0].fields}
+    return {
+        name: np.concatenate([reply.fields[name] for reply in replies])[order]
+        for name in replies[0].fields
+    }
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_worker_that_dies_or_hangs_while_it_scores(number: int | None) -> None:
-    data, net = crowd(60_000), nn.Sequential(nn.Linear(4, 2))
-    expected = score(SerialEngine(Bench(data, net, SOLVER)), data, net)
-    engine = PoolEngine(Bench(data, net, SOLVER), workers=2, round_timeout=None if number else 2.0)
+    data = crowd(60_000)
+    net = nn.Sequential(nn.Linear(4, 2))
+    expected = score(SerialEngine(LocalRunner(data, net, SOLVER)), data, net)
+    engine = PoolEngine(
+        LocalRunner(data, net, SOLVER), workers=2, round_timeout=None if number else 2.0
+    )
     few = np.arange(4)
     try:
         engine.run(Train(plain), few, flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
@@ -193,12 +221,12 @@ ORPHANS = """
 import os, signal, sys, threading
 import numpy as np
 from torch import nn
-from coterie.client import Bench
+from coterie.local import Bench
 from coterie.engines import PoolEngine
-from coterie.keys import Key
+from coterie.core.keys import Key
 from coterie.objectives import plain
 from coterie.types import Evaluate, Train
-from coterie.vectors import flatten
+from coterie.core.vectors import flatten
 from tests.test_scale import SOLVER, crowd, score
 
 data, net = crowd(60_000), nn.Sequential(nn.Linear(4, 2))
@@ -219,7 +247,9 @@ def test_workers_end_with_a_parent_that_is_killed_while_they_score() -> None:
         except OSError:
             return False
 
-    process = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=120)
+    process = subprocess.run(
+        [sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=120
+    )
     pids = process.stdout.split()
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert len(pids) == 2
@@ -236,25 +266,38 @@ def test_clients_that_share_made_samples_are_scored() -> None:
     rows = torch.arange(4)
     whole = ct.Population(x[rows], y[rows], made.train, shared, 2, ("a", "b"))
     net = nn.Sequential(nn.Linear(4, 2))
-    found, expected = (score(SerialEngine(Bench(data, net, SOLVER)), data, net) for data in (made, whole))
-    assert {name: values.tolist() for name, values in found.items()} == {n: v.tolist() for n, v in expected.items()}
+    found, expected = (
+        score(SerialEngine(LocalRunner(data, net, SOLVER)), data, net) for data in (made, whole)
+    )
+    assert {name: values.tolist() for name, values in found.items()} == {
+        n: v.tolist() for n, v in expected.items()
+    }
 
 
 def test_a_loss_has_the_same_bits_whoever_is_scored_beside() -> None:
-    data, net = federation(30, lazy=True), nn.Sequential(nn.Linear(60, 10))
+    data = federation(30, lazy=True)
+    net = nn.Sequential(nn.Linear(60, 10))
     with torch.no_grad():
         net[0].weight.mul_(50)  # losses of very different sizes
-    bench, models = Bench(data, net, SOLVER), flatten(net)[None]
-    together = bench.answer(Evaluate("test"), np.arange(30), models, np.zeros(30, np.int64), Key(1)).fields["loss"]
+    bench = LocalRunner(data, net, SOLVER)
+    models = flatten(net)[None]
+    together = bench.answer(
+        Evaluate("test"), np.arange(30), models, np.zeros(30, np.int64), Key(1)
+    ).fields["loss"]
     for i in range(30):
-        alone = bench.answer(Evaluate("test"), np.array([i]), models, np.zeros(1, np.int64), Key(1)).fields["loss"]
+        alone = bench.answer(
+            Evaluate("test"), np.array([i]), models, np.zeros(1, np.int64), Key(1)
+        ).fields["loss"]
         assert alone[0] == together[i]
 
 
 def test_scores_of_a_worker_that_was_killed_are_made_here() -> None:
-    data, net = federation(9, lazy=True), nn.Sequential(nn.Linear(60, 10))
-    models, ids, zero = flatten(net)[None], np.arange(9), np.zeros(9, np.int64)
-    engine = PoolEngine(Bench(data, net, SOLVER), workers=2)
+    data = federation(9, lazy=True)
+    net = nn.Sequential(nn.Linear(60, 10))
+    models = flatten(net)[None]
+    ids = np.arange(9)
+    zero = np.zeros(9, np.int64)
+    engine = PoolEngine(LocalRunner(data, net, SOLVER), workers=2)
     try:
         engine.run(Train(plain), ids, models, zero, key=Key(1))
         both = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
@@ -270,11 +313,17 @@ def test_scores_of_a_worker_that_was_killed_are_made_here() -> None:
 
 
 def test_a_maker_that_breaks_its_promise_is_named() -> None:
-    x, _ = drawn(lambda k: (np.zeros((2, 3), np.float32), np.zeros(2, np.int64)), np.array([0, 2, 5]), (3,))
+    x, _ = drawn(
+        lambda k: (np.zeros((2, 3), np.float32), np.zeros(2, np.int64)), np.array([0, 2, 5]), (3,)
+    )
     with pytest.raises(DataError, match="client 1 was made with 2 samples; expected 3"):
         x[torch.tensor([2])]
-    x, _ = drawn(lambda k: (np.zeros((2, 1), np.float32), np.zeros(2, np.int64)), np.array([0, 2]), (4,))
-    with pytest.raises(DataError, match=r"client 0 was made with inputs of shape \[1\]; expected \[4\]"):
+    x, _ = drawn(
+        lambda k: (np.zeros((2, 1), np.float32), np.zeros(2, np.int64)), np.array([0, 2]), (4,)
+    )
+    with pytest.raises(
+        DataError, match=r"client 0 was made with inputs of shape \[1\]; expected \[4\]"
+    ):
         x[torch.tensor([0])]
 
 
@@ -300,21 +349,26 @@ def test_ranges_round_trip_and_damage_is_refused(tmp_path: Path) -> None:
     assert [len(rows) for rows in parts.train] == [9, 1, 1]
     assert [len(rows) for rows in parts.test] == [1, 0, 1]
     assert parts.samples == 13
-    save_parts(tmp_path / "p.npz", parts)
-    read = load_parts(tmp_path / "p.npz")
+    save_partition(tmp_path / "p.npz", parts)
+    read = load_partition(tmp_path / "p.npz")
     for split in ("train", "test"):
         pairs = zip(getattr(read, split), getattr(parts, split), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs)
-    save_parts(tmp_path / "p.npz", Parts(ranges(np.array([-1]), np.array([2])), ranges(np.array([0]), np.array([0]))))
+    save_partition(
+        tmp_path / "p.npz",
+        Partition(ranges(np.array([-1]), np.array([2])), ranges(np.array([0]), np.array([0]))),
+    )
     with pytest.raises(DataError, match="not a partition"):
-        load_parts(tmp_path / "p.npz")
+        load_partition(tmp_path / "p.npz")
     assert (tmp_path / "p.npz").stat().st_size < 4096
 
 
 def test_ranges_stand_in_for_index_arrays() -> None:
     whole = blobs(4)
-    x, y = whole.x[:20], whole.y[:20]
-    held, tests = ranges(np.array([0, 5]), np.array([5, 5])), ranges(np.array([10, 12]), np.array([2, 0]))
+    x = whole.x[:20]
+    y = whole.y[:20]
+    held = ranges(np.array([0, 5]), np.array([5, 5]))
+    tests = ranges(np.array([10, 12]), np.array([2, 0]))
     one = ct.Population(x, y, held, tests, 4)
     other = ct.Population(x, y, tuple(held), tuple(tests), 4)
     assert np.array_equal(one.histograms("train"), other.histograms("train"))
@@ -322,30 +376,44 @@ def test_ranges_stand_in_for_index_arrays() -> None:
     assert held[-1].tolist() == [5, 6, 7, 8, 9]
     assert [len(rows) for rows in held[:1]] == [5]
     with pytest.raises(DataError, match="out of range"):
-        ct.Population(x, y, ranges(np.array([18]), np.array([3])), ranges(np.array([0]), np.array([0])), 4)
+        ct.Population(
+            x, y, ranges(np.array([18]), np.array([3])), ranges(np.array([0]), np.array([0])), 4
+        )
     with pytest.raises(DataError, match="no client has a training sample"):
-        ct.Population(x, y, ranges(np.array([0]), np.array([0])), ranges(np.array([0]), np.array([3])), 4)
+        ct.Population(
+            x, y, ranges(np.array([0]), np.array([0])), ranges(np.array([0]), np.array([3])), 4
+        )
 
 
-# --- evaluation of a sample ---------------------------------------------------------------------------------------
+# --- evaluation of a sample -----------------------------------------------------------------------
 
 
-def scored(panel: Panel, correct: Any, size: Any, known: Any) -> dict[str, Any]:
+def scored(panel: EvaluationSample, correct: Any, size: Any, known: Any) -> dict[str, Any]:
     ids = panel.draw(size > 0, known)
     inside = int(((size > 0) & known).sum())
     found = errors(correct[ids], size[ids], known[ids], (inside, int((size > 0).sum()) - inside))
     mine = ids[known[ids]]
     each = correct[mine] / size[mine]
-    return {**found, "accuracy": correct[mine].sum() / size[mine].sum(), "accuracy_mean": each.mean()}
+    return {
+        **found,
+        "accuracy": correct[mine].sum() / size[mine].sum(),
+        "accuracy_mean": each.mean(),
+    }
 
 
 def test_the_stated_error_is_the_error() -> None:
     rng = np.random.default_rng(0)
     n = 4000
-    size = np.where(rng.random(n) < 0.1, 0, 5 + rng.lognormal(3, 1, n).astype(np.int64)).astype(float)
+    size = np.where(rng.random(n) < 0.1, 0, 5 + rng.lognormal(3, 1, n).astype(np.int64)).astype(
+        float
+    )
     known = np.arange(n) < 1000
-    correct = rng.binomial(size.astype(np.int64), np.where(known, 0.9, 0.5) * rng.beta(8, 2, n)).astype(float)
-    draws = [scored(Panel.of(300, n, Key(seed)), correct, size, known) for seed in range(400)]
+    correct = rng.binomial(
+        size.astype(np.int64), np.where(known, 0.9, 0.5) * rng.beta(8, 2, n)
+    ).astype(float)
+    draws = [
+        scored(EvaluationSample.of(300, n, Key(seed)), correct, size, known) for seed in range(400)
+    ]
     has = size > 0
     truth = {
         "accuracy": correct[known].sum() / size[known].sum(),
@@ -365,30 +433,43 @@ def test_a_panel_of_everybody_has_no_error_and_changes_nothing() -> None:
     assert torch.equal(whole.state.models, panel.state.models)
     for one, other in zip(whole.rows, panel.rows, strict=True):
         assert other["evaluated"] == 12
-        assert {other[name] for name in ("accuracy_error", "accuracy_all_error", "accuracy_mean_error")} == {0.0}
+        assert {
+            other[name] for name in ("accuracy_error", "accuracy_all_error", "accuracy_mean_error")
+        } == {0.0}
         for name in ("accuracy", "accuracy_all", "accuracy_mean", "accuracy_groups"):
             assert one[name] == pytest.approx(other[name], abs=1e-12)
         assert "accuracy_error" not in one
 
 
 def test_panels_are_drawn_in_one_order_and_fill_up_where_a_kind_is_short() -> None:
-    panel, there = Panel.of(40, 1000, Key(3)), np.ones(1000, bool)
-    few, many = np.arange(1000) < 5, np.arange(1000) < 990
+    panel = EvaluationSample.of(40, 1000, Key(3))
+    there = np.ones(1000, bool)
+    few = np.arange(1000) < 5
+    many = np.arange(1000) < 990
     assert len(panel.draw(there, few)) == len(panel.draw(there, many)) == 40
     assert (panel.draw(there, few) < 5).sum() == 5, "all of the few"
     assert (panel.draw(there, many) >= 990).sum() == 10
     assert (panel.draw(there, ~there) >= 0).sum() == 40
-    assert np.array_equal(panel.draw(there, few), Panel.of(40, 1000, Key(3)).draw(there, few))
-    assert not np.array_equal(panel.draw(there, few), Panel.of(40, 1000, Key(4)).draw(there, few))
+    assert np.array_equal(
+        panel.draw(there, few), EvaluationSample.of(40, 1000, Key(3)).draw(there, few)
+    )
+    assert not np.array_equal(
+        panel.draw(there, few), EvaluationSample.of(40, 1000, Key(4)).draw(there, few)
+    )
     assert len(panel.draw(~there, few)) == 0
-    larger = Panel(80, panel.order).draw(there, few)
-    assert np.isin(panel.draw(there, few), larger).all(), "more clients are asked besides the same ones"
+    larger = EvaluationSample(80, panel.order).draw(there, few)
+    assert np.isin(panel.draw(there, few), larger).all(), (
+        "more clients are asked besides the same ones"
+    )
 
 
-def test_scored_samples_that_were_made_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.client.bench.KEEP", 4 * 60 * 300)
+def test_scored_samples_that_were_made_are_kept_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coterie.local.runner.KEEP", 4 * 60 * 300)
     data = federation(60, lazy=True)
-    bench, each = Bench(data, torch.nn.Linear(60, 10), SOLVER), data.sizes("test").reshape(10, 6).sum(axis=1)
+    bench = LocalRunner(data, torch.nn.Linear(60, 10), SOLVER)
+    each = data.sizes("test").reshape(10, 6).sum(axis=1)
     for at in range(10):
         bench._gather(np.arange(6 * at, 6 * at + 6), "test")
         assert sum(len(rows.y) for rows in bench._rows["test"].values()) <= max(300, each[at])
@@ -404,17 +485,25 @@ def test_an_error_that_cannot_be_known_is_none() -> None:
     assert one["accuracy_all_error"] is None, "nothing is known of those without a group"
     found = errors(np.empty(0), np.empty(0), np.empty(0, bool), (0, 0))
     assert found == {
-        "evaluated": 0, "accuracy_all": None, "accuracy_error": None,
-        "accuracy_all_error": None, "accuracy_mean_error": None,
-    }  # fmt: skip
+        "evaluated": 0,
+        "accuracy_all": None,
+        "accuracy_error": None,
+        "accuracy_all_error": None,
+        "accuracy_mean_error": None,
+    }
 
 
-# --- as a run -----------------------------------------------------------------------------------------------------
+# --- as a run -------------------------------------------------------------------------------------
 
 
 def tables(**train: Any) -> dict[str, Any]:
     return {
-        "data": {"source": "synthetic", "clients": 200, "lazy": True, "partition": {"kind": "given"}},
+        "data": {
+            "source": "synthetic",
+            "clients": 200,
+            "lazy": True,
+            "partition": {"kind": "given"},
+        },
         "model": {"name": "mclr"},
         "local": {"epochs": 1, "batch_size": 20},
         "train": {"rounds": 4, "clients_per_round": 6, "evaluate_clients": 20, **train},
@@ -459,20 +548,26 @@ def test_a_shift_of_a_lazy_run_and_theory_are_refused_in_one_line(tmp_path: Path
         check(tables(evaluate_clients=0))
 
 
-# --- updates that never stand side by side ------------------------------------------------------------------------
+# --- updates that never stand side by side --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "method",
-    [ct.fedavg(), ct.fedprox(mu=0.1), ct.fedgroup(groups=2, alpha=3, eta_g=0.1), ct.flexcfl(groups=2, alpha=3),
-     ct.ifca(groups=2), ct.fedyogi()],
+    [
+        ct.fedavg(),
+        ct.fedprox(mu=0.1),
+        ct.fedgroup(groups=2, alpha=3, eta_g=0.1),
+        ct.flexcfl(groups=2, alpha=3),
+        ct.ifca(groups=2),
+        ct.fedyogi(),
+    ],
     ids=["fedavg", "fedprox", "fedgroup", "flexcfl", "ifca", "fedyogi"],
-)  # fmt: skip
+)
 def test_folded_rounds_are_whole_rounds(method: ct.Method, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = go(blobs(), method, rounds=3)
-    monkeypatch.setattr("coterie.folding.LARGE", 0)
+    monkeypatch.setattr("coterie.methods.streaming.LARGE", 0)
     d = whole.state.models.shape[1]
-    monkeypatch.setattr("coterie.folding.BLOCK", 3 * 4 * d)
+    monkeypatch.setattr("coterie.methods.streaming.BLOCK", 3 * 4 * d)
     folded = go(blobs(), method, rounds=3)
     assert [row["discrepancy"] for row in folded.rows] == [None] * 3, "so it did fold"
     assert float((whole.state.models - folded.state.models).abs().max()) <= 1e-7
@@ -484,9 +579,10 @@ def test_folded_rounds_are_whole_rounds(method: ct.Method, monkeypatch: pytest.M
 
 
 def test_no_more_than_a_block_of_updates_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, most = blobs(12), []
-    monkeypatch.setattr("coterie.folding.LARGE", 0)
-    monkeypatch.setattr("coterie.folding.BLOCK", 5 * 4 * 28)
+    data = blobs(12)
+    most = []
+    monkeypatch.setattr("coterie.methods.streaming.LARGE", 0)
+    monkeypatch.setattr("coterie.methods.streaming.BLOCK", 5 * 4 * 28)
     run = SerialEngine.run
 
     def watched(self: Any, work: Any, ids: Any, *rest: Any, **named: Any) -> Any:
@@ -499,15 +595,19 @@ def test_no_more_than_a_block_of_updates_is_held(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_updates_of_a_block_are_let_go_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, alive, held = blobs(12), [], []
-    monkeypatch.setattr("coterie.folding.LARGE", 0)
-    monkeypatch.setattr("coterie.folding.BLOCK", 5 * 4 * 28)
+    data = blobs(12)
+    alive = []
+    held = []
+    monkeypatch.setattr("coterie.methods.streaming.LARGE", 0)
+    monkeypatch.setattr("coterie.methods.streaming.BLOCK", 5 * 4 * 28)
     run = SerialEngine.run
 
     def watched(self: Any, work: Any, *rest: Any, **named: Any) -> Any:
         held.append(sum(block() is not None for block in alive))
         replies = run(self, work, *rest, **named)
-        alive.extend(weakref.ref(reply.fields["delta"]) for reply in replies if isinstance(work, Train))
+        alive.extend(
+            weakref.ref(reply.fields["delta"]) for reply in replies if isinstance(work, Train)
+        )
         return replies
 
     monkeypatch.setattr(SerialEngine, "run", watched)
@@ -516,14 +616,18 @@ def test_the_updates_of_a_block_are_let_go_before_the_next(monkeypatch: pytest.M
     assert not any(held)
 
 
-def test_lost_replies_and_a_missed_quorum_of_a_folded_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.folding.BLOCK", 1)
-    data, net, states = blobs(), small_net(), []
+def test_lost_replies_and_a_missed_quorum_of_a_folded_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coterie.methods.streaming.BLOCK", 1)
+    data = blobs()
+    net = small_net()
+    states = []
     for large in (2**29, 0):
-        monkeypatch.setattr("coterie.folding.LARGE", large)
-        engine = FaultyEngine(SerialEngine(Bench(data, net, SOLVER)), Faults(lose=0.5))
+        monkeypatch.setattr("coterie.methods.streaming.LARGE", large)
+        engine = FaultyEngine(SerialEngine(LocalRunner(data, net, SOLVER)), Faults(lose=0.5))
         algorithm = as_algorithm(ct.fedavg())
-        with Door(engine) as door:
+        with Clients(engine) as door:
             start = algorithm.init(lambda j: flatten(net), data.clients)
             state, notes = algorithm.step(start, np.arange(12), door, Key(1).at(0))
             assert 0 < notes["replies"] < 12
@@ -535,10 +639,10 @@ def test_lost_replies_and_a_missed_quorum_of_a_folded_round(monkeypatch: pytest.
     assert float((states[0] - states[1]).abs().max()) <= 1e-7
 
 
-# --- matrices of many updates -------------------------------------------------------------------------------------
+# --- matrices of many updates ---------------------------------------------------------------------
 
 
-def clustered(n: int = 70, d: int = 90, k: int = 3) -> torch.Tensor:
+def Clustered(n: int = 70, d: int = 90, k: int = 3) -> torch.Tensor:
     g = torch.Generator().manual_seed(2)
     centres = torch.randn(k, d, generator=g)
     return centres[torch.arange(n) % k] + 0.05 * torch.randn(n, d, generator=g)
@@ -546,7 +650,7 @@ def clustered(n: int = 70, d: int = 90, k: int = 3) -> torch.Tensor:
 
 @pytest.mark.parametrize("measure", [similarity.madc, similarity.l2, similarity.cosine_distance])
 def test_blocks_make_the_same_distances(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    updates = clustered()
+    updates = Clustered()
     updates[5] = updates[8]
     updates[9] = 0
     whole = measure(updates)
@@ -561,8 +665,10 @@ def test_blocks_make_the_same_distances(measure: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("shape", [(70, 90), (90, 20), (20, 90)])
-def test_directions_of_many_updates_are_the_same(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    updates = clustered(*shape)
+def test_directions_of_many_updates_are_the_same(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updates = Clustered(*shape)
     whole = similarity.directions(updates, 3)
     monkeypatch.setattr(similarity, "MANY", 16)
     found = similarity.directions(updates, 3)

@@ -16,11 +16,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.config import check, config_hash, load
+from coterie.config.load import check, config_hash, load
+from coterie.core.keys import Key
 from coterie.data.population import Population
-from coterie.data.shifts import SHIFTS, Scene, Schedule, Shift, combined, make_shift
-from coterie.keys import Key
-from coterie.types import ConfigError, DataError
+from coterie.data.shifts import SHIFTS, FederationSnapshot, Schedule, Shift, combined, make_shift
+from coterie.errors import ConfigError, DataError
 from tests.conftest import blobs
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -34,15 +34,20 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def by_label(clients: int, each: int = 6, classes: int = 4) -> Population:
-    """Client ``i`` holds the labels ``i`` and ``i + 1``, in training and in test; no sample twice."""
+    """Client ``i`` holds the labels ``i`` and ``i + 1``, in training and in test; no sample
+    twice."""
     y = np.concatenate([np.tile([i % classes, (i + 1) % classes], each) for i in range(clients)])
     rows = np.arange(len(y)).reshape(clients, 2 * each)
     x = torch.arange(len(y), dtype=torch.float32)[:, None]
-    return Population(x, torch.from_numpy(y), tuple(rows[:, : each + 2]), tuple(rows[:, each + 2 :]), classes)
+    return Population(
+        x, torch.from_numpy(y), tuple(rows[:, : each + 2]), tuple(rows[:, each + 2 :]), classes
+    )
 
 
-def play(shift: Shift, population: Population, rounds: int, seed: int = 0, warm: Any = None) -> Iterator[Scene]:
-    scene = Scene.start(population)
+def play(
+    shift: Shift, population: Population, rounds: int, seed: int = 0, warm: Any = None
+) -> Iterator[FederationSnapshot]:
+    scene = FederationSnapshot.start(population)
     for t in range(rounds):
         met = np.ones(population.clients, bool) if warm is None else warm
         scene = shift(scene, population, t, met, Key(seed, "shift", t))
@@ -60,7 +65,7 @@ def table(population: Population, split: str) -> list[tuple[float, int]]:
     return sorted(zip(population.x[rows, 0].tolist(), population.y[rows].tolist(), strict=True))
 
 
-# --- all of them --------------------------------------------------------------------------------------------------
+# --- all of them ----------------------------------------------------------------------------------
 
 
 def test_the_names_are_these() -> None:
@@ -69,8 +74,9 @@ def test_the_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_unchanged_clients_keep_the_identical_arrays(name: str) -> None:
-    population, moved = blobs(), 0
-    before = Scene.start(population)
+    population = blobs()
+    moved = 0
+    before = FederationSnapshot.start(population)
     for scene in play(SHIFTS[name](**SMALL[name]), population, 9):
         assert scene.population.x is population.x
         kept = np.setdiff1d(np.arange(12), scene.changed)
@@ -80,8 +86,11 @@ def test_unchanged_clients_keep_the_identical_arrays(name: str) -> None:
             rows = scene.population.train[i]
             assert torch.equal(scene.population.y[rows], before.population.y[rows])
         for i in scene.changed:
-            rows, old = scene.population.train[i], before.population.train[i]
-            assert rows is not old or not torch.equal(scene.population.y[rows], before.population.y[rows])
+            rows = scene.population.train[i]
+            old = before.population.train[i]
+            assert rows is not old or not torch.equal(
+                scene.population.y[rows], before.population.y[rows]
+            )
         if not scene.events:
             assert scene.population is before.population
             assert np.array_equal(scene.present, before.present)
@@ -100,14 +109,18 @@ def test_a_shift_is_a_pure_function(name: str) -> None:
     y = population.y.clone()
     shift = SHIFTS[name](**SMALL[name])
     state = np.random.get_state()[1].copy()  # noqa: NPY002
-    one, other = list(play(shift, population, 6)), list(play(SHIFTS[name](**SMALL[name]), population, 6))
+    one = list(play(shift, population, 6))
+    other = list(play(SHIFTS[name](**SMALL[name]), population, 6))
     for a, b in zip(one, other, strict=True):
         assert a.events == b.events
         assert a.present.tolist() == b.present.tolist()
         for rows, again in zip(a.population.train, b.population.train, strict=True):
             assert rows.tolist() == again.tolist()
         assert torch.equal(a.population.y, b.population.y)
-    assert all(np.array_equal(a, b) for a, b in zip(arrays, (*population.train, *population.test), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(arrays, (*population.train, *population.test), strict=True)
+    )
     assert torch.equal(y, population.y)
     assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
     seeds = [[scene.events for scene in play(shift, population, 9, seed)] for seed in range(3)]
@@ -116,19 +129,23 @@ def test_a_shift_is_a_pure_function(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_resuming_in_the_middle_is_the_same(name: str) -> None:
-    population, shift = blobs(), SHIFTS[name](**SMALL[name])
+    population = blobs()
+    shift = SHIFTS[name](**SMALL[name])
     straight = list(play(shift, population, 8))
     middle = straight[3]
-    copied = Scene(
-        replace(middle.population, train=tuple(rows.copy() for rows in middle.population.train)), middle.present.copy()
+    copied = FederationSnapshot(
+        replace(middle.population, train=tuple(rows.copy() for rows in middle.population.train)),
+        middle.present.copy(),
     )
     for t in range(4, 8):
         copied = shift(copied, population, t, np.ones(12, bool), Key(0, "shift", t))
         assert copied.events == straight[t].events
-        assert [r.tolist() for r in copied.population.train] == [r.tolist() for r in straight[t].population.train]
+        assert [r.tolist() for r in copied.population.train] == [
+            r.tolist() for r in straight[t].population.train
+        ]
 
 
-# --- swaps --------------------------------------------------------------------------------------------------------
+# --- swaps ----------------------------------------------------------------------------------------
 
 
 @given(
@@ -138,7 +155,9 @@ def test_resuming_in_the_middle_is_the_same(name: str) -> None:
     seed=st.integers(0, 2**32),
     rounds=st.integers(1, 4),
 )
-def test_swaps_leave_the_global_data_unchanged(name: str, clients: int, p: float, seed: int, rounds: int) -> None:
+def test_swaps_leave_the_global_data_unchanged(
+    name: str, clients: int, p: float, seed: int, rounds: int
+) -> None:
     population = by_label(clients)
     for scene in play(SHIFTS[name](p=p), population, rounds, seed):
         for split in ("train", "test"):
@@ -151,13 +170,21 @@ def test_swaps_leave_the_global_data_unchanged(name: str, clients: int, p: float
 
 @pytest.mark.parametrize(("n", "p"), [(1000, 0.05), (21, 0.3)])
 def test_the_number_of_swapped_pairs_is_binomial(n: int, p: float) -> None:
-    population = Population(torch.zeros(n, 1), torch.zeros(n).long(), tuple(np.arange(n)[:, None]), ([],) * n, 1)
-    shift, scene, rounds = SHIFTS["swap_all"](p=p), Scene.start(population), 200
+    population = Population(
+        torch.zeros(n, 1), torch.zeros(n).long(), tuple(np.arange(n)[:, None]), ([],) * n, 1
+    )
+    shift = SHIFTS["swap_all"](p=p)
+    scene = FederationSnapshot.start(population)
+    rounds = 200
     counts = [
-        sum(len(e["pairs"]) for e in shift(scene, population, t, np.ones(n, bool), Key(1, "", t)).events)
+        sum(
+            len(e["pairs"])
+            for e in shift(scene, population, t, np.ones(n, bool), Key(1, "", t)).events
+        )
         for t in range(rounds)
     ]
-    mean, deviation = p * (n // 2), (p * (1 - p) * (n // 2) / rounds) ** 0.5
+    mean = p * (n // 2)
+    deviation = (p * (1 - p) * (n // 2) / rounds) ** 0.5
     assert abs(np.mean(counts) - mean) < 4 * deviation
 
 
@@ -182,7 +209,7 @@ def test_the_pool_is_who_is_warm_or_who_is_present() -> None:
         assert scene.changed.tolist() == list(range(able))
     (nothing,) = play(SHIFTS["swap_all"](p=1.0), population, 1, warm=np.zeros(12, bool))
     assert same(nothing.population, population)
-    gone = Scene(population, np.arange(12) >= 6)
+    gone = FederationSnapshot(population, np.arange(12) >= 6)
     scene = SHIFTS["swap_all"](p=1.0, pool="all")(gone, population, 0, warm, Key(0, "", 0))
     assert scene.changed.min() == 6
 
@@ -201,7 +228,8 @@ def test_swap_part_exchanges_one_label_each_way() -> None:
 def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
     y = torch.tensor([0, 0, 0, 0, 1, 1])
     population = Population(torch.zeros(6, 1), y, ([0], [1], [4]), ([2], [3], [5]), classes=2)
-    shift, outcomes = SHIFTS["swap_part"](p=1.0), set()
+    shift = SHIFTS["swap_part"](p=1.0)
+    outcomes = set()
     for seed in range(40):
         (scene,) = play(shift, population, 1, seed)
         outcomes.add(tuple(scene.changed.tolist()))
@@ -210,7 +238,9 @@ def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
     alike = replace(four, y=torch.where(four.y == 3, 1, four.y))
     changed = {len(scene.changed) for seed in range(30) for scene in play(shift, alike, 1, seed)}
     assert 2 in changed or 4 in changed
-    seven, skipped = by_label(7), 0  # clients i and i + 4 hold the same labels
+    # clients i and i + 4 hold the same labels
+    seven = by_label(7)
+    skipped = 0
     for seed in range(30):
         (every,) = play(SHIFTS["swap_all"](p=1.0), seven, 1, seed)  # draws the same pairs
         drawn = every.events[0]["pairs"]
@@ -237,7 +267,7 @@ def test_schedules() -> None:
     assert [t for t in range(9) if Schedule(1, every=2, times=3).due(t)] == [1, 3, 5]
 
 
-# --- release ------------------------------------------------------------------------------------------------------
+# --- release --------------------------------------------------------------------------------------
 
 
 def one_client(n: int) -> Population:
@@ -266,7 +296,9 @@ def test_released_sizes(release: str, n: int, sizes: list[int]) -> None:
         assert bool(after.events) == (len(short) < len(long))
 
 
-@pytest.mark.parametrize(("release", "sizes"), [("cumulative", [20, 5, 10, 20]), ("flexcfl_code", [20, 5, 3, 3])])
+@pytest.mark.parametrize(
+    ("release", "sizes"), [("cumulative", [20, 5, 10, 20]), ("flexcfl_code", [20, 5, 3, 3])]
+)
 def test_a_late_first_release_leaves_everything_until_then(release: str, sizes: list[int]) -> None:
     population = one_client(20)
     scenes = list(play(SHIFTS["incremental"](release=release, every=4, start=3), population, 20))
@@ -286,8 +318,16 @@ def test_a_client_whose_only_sample_is_released_at_once_did_not_change(release: 
     [
         ("departures", {"round": 9, "count": 7}, "shift.count: more than there are clients, got 7"),
         ("arrivals", {"round": 9, "count": 7}, "shift.count: more than there are clients, got 7"),
-        ("rotate_labels", {"round": 9, "count": 7}, "shift.count: more than there are clients, got 7"),
-        ("rotate_labels", {"round": 9, "count": 1, "pool": "warm"}, "rotate_labels needs samples that no two clients"),
+        (
+            "rotate_labels",
+            {"round": 9, "count": 7},
+            "shift.count: more than there are clients, got 7",
+        ),
+        (
+            "rotate_labels",
+            {"round": 9, "count": 1, "pool": "warm"},
+            "rotate_labels needs samples that no two clients",
+        ),
     ],
 )
 def test_what_a_later_wave_would_refuse_is_refused_before_the_first_round(
@@ -295,7 +335,9 @@ def test_what_a_later_wave_would_refuse_is_refused_before_the_first_round(
 ) -> None:
     population = by_label(6)
     if "no two" in words:
-        population = population.with_parts((population.train[1], *population.train[1:]), population.test)
+        population = population.with_parts(
+            (population.train[1], *population.train[1:]), population.test
+        )
     with pytest.raises((ConfigError, DataError), match=words):
         next(play(SHIFTS[kind](**parameters), population, 1, warm=np.zeros(6, bool)))
 
@@ -303,16 +345,24 @@ def test_what_a_later_wave_would_refuse_is_refused_before_the_first_round(
 def test_arrivals_of_several_tables_leave_somebody_to_begin_with() -> None:
     shift = as_shift([{"kind": "arrivals", "count": 2}, {"kind": "arrivals", "count": 3}])
 
-    def first(seed: int) -> Scene:
+    def first(seed: int) -> FederationSnapshot:
         return next(play(shift, by_label(4), 1, seed))
 
-    with pytest.raises(ConfigError, match=r"shift\.waves: .* leave nobody to begin with, got 4 clients"):
+    with pytest.raises(
+        ConfigError, match=r"shift\.waves: .* leave nobody to begin with, got 4 clients"
+    ):
         all(first(seed).present.any() for seed in range(12))
 
 
 def test_nothing_may_move_training_data_before_the_first_release() -> None:
-    tables: list[dict[str, Any]] = [{"kind": "incremental", "start": 2}, {"kind": "swap_all", "p": 1.0, "pool": "all"}]
-    with pytest.raises(ConfigError, match=r"shift\.start: another shift moved training data before the first release"):
+    tables: list[dict[str, Any]] = [
+        {"kind": "incremental", "start": 2},
+        {"kind": "swap_all", "p": 1.0, "pool": "all"},
+    ]
+    with pytest.raises(
+        ConfigError,
+        match=r"shift\.start: another shift moved training data before the first release",
+    ):
         list(play(as_shift(tables), by_label(4), 4))
     tables[1]["start"] = 2
     before, after = list(play(as_shift(tables), by_label(4), 4))[1:3]
@@ -342,7 +392,7 @@ def test_the_order_of_release_is_random_and_each_clients_own() -> None:
     assert first != [i - 20 for i in second]
 
 
-# --- coming and going ---------------------------------------------------------------------------------------------
+# --- coming and going -----------------------------------------------------------------------------
 
 
 def test_arrivals_are_away_and_come() -> None:
@@ -369,7 +419,7 @@ def test_nobody_to_begin_with_is_refused() -> None:
         list(play(SHIFTS["departures"](round=0, count=13), blobs(), 1))
 
 
-# --- what labels mean ---------------------------------------------------------------------------------------------
+# --- what labels mean -----------------------------------------------------------------------------
 
 
 def test_labels_turn_for_the_clients_met_alone() -> None:
@@ -391,14 +441,18 @@ def test_labels_turn_for_the_clients_met_alone() -> None:
 
 
 def test_shared_samples_are_refused() -> None:
-    population = Population(torch.zeros(2, 1), torch.tensor([0, 1]), ([0], [0]), ([1], []), classes=2)
+    population = Population(
+        torch.zeros(2, 1), torch.tensor([0, 1]), ([0], [0]), ([1], []), classes=2
+    )
     with pytest.raises(DataError, match="got 1 shared samples"):
         list(play(SHIFTS["rotate_labels"](round=0, count=1), population, 1))
 
 
 def test_samples_yet_to_be_released_turn_too() -> None:
     population = by_label(4)
-    both = combined([SHIFTS["incremental"](share=0.5, every=4), SHIFTS["rotate_labels"](round=1, count=2)])
+    both = combined(
+        [SHIFTS["incremental"](share=0.5, every=4), SHIFTS["rotate_labels"](round=1, count=2)]
+    )
     scenes = list(play(both, population, 5))
     met = set(scenes[1].events[0]["clients"])
     last = scenes[-1].population
@@ -408,11 +462,13 @@ def test_samples_yet_to_be_released_turn_too() -> None:
         assert last.labels[rows].tolist() == ((population.labels[rows] + (i in met)) % 4).tolist()
 
 
-# --- several, and the configuration -------------------------------------------------------------------------------
+# --- several, and the configuration ---------------------------------------------------------------
 
 
 def test_all_of_them_at_once() -> None:
-    shift = make_shift([{"kind": name, **SMALL[name]} for name in ("incremental", *(set(SMALL) - {"incremental"}))])
+    shift = make_shift(
+        [{"kind": name, **SMALL[name]} for name in ("incremental", *(set(SMALL) - {"incremental"}))]
+    )
     assert shift is not None
     seen = set()
     for scene in play(shift, blobs(), 6):
@@ -437,7 +493,9 @@ def test_a_configuration_names_none_or_one_or_several() -> None:
     assert plain.shifts() == []
     assert "shift" not in plain.resolved()
     one = check(TABLES | {"shift": {"kind": "swap_all", "p": 0.1}})
-    assert one.shifts() == [{"kind": "swap_all", "p": 0.1, "pool": "warm", "start": 0, "stop": None, "every": 1}]
+    assert one.shifts() == [
+        {"kind": "swap_all", "p": 0.1, "pool": "warm", "start": 0, "stop": None, "every": 1}
+    ]
     two = check(TABLES | {"shift": [{"kind": "incremental"}, {"kind": "arrivals", "count": 1}]})
     assert [shift["kind"] for shift in two.shifts()] == ["incremental", "arrivals"]
     for config in (plain, one, two):
@@ -450,15 +508,30 @@ def test_a_configuration_names_none_or_one_or_several() -> None:
 @pytest.mark.parametrize(
     ("shift", "line"),
     [
-        ({"kind": "swap_al"}, "shift.kind: unknown choice, got 'swap_al'; .*did you mean 'swap_all'"),
-        ({"kind": "swap_all", "p": 1.5}, "shift.p: out of range, got 1.5; expected a number >= 0 and <= 1"),
+        (
+            {"kind": "swap_al"},
+            "shift.kind: unknown choice, got 'swap_al'; .*did you mean 'swap_all'",
+        ),
+        (
+            {"kind": "swap_all", "p": 1.5},
+            "shift.p: out of range, got 1.5; expected a number >= 0 and <= 1",
+        ),
         ({"kind": "swap_all", "pol": "all"}, "shift.pol: unknown key, .*did you mean 'pool'"),
         ({"p": 0.5}, "shift.kind: missing"),
         (3, "shift: wrong type, got 3; expected a table"),
-        ([{"kind": "incremental"}, {"kind": "incremental", "share": 0}], "shift.1.share: out of range"),
+        (
+            [{"kind": "incremental"}, {"kind": "incremental", "share": 0}],
+            "shift.1.share: out of range",
+        ),
         ([{"kind": "incremental"}, 3], "shift.1: wrong type, got 3"),
-        ({"kind": "swap_part", "start": 5, "stop": 5}, "shift.stop: not after the start, got 5; expected more than 5"),
-        ({"kind": "departures", "count": 1, "fraction": 0.1}, "shift.fraction: given beside shift.count"),
+        (
+            {"kind": "swap_part", "start": 5, "stop": 5},
+            "shift.stop: not after the start, got 5; expected more than 5",
+        ),
+        (
+            {"kind": "departures", "count": 1, "fraction": 0.1},
+            "shift.fraction: given beside shift.count",
+        ),
     ],
 )
 def test_one_line_says_what_is_wrong(shift: Any, line: str) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie.clustering import complete_linkage, kmeans
-from coterie.keys import Key
-from coterie.similarity import cosine, edc, edc_embedding, madc
+from coterie.core.keys import Key
+from coterie.math.clustering import complete_linkage, kmeans
+from coterie.math.similarity import cosine, edc, edc_embedding, madc
 
 seeds = st.integers(0, 2**32 - 1)
 counts = st.integers(3, 9)
@@ -35,7 +35,7 @@ def relabelled(labels: Any, order: Any) -> set[frozenset[int]]:
     return {frozenset(name[i] for i in cluster) for cluster in partition(labels)}
 
 
-# --- MADC ---------------------------------------------------------------------------------------------------------
+# --- MADC -----------------------------------------------------------------------------------------
 
 
 @given(seeds, counts, st.data())
@@ -48,7 +48,8 @@ def test_madc_does_not_see_how_long_an_update_is(seed: int, n: int, data: st.Dat
 @given(seeds, counts)
 def test_madc_is_its_formula_and_a_distance(seed: int, n: int) -> None:
     rows = updates(seed, n)
-    s, found = cosine(rows, rows), madc(rows)
+    s = cosine(rows, rows)
+    found = madc(rows)
     for i in range(n):
         for j in range(n):
             others = [z for z in range(n) if z not in (i, j)]
@@ -60,7 +61,8 @@ def test_madc_is_its_formula_and_a_distance(seed: int, n: int) -> None:
 
 @given(seeds, counts, st.data())
 def test_madc_follows_its_clients(seed: int, n: int, data: st.DataObject) -> None:
-    rows, order = updates(seed, n), np.array(data.draw(st.permutations(range(n))))
+    rows = updates(seed, n)
+    order = np.array(data.draw(st.permutations(range(n))))
     np.testing.assert_allclose(madc(rows[order]), madc(rows)[np.ix_(order, order)], atol=1e-9)
 
 
@@ -69,13 +71,14 @@ def test_madc_needs_three() -> None:
         madc(torch.eye(2))
 
 
-# --- EDC ----------------------------------------------------------------------------------------------------------
+# --- EDC ------------------------------------------------------------------------------------------
 
 
 @given(seeds, counts, st.integers(1, 3), scales)
 def test_edc_does_not_see_a_common_scale(seed: int, n: int, m: int, scale: float) -> None:
     rows = updates(seed, n)
-    one, two = edc_embedding(rows, m), edc_embedding(rows * scale, m)
+    one = edc_embedding(rows, m)
+    two = edc_embedding(rows * scale, m)
     sign = np.sign((one * two).sum(axis=0))
     np.testing.assert_allclose(two, one * sign, atol=1e-6)
     np.testing.assert_allclose(edc(rows * scale, m), edc(rows, m), atol=1e-6)
@@ -91,7 +94,8 @@ def test_edc_does_see_the_scale_of_one_update() -> None:
 
 @given(seeds, counts, st.integers(1, 3), st.data())
 def test_edc_follows_its_clients(seed: int, n: int, m: int, data: st.DataObject) -> None:
-    rows, order = updates(seed, n), np.array(data.draw(st.permutations(range(n))))
+    rows = updates(seed, n)
+    order = np.array(data.draw(st.permutations(range(n))))
     np.testing.assert_allclose(edc(rows[order], m), edc(rows, m)[np.ix_(order, order)], atol=1e-6)
 
 
@@ -111,7 +115,7 @@ def test_an_embedding_holds_cosines(seed: int, n: int, m: int) -> None:
     assert (np.linalg.norm(e, axis=1) <= 1 + 1e-9).all()
 
 
-# --- zero rows ----------------------------------------------------------------------------------------------------
+# --- zero rows ------------------------------------------------------------------------------------
 
 
 @given(seeds, counts, st.data())
@@ -134,12 +138,13 @@ def test_updates_that_barely_are_do_not_break_anything() -> None:
     assert np.isfinite(edc_embedding(tiny, 2)).all()
 
 
-# --- clusterings --------------------------------------------------------------------------------------------------
+# --- clusterings ----------------------------------------------------------------------------------
 
 
 @st.composite
 def points(draw: st.DrawFn) -> tuple[Any, int]:
-    """Up to twelve points on a coarse grid, many of them alike, and a number of clusters that they suffice for."""
+    """Up to twelve points on a coarse grid, many of them alike, and a number of clusters that they
+    suffice for."""
     cell = st.integers(0, 3).map(float)
     rows = draw(st.lists(st.tuples(cell, cell), min_size=1, max_size=12))
     return np.array(rows), draw(st.integers(1, len(rows)))
@@ -166,7 +171,9 @@ def test_kmeans_uses_every_label_in_order_of_appearance(given: tuple[Any, int], 
 def test_complete_linkage_uses_every_label_in_order_of_appearance(given: tuple[Any, int]) -> None:
     rows, m = given
     if len(rows) > 1:
-        exactly(complete_linkage(np.linalg.norm(rows[:, None] - rows[None], axis=2), m), len(rows), m)
+        exactly(
+            complete_linkage(np.linalg.norm(rows[:, None] - rows[None], axis=2), m), len(rows), m
+        )
 
 
 @given(seeds, st.integers(1, 4), st.data())
@@ -185,9 +192,12 @@ def test_whoever_renames_clients_renames_clusters(seed: int, m: int, data: st.Da
 
 
 @given(seeds, st.integers(1, 9), st.data())
-def test_complete_linkage_of_distances_without_ties_follows_its_clients(seed: int, m: int, data: st.DataObject) -> None:
+def test_complete_linkage_of_distances_without_ties_follows_its_clients(
+    seed: int, m: int, data: st.DataObject
+) -> None:
     n = 9
-    rows, order = updates(seed, n), np.array(data.draw(st.permutations(range(n))))
+    rows = updates(seed, n)
+    order = np.array(data.draw(st.permutations(range(n))))
     distance = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     labels = complete_linkage(distance[np.ix_(order, order)], m)
     assert partition(labels) == relabelled(complete_linkage(distance, m), order)
@@ -201,5 +211,9 @@ def test_planted_directions_are_told_apart(measure: str) -> None:
     rows = np.eye(20)[truth] + 0.05 * rng.normal(size=(15, 20))
     rows *= 10 ** rng.uniform(-1, 1, size=(15, 1))
     tensor = torch.from_numpy(rows)
-    labels = kmeans(edc_embedding(tensor, 3), 3, Key(0)) if measure == "edc" else complete_linkage(madc(tensor), 3)
+    labels = (
+        kmeans(edc_embedding(tensor, 3), 3, Key(0))
+        if measure == "edc"
+        else complete_linkage(madc(tensor), 3)
+    )
     assert np.array_equal(labels, truth)

@@ -17,10 +17,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from coterie.config import check
-from coterie.store import Checkpoint, RunFolder, summarise
-from coterie.types import CheckpointError, ConfigError, Groups
-from coterie.vectors import Layout, flatten
+from coterie.config.load import check
+from coterie.core.groups import Groups
+from coterie.core.vectors import Layout, flatten
+from coterie.errors import CheckpointError, ConfigError
+from coterie.runs.store import Checkpoint, RunFolder, summarise
 
 TABLES: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 8}},
@@ -35,7 +36,11 @@ def state(seed: int, k: int = 2) -> Groups:
     rng = torch.Generator().manual_seed(seed)
     models = torch.randn(k, 12, generator=rng)
     optimiser = {"velocity": torch.randn(k, 12, generator=rng), "steps": torch.arange(k)}
-    memory = {"direction": torch.randn(k, 12, generator=rng), "w0": models[0], "set": torch.tensor(True)}
+    memory = {
+        "direction": torch.randn(k, 12, generator=rng),
+        "w0": models[0],
+        "set": torch.tensor(True),
+    }
     return Groups(models, np.arange(8) % (k + 1) - 1, optimiser, memory)
 
 
@@ -44,11 +49,19 @@ def same(a: Groups, b: Groups) -> bool:
     tensors += [(a.memory[n], b.memory[n]) for n in a.memory]
     names = (a.optimiser.keys(), a.memory.keys()) == (b.optimiser.keys(), b.memory.keys())
     equal = all(x.dtype == y.dtype and torch.equal(x, y) for x, y in tensors)
-    return names and equal and a.member.dtype == b.member.dtype and np.array_equal(a.member, b.member)
+    return (
+        names and equal and a.member.dtype == b.member.dtype and np.array_equal(a.member, b.member)
+    )
 
 
 def row(round: int, **more: Any) -> dict[str, Any]:
-    seconds = {"training": 0.5, "grouping": 0.1, "aggregation": 0.1, "evaluation": 0.1, "total": 1.0 + round}
+    seconds = {
+        "training": 0.5,
+        "grouping": 0.1,
+        "aggregation": 0.1,
+        "evaluation": 0.1,
+        "total": 1.0 + round,
+    }
     transfers = {"models": 8, "down_bytes": 100, "up_bytes": 50}
     return {
         "round": round,
@@ -66,7 +79,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", RESOLVED)
 
 
-# --- folders ------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
@@ -90,12 +103,14 @@ def test_a_folder_in_use_is_refused_and_resume_named(folder: RunFolder, tmp_path
 
 
 def test_default_names_are_counted_and_stay_inside(tmp_path: Path) -> None:
-    names = [RunFolder.create_next(tmp_path, "../my.mod:algo-digits-0", RESOLVED).path for _ in range(2)]
+    names = [
+        RunFolder.create_next(tmp_path, "../my.mod:algo-digits-0", RESOLVED).path for _ in range(2)
+    ]
     assert [path.name for path in names] == ["my-mod-algo-digits-0-1", "my-mod-algo-digits-0-2"]
     assert {path.parent for path in names} == {tmp_path}
 
 
-# --- rounds -------------------------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 
 def test_rows_come_back_and_what_is_not_finite_is_null(folder: RunFolder) -> None:
@@ -130,7 +145,7 @@ def test_rewinding_forgets_what_came_after(folder: RunFolder) -> None:
         folder.rewind(4)
 
 
-# --- results ------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def test_models_are_named_tensors(folder: RunFolder) -> None:
@@ -138,7 +153,10 @@ def test_models_are_named_tensors(folder: RunFolder) -> None:
     folder.write_models(Layout.of(module), torch.stack([flatten(module), flatten(module) + 1]))
     tensors = load_file(folder.path / "models" / "group-1.safetensors")
     assert torch.equal(tensors["weight"], module.weight.detach() + 1)
-    assert sorted(os.listdir(folder.path / "models")) == ["group-0.safetensors", "group-1.safetensors"]
+    assert sorted(os.listdir(folder.path / "models")) == [
+        "group-0.safetensors",
+        "group-1.safetensors",
+    ]
 
 
 def test_groups_are_written_whatever_clients_are_called(folder: RunFolder) -> None:
@@ -166,8 +184,17 @@ def test_the_summary() -> None:
     assert summary["seconds"]["per_round_median"] == 2.5
     assert summary["transfers"] == {"models": 32, "down_bytes": 400, "up_bytes": 200}
     assert summary["refused"] == {"finite": 4}
-    assert (summary["algorithm"], summary["dataset"], summary["model"]) == ("fedavg", "digits", "mclr")
-    assert (summary["clients"], summary["rounds"], summary["groups"], summary["complete"]) == (8, 4, 2, True)
+    assert (summary["algorithm"], summary["dataset"], summary["model"]) == (
+        "fedavg",
+        "digits",
+        "mclr",
+    )
+    assert (summary["clients"], summary["rounds"], summary["groups"], summary["complete"]) == (
+        8,
+        4,
+        2,
+        True,
+    )
 
 
 def test_the_best_round_is_one_in_which_all_clients_were_scored() -> None:
@@ -176,12 +203,17 @@ def test_the_best_round_is_one_in_which_all_clients_were_scored() -> None:
         return summarise(RESOLVED, rows, clients=8)["accuracy"]["max"]
 
     assert best((3, 0.9), (6, 0.8), (7, 0.5), (7, 0.6), (7, 0.4)) == 0.6
-    assert best((3, 0.9), (6, 0.8), (7, None)) == 0.9  # none of the rounds with everybody was evaluated
+    assert (
+        best((3, 0.9), (6, 0.8), (7, None)) == 0.9
+    )  # none of the rounds with everybody was evaluated
 
 
 def test_a_damaged_summary_is_named(folder: RunFolder) -> None:
     (folder.path / "summary.json").write_text('{"accuracy"')
-    with pytest.raises(CheckpointError, match=r"summary.json: damaged, got JSONDecodeError .*; expected the file as"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"summary.json: damaged, got JSONDecodeError .*; expected the file as",
+    ):
         folder.summary()
 
 
@@ -192,7 +224,7 @@ def test_the_summary_of_nothing_is_json(folder: RunFolder) -> None:
     assert read["accuracy"] == {"max": None, "final": None, "last10_mean": None}
 
 
-# --- checkpoints --------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_is_the_state_to_the_bit(folder: RunFolder) -> None:
@@ -200,7 +232,11 @@ def test_a_checkpoint_is_the_state_to_the_bit(folder: RunFolder) -> None:
     folder.save_checkpoint(state(1, k=3), 7, {"since": [1, -1], "nested": {"a": [None, 0.1]}})
     read = folder.latest_checkpoint()
     assert read is not None
-    assert (read.round, read.extra, read.warnings) == (7, {"since": [1, -1], "nested": {"a": [None, 0.1]}}, ())
+    assert (read.round, read.extra, read.warnings) == (
+        7,
+        {"since": [1, -1], "nested": {"a": [None, 0.1]}},
+        (),
+    )
     assert same(read.groups, state(1, k=3))
 
 
@@ -218,7 +254,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(folder: RunFolder
     read = folder.latest_checkpoint()
     assert read is not None
     assert read.round == 1
-    assert "round-000002: damaged (state.safetensors does not match its checksum)" in read.warnings[0]
+    assert (
+        "round-000002: damaged (state.safetensors does not match its checksum)" in read.warnings[0]
+    )
     shutil.rmtree(folder.path / "checkpoints" / "round-000001")
     with pytest.raises(CheckpointError, match=r"no valid checkpoint, got .*round-000002"):
         folder.latest_checkpoint()
@@ -257,7 +295,8 @@ def drop(rng: random.Random, file: Path, other: Path) -> None:
 
 
 def swap(rng: random.Random, file: Path, other: Path) -> None:
-    mine, theirs = file.read_bytes(), (other / file.name).read_bytes()
+    mine = file.read_bytes()
+    theirs = (other / file.name).read_bytes()
     file.write_bytes(theirs)
     (other / file.name).write_bytes(mine)
 
@@ -282,7 +321,8 @@ def survivor(work: RunFolder) -> Checkpoint | None:
 def test_300_damages_are_caught(folder: RunFolder, tmp_path: Path) -> None:
     folder.save_checkpoint(state(1), 1, {"since": [0, 1, 2]})
     folder.save_checkpoint(state(2), 2, {"since": [0, 1, 3]})
-    rng, damages = random.Random(4), (truncate, flip, flip, zero, drop, swap, exchange)
+    rng = random.Random(4)
+    damages = (truncate, flip, flip, zero, drop, swap, exchange)
     original = {p: p.read_bytes() for p in (folder.path / "checkpoints").rglob("*") if p.is_file()}
     for number in range(300):
         work = RunFolder(tmp_path / f"copy-{number}")
@@ -308,14 +348,20 @@ def test_a_manifest_is_readable_json(folder: RunFolder) -> None:
     assert manifest["config"]["data"]["source"] == "digits"
 
 
-def test_what_is_no_run_is_told_which_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_run_is_told_which_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"got 'nope'; expected the folder of a run, which `coterie run CONFIG.toml`"):
+    with pytest.raises(
+        ConfigError,
+        match=r"got 'nope'; expected the folder of a run, which `coterie run CONFIG.toml`",
+    ):
         RunFolder.open("nope")
     for name in "edcba":
         RunFolder.create(tmp_path / "runs" / name, {"seed": 0})
     for wrong in ("nope", "runs"):
         with pytest.raises(
-            ConfigError, match=r"expected the folder of a run, as runs/a, runs/b, runs/c, runs/d, \.\.\.$"
+            ConfigError,
+            match=r"expected the folder of a run, as runs/a, runs/b, runs/c, runs/d, \.\.\.$",
         ):
             RunFolder.open(wrong)

@@ -11,14 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.cli import invoke
-from coterie.config import check, load
-from coterie.experiment import Prepared, make_engine, prepare
-from coterie.keys import Key
+from coterie.cli.main import invoke
+from coterie.config.load import check, load
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
+from coterie.core.work import Train
+from coterie.errors import QuorumError
 from coterie.objectives import plain
-from coterie.report.study import headline, look, shown, spans, study_layers, write_study
-from coterie.types import QuorumError, Train
-from coterie.vectors import flatten
+from coterie.runs.run import Prepared, make_engine, prepare
+from coterie.studies.layers import headline, look, shown, spans, study_layers, write_study
 from tests.test_report import parse
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -46,7 +47,13 @@ name = "serial"
 
 def prepared(**partition: object) -> Prepared:
     dealt = {"kind": "planted", "clients": 6, "groups": 2, "size": 40} | partition
-    return ready({"data": {"source": "digits", "partition": dealt}, "model": {"name": "mlp"}, "local": {"lr": 0.1}})
+    return ready(
+        {
+            "data": {"source": "digits", "partition": dealt},
+            "model": {"name": "mlp"},
+            "local": {"lr": 0.1},
+        }
+    )
 
 
 def ready(tables: dict[str, object]) -> Prepared:
@@ -57,7 +64,8 @@ def ready(tables: dict[str, object]) -> Prepared:
 def test_distances_are_those_of_the_weights_of_a_layer() -> None:
     made = prepared()
     study = study_layers(made, epochs=2)
-    key, ids = Key(0).of("study").at(0), np.arange(6)
+    key = Key(0).of("study").at(0)
+    ids = np.arange(6)
     with make_engine(made) as door:
         w0 = flatten(made.module)
         reply = door.run(Train(plain, epochs=2), ids, w0[None], 0 * ids, key=key)
@@ -65,19 +73,28 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
     ends = [8320, 8320 + 1290]
     for layer, start, stop in zip(study.layers, (0, ends[0]), ends, strict=True):
         assert layer.parameters == stop - start
-        expected = torch.cdist(weights[:, start:stop].double(), weights[:, start:stop].double()).numpy()
+        expected = torch.cdist(
+            weights[:, start:stop].double(), weights[:, start:stop].double()
+        ).numpy()
         np.testing.assert_allclose(layer.distance, expected, rtol=1e-4, atol=1e-5)
         alike = (study.planted[:, None] == study.planted) & ~np.eye(6, dtype=bool)  # type: ignore[index]
         apart = study.planted[:, None] != study.planted  # type: ignore[index]
-        assert layer.separation == pytest.approx(expected[apart].mean() / expected[alike].mean(), rel=1e-3)
+        assert layer.separation == pytest.approx(
+            expected[apart].mean() / expected[alike].mean(), rel=1e-3
+        )
     assert study.layers[-1].ari == 1
     assert study.layers[-1].separation > 2  # type: ignore[operator]
 
 
 def test_nothing_planted_gives_no_agreement() -> None:
-    tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 5}}, "model": {"name": "mlp"}}
+    tables = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 5}},
+        "model": {"name": "mlp"},
+    }
     study = study_layers(ready(tables), epochs=1)
-    assert all((layer.ari, layer.separation, layer.ari_gap) == (None, None, None) for layer in study.layers)
+    assert all(
+        (layer.ari, layer.separation, layer.ari_gap) == (None, None, None) for layer in study.layers
+    )
     assert headline(study) == "2 layers of 5 clients"
     assert shown(study)[0][2:6] == ["-"] * 4
 
@@ -109,17 +126,25 @@ def test_what_is_written_agrees(tmp_path: Path) -> None:
     assert content["planted"] == [0, 1] * 3
     np.testing.assert_allclose(content["layers"][1]["distance"], study.layers[1].distance)
     rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [float(row["separation"]) for row in rows] == [layer.separation for layer in study.layers]
+    assert [float(row["separation"]) for row in rows] == [
+        layer.separation for layer in study.layers
+    ]
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.toml").write_text(CONFIG)
     assert invoke(["study", "layers", "c.toml", "--epochs", "1", "--out", "s"]) == 0
     text = capsys.readouterr().out
     assert "mlp on digits, planted: 6 clients, 1 local epoch each." in text
     assert "2 linear 10x128" in text
-    assert sorted(path.name for path in Path("s").iterdir()) == ["layers.csv", "layers.html", "layers.json"]
+    assert sorted(path.name for path in Path("s").iterdir()) == [
+        "layers.csv",
+        "layers.html",
+        "layers.json",
+    ]
     assert invoke(["study", "layers", "c.toml", "--epochs", "0"]) == 2
 
 

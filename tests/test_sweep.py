@@ -1,4 +1,5 @@
-"""Sweeps: what is planned, that every run is done once whatever happens, and the table that comes of it."""
+"""Sweeps: what is planned, that every run is done once whatever happens, and the table that comes
+of it."""
 
 from __future__ import annotations
 
@@ -22,17 +23,29 @@ import tomli_w
 import torch
 from filelock import Timeout
 
-from coterie import compare, plans
-from coterie.cli import invoke
-from coterie.compare import Comparison, Difference, Measured, Row, paired, tabulate, write_tables
-from coterie.experiment import Stopped, read_samples
-from coterie.plans import Plan, make_plan, read_seeds
-from coterie.store import RunFolder
-from coterie.sweep import carry_out, is_done, is_taken, lock_of, sweep
-from coterie.types import ConfigError
+from coterie.cli.main import invoke
+from coterie.errors import ConfigError
+from coterie.runs.run import Stopped, read_samples
+from coterie.runs.store import RunFolder
+from coterie.sweep import plan as plans
+from coterie.sweep import table as compare
+from coterie.sweep.plan import Plan, make_plan, read_seeds
+from coterie.sweep.runner import carry_out, is_done, is_taken, lock_of, sweep
+from coterie.sweep.table import (
+    Comparison,
+    Difference,
+    Measured,
+    Row,
+    paired,
+    tabulate,
+    write_tables,
+)
 
 TABLES: dict[str, Any] = {
-    "data": {"source": "digits", "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}},
+    "data": {
+        "source": "digits",
+        "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "swap"},
+    },
     "model": {"name": "mclr"},
     "local": {"epochs": 1, "lr": 0.1},
     "train": {"rounds": 3, "clients_per_round": 6},
@@ -58,15 +71,22 @@ def errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.removeprefix("error: ") for line in capsys.readouterr().err.splitlines()]
 
 
-# --- the plan -----------------------------------------------------------------------------------------------------
+# --- the plan -------------------------------------------------------------------------------------
 
 
 def test_a_plan_crosses_algorithms_grid_and_seeds(config: str) -> None:
-    plan = make_plan(config, ["fedavg", "fedgroup"], [0, 1], ["local.lr=0.1,0.2", "algorithm.groups=2,3"])
+    plan = make_plan(
+        config, ["fedavg", "fedgroup"], [0, 1], ["local.lr=0.1,0.2", "algorithm.groups=2,3"]
+    )
     assert len(plan.points) == 4
     assert len(plan.cells) == 2 * 4 * 2
-    assert len(plan.runs) == 2 * 2 + 4 * 2  # FedAvg has no groups, so two points of the grid are one run
-    assert [run.name for run in plan.runs[:2]] == ["fedavg, local.lr=0.1, seed 0", "fedavg, local.lr=0.1, seed 1"]
+    assert (
+        len(plan.runs) == 2 * 2 + 4 * 2
+    )  # FedAvg has no groups, so two points of the grid are one run
+    assert [run.name for run in plan.runs[:2]] == [
+        "fedavg, local.lr=0.1, seed 0",
+        "fedavg, local.lr=0.1, seed 1",
+    ]
     assert plan.runs[-1].tables["algorithm"]["groups"] == 3
     assert plan.runs[-1].tables["local"]["lr"] == 0.2
     assert all(re.fullmatch("[0-9a-f]{12}", name) for name in ids(plan))
@@ -90,7 +110,9 @@ def test_what_a_plan_defaults_to(config: str) -> None:
         ("data.partition.clients=13", False),
     ],
 )
-def test_only_what_changes_results_makes_another_run(config: str, override: str, same: bool) -> None:
+def test_only_what_changes_results_makes_another_run(
+    config: str, override: str, same: bool
+) -> None:
     assert (ids(make_plan(config, overrides=[override])) == ids(make_plan(config))) is same
 
 
@@ -111,7 +133,9 @@ def test_another_dealing_makes_another_run(config: str, monkeypatch: pytest.Monk
 
     before = ids(make_plan(config))
     dealt = plans.deal
-    monkeypatch.setattr(plans, "deal", lambda c, s: replace(p := dealt(c, s), train=(p.train[0][:-1], *p.train[1:])))
+    monkeypatch.setattr(
+        plans, "deal", lambda c, s: replace(p := dealt(c, s), train=(p.train[0][:-1], *p.train[1:]))
+    )
     assert ids(make_plan(config)) != before
 
 
@@ -125,7 +149,10 @@ def test_data_are_read_once_for_all_seeds(config: str, monkeypatch: pytest.Monke
 def test_whose_options_are_whose(config: str) -> None:
     names = ["fedgroup", "ifca", "pacfl", "fedgsp", "fedprox", "fedgrouprox"]
     every = make_plan(
-        config, names, overrides=["fedgsp.alpha=1.5", "algorithm.mu=0.2", "fedprox.mu=0.3"], values={"data.root": "x"}
+        config,
+        names,
+        overrides=["fedgsp.alpha=1.5", "algorithm.mu=0.2", "fedprox.mu=0.3"],
+        values={"data.root": "x"},
     )
     table = {run.algorithm: run.tables["algorithm"] for run in every.runs}
     assert table["fedgroup"]["alpha"] == 3
@@ -149,7 +176,10 @@ def test_a_grid_of_one_algorithm_is_not_of_the_others(config: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--algorithms", "fedavgg"], "--algorithms: unknown choice, got 'fedavgg'; .*did you mean 'fedavg'\\?"),
+        (
+            ["--algorithms", "fedavgg"],
+            "--algorithms: unknown choice, got 'fedavgg'; .*did you mean 'fedavg'\\?",
+        ),
         (["--algorithms", "fedavg,fedavg"], "--algorithms: one of them twice"),
         (["--algorithms", "fedavg,"], "--algorithms: unknown choice, got ''"),
         (["--algorithms", "fedavg,ifca", "--baseline", "ifc"], "--baseline: .*did you mean 'ifca'"),
@@ -164,11 +194,17 @@ def test_a_grid_of_one_algorithm_is_not_of_the_others(config: str) -> None:
         (["--grid", "local.lr=1,2", "--grid", "local.lr=3"], "--grid: a key that is set elsewhere"),
         (["--grid", "algorithm.grups=1"], "--grid: an option of none.*did you mean 'groups'"),
         (["--grid", "local.lrr=1"], "c.toml: local.lrr: unknown key.*did you mean 'lr'"),
-        (["--grid", "algorithm.groups=0,2"], "algorithm.groups: out of range, got 0; .*\\(fedgroup\\)"),
+        (
+            ["--grid", "algorithm.groups=0,2"],
+            "algorithm.groups: out of range, got 0; .*\\(fedgroup\\)",
+        ),
         (["--set", "algorithm.grups=1"], "--set: an option of none.*did you mean 'groups'"),
         (["--target", "90"], "--target"),
         (["--jobs", "0"], "--jobs"),
-        (["--seeds", "0-9998", "--grid", "local.lr=1,2"], "more runs than a sweep holds, got 19998"),
+        (
+            ["--seeds", "0-9998", "--grid", "local.lr=1,2"],
+            "more runs than a sweep holds, got 19998",
+        ),
     ],
 )
 def test_bad_input_is_one_line(
@@ -181,8 +217,12 @@ def test_bad_input_is_one_line(
 
 
 def test_a_misspelt_option_is_refused_though_its_algorithm_does_not_run(config: str) -> None:
-    Path(config).write_text(tomli_w.dumps({**TABLES, "algorithm": {"name": "fedgroup", "grups": 2}}))
-    with pytest.raises(ConfigError, match=r"algorithm\.grups: unknown key, got 2; .*did you mean 'groups'"):
+    Path(config).write_text(
+        tomli_w.dumps({**TABLES, "algorithm": {"name": "fedgroup", "grups": 2}})
+    )
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.grups: unknown key, got 2; .*did you mean 'groups'"
+    ):
         make_plan(config, ["fedavg"])
 
 
@@ -191,7 +231,7 @@ def test_seeds_and_values() -> None:
     assert plans.split_values("edc,madc") == ["edc", "madc"]
 
 
-# --- one run, and who has it --------------------------------------------------------------------------------------
+# --- one run, and who has it ----------------------------------------------------------------------
 
 
 def test_a_run_is_done_stopped_resumed_and_left_alone(config: str, tmp_path: Path) -> None:
@@ -227,13 +267,13 @@ def test_a_run_that_somebody_has_is_taken(config: str, tmp_path: Path) -> None:
     assert not is_taken(run, tmp_path)
 
 
-# --- the sweep ----------------------------------------------------------------------------------------------------
+# --- the sweep ------------------------------------------------------------------------------------
 
 RUNS = ("--algorithms", "fedavg,fedgroup", "--seeds", "0-1", "--target", "0.3", "--out", "s")
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "coterie.cli", "compare", "c.toml", *arguments]
+    command = [sys.executable, "-m", "coterie.cli.main", "compare", "c.toml", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -262,9 +302,17 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def without_seconds(out: Path) -> dict[str, list[str]]:
     """The tables, each without its last column."""
-    found = {name: (out / f"{name}").read_text().splitlines() for name in ("table.md", "table.csv", "table.tex")}
+    found = {
+        name: (out / f"{name}").read_text().splitlines()
+        for name in ("table.md", "table.csv", "table.tex")
+    }
     found["runs.csv"] = (out / "runs.csv").read_text().splitlines()
-    cut = {"table.md": r"[^|]*\|$", "table.csv": r",[^,]*$", "table.tex": r"& [^&]*\\\\$", "runs.csv": r",[^,]*$"}
+    cut = {
+        "table.md": r"[^|]*\|$",
+        "table.csv": r",[^,]*$",
+        "table.tex": r"& [^&]*\\\\$",
+        "runs.csv": r",[^,]*$",
+    }
     return {name: [re.sub(cut[name], "", line) for line in lines] for name, lines in found.items()}
 
 
@@ -273,7 +321,9 @@ def check_rows(out: Path, runs: int, rounds: int) -> None:
     files = list(out.glob("*/rounds.jsonl"))
     assert len(files) == runs
     for file in files:
-        assert [json.loads(line)["round"] for line in file.read_text().splitlines()] == list(range(rounds))
+        assert [json.loads(line)["round"] for line in file.read_text().splitlines()] == list(
+            range(rounds)
+        )
 
 
 def straight(plan: Plan) -> None:
@@ -287,18 +337,27 @@ def straight(plan: Plan) -> None:
 
 SLOW = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get("COTERIE_SLOW") != "1", reason="takes minutes; COTERIE_SLOW=1 runs it"),
+    pytest.mark.skipif(
+        os.environ.get("COTERIE_SLOW") != "1", reason="takes minutes; COTERIE_SLOW=1 runs it"
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("seeds", "kills", "rounds"),
-    [pytest.param("0", 1, 20, id="1 of 2 runs"), pytest.param("0-14", 5, 40, id="5 of 30 runs", marks=SLOW)],
+    [
+        pytest.param("0", 1, 20, id="1 of 2 runs"),
+        pytest.param("0-14", 5, 40, id="5 of 30 runs", marks=SLOW),
+    ],
 )
-def test_a_killed_sweep_ends_like_one_that_was_not(config: str, seeds: str, kills: int, rounds: int) -> None:
+def test_a_killed_sweep_ends_like_one_that_was_not(
+    config: str, seeds: str, kills: int, rounds: int
+) -> None:
     command = [*RUNS, "--seeds", seeds, "--set", f"train.rounds={rounds}", "--jobs", "2"]
     count = 2 * len(read_seeds(seeds))
-    straight(make_plan(config, ["fedavg", "fedgroup"], read_seeds(seeds), (), [f"train.rounds={rounds}"]))
+    straight(
+        make_plan(config, ["fedavg", "fedgroup"], read_seeds(seeds), (), [f"train.rounds={rounds}"])
+    )
     done: dict[Path, int] = {}
     landed = []
     for number, part in enumerate(np.random.default_rng(3).random(kills)):
@@ -312,7 +371,9 @@ def test_a_killed_sweep_ends_like_one_that_was_not(config: str, seeds: str, kill
         assert rows(Path("s")) < count * rounds
     assert landed == [-signal.SIGKILL] * kills
     assert invoke(["compare", config, *command]) == 0
-    assert all(file.stat().st_mtime_ns == at for file, at in done.items())  # what was done was not done again
+    assert all(
+        file.stat().st_mtime_ns == at for file, at in done.items()
+    )  # what was done was not done again
     check_rows(Path("s"), count, rounds)
     assert without_seconds(Path("s")) == without_seconds(Path("straight"))
 
@@ -333,7 +394,9 @@ def test_two_sweeps_side_by_side_share_the_work(config: str) -> None:
 def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
     long = [*RUNS, "--jobs", "2", "--set", "train.rounds=100000"]
     process = start(*long)
-    wait_for(lambda: rows(Path("s")) > 3 and len(list(Path("s").glob("*/rounds.jsonl"))) == 2, process)
+    wait_for(
+        lambda: rows(Path("s")) > 3 and len(list(Path("s").glob("*/rounds.jsonl"))) == 2, process
+    )
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -345,9 +408,18 @@ def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
 
 
 def test_workers_of_a_killed_sweep_stop_and_save(config: str) -> None:
-    plan = make_plan(config, ["fedavg"], overrides=["train.rounds=100000", "checkpoint.seconds=1000"])
+    plan = make_plan(
+        config, ["fedavg"], overrides=["train.rounds=100000", "checkpoint.seconds=1000"]
+    )
     process = start(
-        "--algorithms", "fedavg", "--out", "s", "--set", "train.rounds=100000", "--set", "checkpoint.seconds=1000"
+        "--algorithms",
+        "fedavg",
+        "--out",
+        "s",
+        "--set",
+        "train.rounds=100000",
+        "--set",
+        "checkpoint.seconds=1000",
     )
     wait_for(lambda: rows(Path("s")) > 3, process)
     assert is_taken(plan.runs[0], Path("s"))
@@ -370,11 +442,17 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_others(
         "def raises(): raise ZeroDivisionError('x')\n"
     )
     names = "sweep_bad:dies,sweep_bad:raises,fedavg"
-    assert invoke(["compare", config, "--algorithms", names, "--baseline", "fedavg", "--out", "s"]) == 8
+    assert (
+        invoke(["compare", config, "--algorithms", names, "--baseline", "fedavg", "--out", "s"])
+        == 8
+    )
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert len(lines) == 3
-    assert re.match(r"error: sweep_bad:dies, seed 0 \(s/[0-9a-f]{12}\): engine: the process .*got SIGKILL", lines[0])
+    assert re.match(
+        r"error: sweep_bad:dies, seed 0 \(s/[0-9a-f]{12}\): engine: the process .*got SIGKILL",
+        lines[0],
+    )
     assert re.match(r"error: sweep_bad:raises, seed 0 .* failed \(ZeroDivisionError: x\)", lines[1])
     assert lines[2] == "error: compare: runs failed, got 2 of 3; expected none"
     assert "[3/3] fedavg, seed 0: accuracy" in shown.out
@@ -387,22 +465,28 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_others(
 
 
 def test_a_sweep_tells_and_skips(config: str, tmp_path: Path) -> None:
-    plan, told = make_plan(config, ["fedavg"], [0, 1]), []
+    plan = make_plan(config, ["fedavg"], [0, 1])
+    told = []
     for _ in range(2):
-        assert sweep(plan, tmp_path / "s", told=lambda run, state: told.append((run.seed, state))) == []
+        assert (
+            sweep(plan, tmp_path / "s", told=lambda run, state: told.append((run.seed, state)))
+            == []
+        )
     assert told == [(0, "done"), (1, "done"), (0, "skipped"), (1, "skipped")]
     alone = make_plan(config, ["fedavg"], [1]).runs[0]
     assert is_done(alone, tmp_path / "s")  # a part of one sweep is a part of another
 
 
-# --- the table ----------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def test_paired_differences() -> None:
     found = paired([0.02, 0.04, 0.03])
     assert found is not None
     assert found.mean == pytest.approx(0.03)
-    assert found.half == pytest.approx(4.302652729911275 * 0.01 / 3**0.5)  # t of 0.975, two degrees of freedom
+    assert found.half == pytest.approx(
+        4.302652729911275 * 0.01 / 3**0.5
+    )  # t of 0.975, two degrees of freedom
     assert paired([0.1]) == Difference(0.1, None, 1)
     assert paired([]) is None
     assert paired([0.5, 0.5]) == Difference(0.5, 0.0, 2)
@@ -410,9 +494,12 @@ def test_paired_differences() -> None:
 
 @pytest.fixture
 def tabled(config: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Comparison]:
-    """The table of made-up measures: (algorithm, seed) -> accuracy, ``None`` for a run that is not done."""
+    """The table of made-up measures: (algorithm, seed) -> accuracy, ``None`` for a run that is not
+    done."""
 
-    def made(accuracy: dict[tuple[str, int], float | None], grid: tuple[str, ...] = (), **options: Any) -> Comparison:
+    def made(
+        accuracy: dict[tuple[str, int], float | None], grid: tuple[str, ...] = (), **options: Any
+    ) -> Comparison:
         names, seeds = (list(dict.fromkeys(key[at] for key in accuracy)) for at in (0, 1))
         plan = make_plan(config, names, seeds, grid)
         known = {run.id: accuracy[run.algorithm, run.seed] for run in plan.runs}
@@ -420,7 +507,9 @@ def tabled(config: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compar
         monkeypatch.setattr(
             compare,
             "measure",
-            lambda path, *_: Measured(known[path.name], 4 if known[path.name] > 0.5 else None, 1000, 2.0),
+            lambda path, *_: Measured(
+                known[path.name], 4 if known[path.name] > 0.5 else None, 1000, 2.0
+            ),
         )
         return tabulate(plan, Path("s"), options.pop("baseline", names[0]), **options)
 
@@ -428,7 +517,9 @@ def tabled(config: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compar
 
 
 def test_a_row_is_over_seeds_and_a_missing_run_is_said(tabled: Callable[..., Comparison]) -> None:
-    table = tabled({("fedavg", 0): 0.5, ("fedavg", 1): 0.6, ("ifca", 0): 0.7, ("ifca", 1): None}, target=0.5)
+    table = tabled(
+        {("fedavg", 0): 0.5, ("fedavg", 1): 0.6, ("ifca", 0): 0.7, ("ifca", 1): None}, target=0.5
+    )
     one, other = table.rows
     assert (one.mean, one.sd, one.difference, one.reached) == (
         pytest.approx(0.55),
@@ -451,17 +542,25 @@ def test_one_seed_has_no_interval_and_says_so(tabled: Callable[..., Comparison])
 
 def test_rows_that_score_different_clients_say_so(tabled: Callable[..., Comparison]) -> None:
     table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.4})
-    counted = [replace(row, scored=scored) for row, scored in zip(table.rows, (30, 12), strict=True)]
-    assert "Clients scored at the end: fedavg 30, ifca 12." in " ".join(compare.notes(replace(table, rows=counted)))
+    counted = [
+        replace(row, scored=scored) for row, scored in zip(table.rows, (30, 12), strict=True)
+    ]
+    assert "Clients scored at the end: fedavg 30, ifca 12." in " ".join(
+        compare.notes(replace(table, rows=counted))
+    )
     same = [replace(row, scored=30) for row in table.rows]
     assert "scored" not in " ".join(compare.notes(replace(table, rows=same)))
 
 
-def test_rows_compared_with_different_baselines_are_told_apart(tabled: Callable[..., Comparison]) -> None:
+def test_rows_compared_with_different_baselines_are_told_apart(
+    tabled: Callable[..., Comparison],
+) -> None:
     both = {("fedavg", 0): 0.5, ("fedgroup", 0): 0.7}
     grid = ("algorithm.groups=2,3",)
     assert [row.values for row in tabled(both, grid).rows] == [("-",), ("2",), ("3",)]
-    assert [(row.algorithm, row.values) for row in tabled(both, grid, baseline="fedgroup").rows] == [
+    assert [
+        (row.algorithm, row.values) for row in tabled(both, grid, baseline="fedgroup").rows
+    ] == [
         *(("fedavg", ("2",)), ("fedavg", ("3",))),
         *(("fedgroup", ("2",)), ("fedgroup", ("3",))),
     ]
@@ -475,7 +574,9 @@ def test_names_are_escaped_in_every_table() -> None:
     assert "<" not in head + line
     tex = compare.latex(table).splitlines()
     (line,) = (text for text in tex if text.startswith("a|b"))
-    assert line.startswith(r"a|b\_c \& \textless{}i\textgreater{} 5\% \textbackslash{}x {[}y{]} \textasciitilde{}")
+    assert line.startswith(
+        r"a|b\_c \& \textless{}i\textgreater{} 5\% \textbackslash{}x {[}y{]} \textasciitilde{}"
+    )
     assert len(re.findall(r"(?<!\\)&", line)) == 8
     assert "$-$1.00 & 2.00" in line
     (read,) = list(csv.reader(compare.comma_separated(table).splitlines()))[1:]
@@ -487,14 +588,16 @@ def test_the_target_counts_once_everybody_has_a_group(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "r", {"seed": 0})
     for t, (accuracy, clients) in enumerate([(0.9, 3), (0.4, 12), (None, 12), (0.8, 12)]):
         moved = {"down_bytes": 10, "up_bytes": 5}
-        folder.append_round({"round": t, "accuracy": accuracy, "clients_assigned": clients, "transfers": moved})
+        folder.append_round(
+            {"round": t, "accuracy": accuracy, "clients_assigned": clients, "transfers": moved}
+        )
     folder.write_summary({"accuracy": {"max": 0.8}, "seconds": {"total": 3.0}})
     assert compare.measure(folder.path, 0.8, "max") == Measured(0.8, 4, 60, 3.0, 12)
     assert compare.measure(folder.path, 0.85, "max") == Measured(0.8, None, None, 3.0, 12)
     assert compare.measure(folder.path, None, "max") == Measured(0.8, None, 60, 3.0, 12)
 
 
-# --- a chart of a run ---------------------------------------------------------------------------------------------
+# --- a chart of a run -----------------------------------------------------------------------------
 
 
 def test_plot(config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -506,8 +609,14 @@ def test_plot(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("r/accuracy.png").exists()
     capsys.readouterr()
     for arguments, words in (
-        (["--chart", "acuracy"], "--chart: .*one of accuracy, bytes, .*mix-0; did you mean 'accuracy'"),
-        (["--chart", "accuracy", "--out", "x.gif"], "--out: unknown kind of file, got 'x.gif'; .*.png, .svg, .pdf"),
+        (
+            ["--chart", "acuracy"],
+            "--chart: .*one of accuracy, bytes, .*mix-0; did you mean 'accuracy'",
+        ),
+        (
+            ["--chart", "accuracy", "--out", "x.gif"],
+            "--out: unknown kind of file, got 'x.gif'; .*.png, .svg, .pdf",
+        ),
         (["--chart", "accuracy", "--out", "c.toml/x.png"], "--out: cannot be written"),
     ):
         assert invoke(["plot", "r", *arguments]) == 2

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from coterie.config import check
+from coterie.config.load import check
+from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
 from coterie.data.text import embed, learn, read_glove, sent140, tokenise
-from coterie.experiment import run_config
-from coterie.keys import Key
+from coterie.errors import DataError
 from coterie.report.load import intro_of, views_of
-from coterie.types import DataError
+from coterie.runs.run import run_config
 
 TWEETS = ["Good day!", "so sad, so SAD", "@@@", "good good good good good good"]
 OTHERS = ["good day today!", "so sad, a bad day", "a good day!", "bad bad day, so sad"]
@@ -26,7 +26,11 @@ OTHERS = ["good day today!", "so sad, a bad day", "a good day!", "bad bad day, s
 
 def write(folder: Path, **columns: Any) -> Path:
     (folder / "sent140").mkdir(exist_ok=True)
-    users: dict[str, Any] = {"text": TWEETS, "label": [4, 0, 1, 1], "user": ["ann", "bob", "ann", "bob"]}
+    users: dict[str, Any] = {
+        "text": TWEETS,
+        "label": [4, 0, 1, 1],
+        "user": ["ann", "bob", "ann", "bob"],
+    }
     pq.write_table(pa.table(users | columns), folder / "sent140" / "users.parquet")
     others = {"text": OTHERS, "label": [1, 0, 1, 0], "user": list("cdef")}
     pq.write_table(pa.table(others), folder / "sent140" / "others.parquet")
@@ -39,14 +43,23 @@ def glove(folder: Path, text: str = "good 1 0 0.5\nsad -1 0 1e-1\nmoon 3 3 3\n! 
 
 
 def test_words_and_punctuation_in_lower_case() -> None:
-    assert tokenise("Don't you @Me: http://x.y?? :-)") == [*["don't", "you", "me", "http", "x", ".", "y", "?", "?"]]
+    assert tokenise("Don't you @Me: http://x.y?? :-)") == [
+        *["don't", "you", "me", "http", "x", ".", "y", "?", "?"]
+    ]
     assert tokenise("") == []
 
 
 def test_tweets_become_frozen_vectors(tmp_path: Path) -> None:
-    s = load_samples({"kind": "sent140", "embeddings": glove(tmp_path), "tokens": 4}, root=write(tmp_path))
+    s = load_samples(
+        {"kind": "sent140", "embeddings": glove(tmp_path), "tokens": 4}, root=write(tmp_path)
+    )
     assert (s.x.shape, s.x.dtype, s.y.tolist()) == ((4, 4, 3), torch.float32, [1, 0, 1, 1])
-    assert s.x[0].tolist() == [[0, 0, 0], [1, 0, 0.5], [0, 0, 0], [0, 1, 0]]  # pad, good, unknown day, !
+    assert s.x[0].tolist() == [
+        [0, 0, 0],
+        [1, 0, 0.5],
+        [0, 0, 0],
+        [0, 1, 0],
+    ]  # pad, good, unknown day, !
     assert not s.x[2].any()
     assert s.columns["user"].tolist() == ["ann", "bob", "ann", "bob"]
     end = sent140(tmp_path, embeddings="glove.txt", tokens=4, pad="end")
@@ -64,7 +77,8 @@ def test_learned_vectors_do_not_see_the_users_texts_or_any_label(tmp_path: Path)
 
 def test_learned_vectors_of_words_alike_lie_close() -> None:
     rng = np.random.default_rng(0)
-    first, second = [f"a{i}" for i in range(8)], [f"b{i}" for i in range(8)]
+    first = [f"a{i}" for i in range(8)]
+    second = [f"b{i}" for i in range(8)]
     texts = [list(rng.choice(first if i % 2 else second, 6)) for i in range(300)]
     words, vectors = learn(texts, 4)
     again = learn(texts, 4)
@@ -113,7 +127,9 @@ def test_words_with_spaces_are_words(tmp_path: Path) -> None:
         ("\n\n", None, "line 2|none of the words"),
     ],
 )
-def test_word_vectors_that_cannot_be_used(tmp_path: Path, text: str, dim: int | None, words: str) -> None:
+def test_word_vectors_that_cannot_be_used(
+    tmp_path: Path, text: str, dim: int | None, words: str
+) -> None:
     glove(tmp_path, text)
     with pytest.raises(DataError, match=words) as caught:
         sent140(write(tmp_path), embeddings="glove.txt", dim=dim)
@@ -141,18 +157,28 @@ def test_tweets_that_cannot_be_used(tmp_path: Path, columns: dict[str, Any], wor
         ({"embeddings": "glove.txt"}, "word vectors from glove.txt"),
     ],
 )
-def test_the_report_says_where_word_vectors_come_from(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+def test_the_report_says_where_word_vectors_come_from(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
     glove(tmp_path)
-    users = {"text": TWEETS * 5, "label": [4, 0, 1, 1] * 5, "user": ["ann", "bob", "ann", "bob"] * 5}
+    users = {
+        "text": TWEETS * 5,
+        "label": [4, 0, 1, 1] * 5,
+        "user": ["ann", "bob", "ann", "bob"] * 5,
+    }
     data = {"source": "sent140", "root": str(write(tmp_path, **users)), "min_count": 1, **options}
     run_config(
-        check({
-            "data": data | {"partition": {"kind": "natural", "column": "user"}}, "model": {"name": "mclr"},
-            "train": {"rounds": 1, "clients_per_round": 2}, "algorithm": {"name": "fedavg"},
-            "engine": {"name": "serial"},
-        }),
+        check(
+            {
+                "data": data | {"partition": {"kind": "natural", "column": "user"}},
+                "model": {"name": "mclr"},
+                "train": {"rounds": 1, "clients_per_round": 2},
+                "algorithm": {"name": "fedavg"},
+                "engine": {"name": "serial"},
+            }
+        ),
         tmp_path / "run",
-    )  # fmt: skip
+    )
     assert words in intro_of(views_of([tmp_path / "run"]))
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from coterie import tracking
-from coterie.cli import invoke
-from coterie.config import check, config_hash, load
-from coterie.experiment import Stopped, execute, make_folder, prepare, run_config
-from coterie.store import RunFolder
-from coterie.tracking import Round, Teller, metrics, tracked
-from coterie.types import ConfigError
+from coterie.cli.main import invoke
+from coterie.config.load import check, config_hash, load
+from coterie.errors import ConfigError
+from coterie.runs import tracking
+from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config
+from coterie.runs.store import RunFolder
+from coterie.runs.tracking import Round, Teller, metrics, tracked
 
 CONFIG = """
 [data]
@@ -52,7 +52,8 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def stopped_after_two(config: str, out: str) -> RunFolder:
-    prepared, seen = prepare(load(config)), []
+    prepared = prepare(load(config))
+    seen = []
     folder = make_folder(prepared, out)
     with pytest.raises(Stopped):
         execute(prepared, folder, seen.append, stop=lambda: 15 * (len(seen) == 2))
@@ -143,8 +144,15 @@ def test_what_is_told_in_which_order(tmp_path: Path, monkeypatch) -> None:
         for t in range(20):
             tell({"round": t})
     assert told == [*range(20), "FINISHED"]
-    for error, status in ((KeyError(), "FAILED"), (KeyboardInterrupt(), "KILLED"), (Stopped(15, ""), "KILLED")):
-        with suppress(KeyError, KeyboardInterrupt, Stopped), tracked(settings, {}, tmp_path) as tell:
+    for error, status in (
+        (KeyError(), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (Stopped(15, ""), "KILLED"),
+    ):
+        with (
+            suppress(KeyError, KeyboardInterrupt, Stopped),
+            tracked(settings, {}, tmp_path) as tell,
+        ):
             tell({"round": 0})
             raise error
         assert told[-2:] == [0, status]
@@ -164,18 +172,29 @@ def tables(**log: object) -> dict[str, object]:
 
 def test_a_missing_package_is_one_line_before_anything_runs(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"^log.to: the package 'mlflow' is not installed.*'coterie\[mlflow\]'"):
+    with pytest.raises(
+        ConfigError, match=r"^log.to: the package 'mlflow' is not installed.*'coterie\[mlflow\]'"
+    ):
         run_config(check(tables(to=["mlflow"])), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     run_config(check(tables()), tmp_path / "run")
 
 
 def test_logging_is_no_part_of_a_runs_identity() -> None:
-    assert config_hash(check(tables()).resolved()) == config_hash(check(tables(to=["mlflow"])).resolved())
+    assert config_hash(check(tables()).resolved()) == config_hash(
+        check(tables(to=["mlflow"])).resolved()
+    )
     with pytest.raises(ConfigError, match=r"log.to.*'wandb'"):
         check(tables(to=["wandb"]))
 
 
 def test_metrics_are_numbers() -> None:
-    row = {"round": 1, "accuracy": None, "notes": {"grouping": "text"}, "moves": [[0, 1]], "sizes": [3], "a": {"b": 2}}
+    row = {
+        "round": 1,
+        "accuracy": None,
+        "notes": {"grouping": "text"},
+        "moves": [[0, 1]],
+        "sizes": [3],
+        "a": {"b": 2},
+    }
     assert metrics(row) == {"sizes.0": 3.0, "a.b": 2.0}

@@ -1,4 +1,5 @@
-"""FedMMD and FedFusion: the distance by a double loop, the operators by hand, and what stays FedAvg."""
+"""FedMMD and FedFusion: the distance by a double loop, the operators by hand, and what stays
+FedAvg."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ from torch import nn
 from torch.nn import functional as F
 
 import coterie as ct
-from coterie.client.sgd import Autograd
-from coterie.keys import Key
+from coterie.core.keys import Key
+from coterie.core.objective import Objective, Reshaping
+from coterie.core.solver import Solver
+from coterie.core.vectors import Layout, flatten
+from coterie.errors import ConfigError
+from coterie.local.sgd import Autograd
+from coterie.methods.override import fit_to_model
 from coterie.models import MODELS, build, starts
 from coterie.objectives import Fused, Fusion, Mmd, fuse, mmd, plain, proximal, squared_mmd
 from coterie.objectives.mmd import FLOOR, WIDTHS
-from coterie.types import ConfigError, Objective, Reshaping, Solver
-from coterie.variants import fitted
-from coterie.vectors import Layout, flatten
 from tests.conftest import blobs, small_net
 
 SOLVER = Solver(epochs=2, batch_size=5, lr=0.05)
@@ -32,7 +35,8 @@ def pictures(clients: int = 6, size: int = 12, side: int = 8) -> ct.Population:
     y = rng.integers(3, size=n)
     x = rng.normal(size=(n, 1, side, side)) + y[:, None, None, None] * np.linspace(0, 1, side)
     index = np.split(np.arange(n), clients)
-    train, test = tuple(i[: size * 3 // 4] for i in index), tuple(i[size * 3 // 4 :] for i in index)
+    train = tuple(i[: size * 3 // 4] for i in index)
+    test = tuple(i[size * 3 // 4 :] for i in index)
     return ct.Population(torch.tensor(x, dtype=torch.float32), torch.tensor(y), train, test, 3)
 
 
@@ -42,18 +46,26 @@ def conv_net() -> nn.Sequential:
     return net
 
 
-def train(objective: Objective, net: nn.Module, start: torch.Tensor | None = None, **solver: Any) -> torch.Tensor:
+def train(
+    objective: Objective, net: nn.Module, start: torch.Tensor | None = None, **solver: Any
+) -> torch.Tensor:
     data = pictures(1, 40)
     start = flatten(net) if start is None else start
     out = torch.empty_like(start)
     trainer = Autograd(copy.deepcopy(net), objective)
     trainer.train(
-        data.x, data.y, start, out, Solver(**{"epochs": 2, "batch_size": 5, "lr": 0.1, **solver}), 0.0, Key(0)
+        data.x,
+        data.y,
+        start,
+        out,
+        Solver(**{"epochs": 2, "batch_size": 5, "lr": 0.1, **solver}),
+        0.0,
+        Key(0),
     )
     return out
 
 
-# --- FedMMD -------------------------------------------------------------------------------------------------------
+# --- FedMMD ---------------------------------------------------------------------------------------
 
 
 def slow_mmd(x: np.ndarray, y: np.ndarray) -> float:
@@ -72,26 +84,39 @@ def slow_mmd(x: np.ndarray, y: np.ndarray) -> float:
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 5), (7, 4)])
 def test_the_distance_is_that_of_a_double_loop(scale: float, n: int, m: int) -> None:
     rng = np.random.default_rng(n)
-    x, y = rng.normal(size=(n, 3)) * scale, rng.normal(size=(m, 3)) * scale + 1
+    x = rng.normal(size=(n, 3)) * scale
+    y = rng.normal(size=(m, 3)) * scale + 1
     found = float(squared_mmd(torch.tensor(x), torch.tensor(y)))
     assert found == pytest.approx(slow_mmd(x, y), abs=1e-10)
-    assert float(squared_mmd(torch.tensor(x).float(), torch.tensor(y).float())) == pytest.approx(found, abs=1e-4)
+    assert float(squared_mmd(torch.tensor(x).float(), torch.tensor(y).float())) == pytest.approx(
+        found, abs=1e-4
+    )
 
 
 def test_its_gradient_is_that_of_differences() -> None:
-    x = torch.randn(4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    x = torch.randn(
+        4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     y = torch.randn(4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert torch.autograd.gradcheck(lambda a: squared_mmd(a, y), (x,))
-    (gradient,) = torch.autograd.grad(squared_mmd(y.clone().requires_grad_(), y), [x], allow_unused=True)
+    (gradient,) = torch.autograd.grad(
+        squared_mmd(y.clone().requires_grad_(), y), [x], allow_unused=True
+    )
     assert gradient is None
 
 
 def test_equal_streams_have_the_floor_and_a_finite_gradient() -> None:
     net = conv_net().eval()
-    x, y = torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
+    x = torch.randn(5, 1, 8, 8)
+    y = torch.tensor([0, 1, 2, 0, 1])
     loss = Mmd(2.0).loss(net, x, y, lambda: net).detach()
-    assert float(loss) == pytest.approx(float(F.cross_entropy(net(x), y).detach()) + 2 * FLOOR, abs=1e-6)
-    ours, plains = (torch.autograd.grad(o.loss(net, x, y, lambda: net), [*net.parameters()]) for o in (Mmd(), plain))
+    assert float(loss) == pytest.approx(
+        float(F.cross_entropy(net(x), y).detach()) + 2 * FLOOR, abs=1e-6
+    )
+    ours, plains = (
+        torch.autograd.grad(o.loss(net, x, y, lambda: net), [*net.parameters()])
+        for o in (Mmd(), plain)
+    )
     assert all(torch.equal(a, b) for a, b in zip(ours, plains, strict=True))
 
 
@@ -107,8 +132,10 @@ def test_without_weight_it_is_fedavg() -> None:
 
 
 def test_weight_holds_the_logits_near_those_received() -> None:
-    net, x = conv_net(), pictures(1, 40).x
-    start, apart = flatten(net), []
+    net = conv_net()
+    x = pictures(1, 40).x
+    start = flatten(net)
+    apart = []
     for weight in (0.0, 0.1, 1.0):
         moved = copy.deepcopy(net)
         nn.utils.vector_to_parameters(start + train(Mmd(weight), net), moved.parameters())
@@ -118,9 +145,13 @@ def test_weight_holds_the_logits_near_those_received() -> None:
 
 def test_the_frozen_stream_is_the_model_received_by_this_client() -> None:
     """A trainer serves many clients, each with its own start."""
-    net, trainer = conv_net(), Autograd(conv_net(), Mmd(1.0))
-    data, out, other = pictures(1, 20), torch.empty(Layout.of(net).d), torch.empty(Layout.of(net).d)
-    near, far = flatten(net), flatten(net) + 1
+    net = conv_net()
+    trainer = Autograd(conv_net(), Mmd(1.0))
+    data = pictures(1, 20)
+    out = torch.empty(Layout.of(net).d)
+    other = torch.empty(Layout.of(net).d)
+    near = flatten(net)
+    far = flatten(net) + 1
     trainer.train(data.x, data.y, far, other, SOLVER, 0.0, Key(0))
     trainer.train(data.x, data.y, near, out, SOLVER, 0.0, Key(0))
     alone = torch.empty_like(out)
@@ -133,7 +164,9 @@ def test_the_frozen_stream_is_the_model_received_by_this_client() -> None:
 
 
 def test_plain_training_never_makes_a_second_model() -> None:
-    trainer, data, out = Autograd(conv_net(), proximal(0.1)), pictures(1, 20), torch.empty(Layout.of(conv_net()).d)
+    trainer = Autograd(conv_net(), proximal(0.1))
+    data = pictures(1, 20)
+    out = torch.empty(Layout.of(conv_net()).d)
     trainer.train(data.x, data.y, flatten(conv_net()), out, SOLVER, 0.1, Key(0))
     assert trainer.frozen is None
 
@@ -143,12 +176,13 @@ def test_dropout_spares_the_frozen_stream_and_the_random_streams() -> None:
     assert torch.equal(train(Mmd(0.0), net), train(plain, net))
 
 
-# --- FedFusion ----------------------------------------------------------------------------------------------------
+# --- FedFusion ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 4), (2, 3)])
 def test_operators_by_hand(shape: tuple[int, ...]) -> None:
-    local, received = torch.randn(*shape), torch.randn(*shape)
+    local = torch.randn(*shape)
+    received = torch.randn(*shape)
     layer = nn.Conv2d(1, 3, 3) if len(shape) == 4 else nn.Linear(7, 3)
     net = nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.Linear(3, 2))
     if len(shape) == 2:
@@ -164,7 +198,9 @@ def test_operators_by_hand(shape: tuple[int, ...]) -> None:
     weight = conv.mix.weight.detach().reshape(3, 6)
     both = torch.cat([local, received], dim=1)
     mixed = torch.einsum("oc,nc...->no...", weight, both)
-    torch.testing.assert_close(conv(local, received), mixed + conv.mix.bias.view(-1, *[1] * (len(shape) - 2)))
+    torch.testing.assert_close(
+        conv(local, received), mixed + conv.mix.bias.view(-1, *[1] * (len(shape) - 2))
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +217,9 @@ def test_operators_by_hand(shape: tuple[int, ...]) -> None:
         ("stacked_lstm", (25, 12), 5, (30,)),
     ],
 )
-def test_where_the_extractor_ends(name: str, shape: tuple[int, ...], features: int, maps: tuple[int, ...]) -> None:
+def test_where_the_extractor_ends(
+    name: str, shape: tuple[int, ...], features: int, maps: tuple[int, ...]
+) -> None:
     classes = 2 if name == "stacked_lstm" else 10
     net = build(name, shape, classes, Key(0)).eval()
     for kind, size in (("single", 1), ("multi", maps[0]), ("conv", 2 * maps[0] ** 2 + maps[0])):
@@ -216,8 +254,14 @@ def test_every_model_fuses_or_says_why() -> None:
     ("net", "words"),
     [
         (nn.Linear(4, 2), "is a Linear"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "has neither a convolution nor a hidden layer"),
-        (nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2))), "in one block"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
+            "has neither a convolution nor a hidden layer",
+        ),
+        (
+            nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2))),
+            "in one block",
+        ),
     ],
 )
 def test_networks_that_cannot_be_fused_are_refused_in_one_line(net: nn.Module, words: str) -> None:
@@ -230,12 +274,18 @@ def test_networks_that_cannot_be_fused_are_refused_in_one_line(net: nn.Module, w
 @pytest.mark.parametrize("kind", ["single", "multi", "conv"])
 def test_a_step_is_that_of_two_networks_by_hand(kind: Any) -> None:
     net = fuse(conv_net(), kind, Key(1))
-    start = flatten(net) + 0.1 * torch.randn(Layout.of(net).d, generator=torch.Generator().manual_seed(0))
-    data, solver = pictures(1, 10), Solver(steps=2, batch_size=50, lr=0.1)
+    start = flatten(net) + 0.1 * torch.randn(
+        Layout.of(net).d, generator=torch.Generator().manual_seed(0)
+    )
+    data = pictures(1, 10)
+    solver = Solver(steps=2, batch_size=50, lr=0.1)
     out = torch.empty_like(start)
-    Autograd(copy.deepcopy(net), Fusion(kind)).train(data.x, data.y, start, out, solver, 0.0, Key(0))
+    Autograd(copy.deepcopy(net), Fusion(kind)).train(
+        data.x, data.y, start, out, solver, 0.0, Key(0)
+    )
 
-    local, received = copy.deepcopy(net), copy.deepcopy(net)
+    local = copy.deepcopy(net)
+    received = copy.deepcopy(net)
     for module in (local, received):
         nn.utils.vector_to_parameters(start.clone(), module.parameters())
     for _ in range(2):
@@ -258,11 +308,13 @@ def test_a_step_is_that_of_two_networks_by_hand(kind: Any) -> None:
 
 def test_the_servers_coefficients_are_smoothed() -> None:
     """gamma <- 0.1 * mean of the clients' + 0.9 * gamma, everything else the mean."""
-    method, net = fitted(ct.fedfusion(operator="multi"), conv_net(), Key(0))
+    method, net = fit_to_model(ct.fedfusion(operator="multi"), conv_net(), Key(0))
     assert isinstance(method, ct.Method)
     layout = Layout.of(net)
     rng = np.random.default_rng(0)
-    groups = ct.Groups(torch.tensor(rng.normal(size=(1, layout.d)), dtype=torch.float32), np.zeros(3, np.int64))
+    groups = ct.Groups(
+        torch.tensor(rng.normal(size=(1, layout.d)), dtype=torch.float32), np.zeros(3, np.int64)
+    )
     clients = torch.tensor(rng.normal(size=(3, layout.d)), dtype=torch.float32)
     mean = clients.to(torch.float64).mean(dim=0)
     after = method.server(groups, mean[None] - groups.models, torch.tensor([True])).models[0]
@@ -275,10 +327,12 @@ def test_the_servers_coefficients_are_smoothed() -> None:
 
 def test_the_operator_starts_from_the_seed_and_leaves_torch_alone() -> None:
     before = torch.get_rng_state()
-    a, b, c = (flatten(fitted(ct.fedfusion(), conv_net(), Key(seed))[1]) for seed in (0, 0, 1))
+    a, b, c = (
+        flatten(fit_to_model(ct.fedfusion(), conv_net(), Key(seed))[1]) for seed in (0, 0, 1)
+    )
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
-    net = fitted(ct.fedfusion(operator="multi"), conv_net(), Key(0))[1]
+    net = fit_to_model(ct.fedfusion(operator="multi"), conv_net(), Key(0))[1]
     other = starts(net, Key(0))(1)
     assert not other[Layout.of(net).span("fusion.gamma")].any()
     fuse(conv_net(), "conv", Key(0))
@@ -290,9 +344,16 @@ def test_fedfusion_runs_alike_on_every_engine_and_learns(operator: Any) -> None:
     net = conv_net()
     before = flatten(net)
     make: Callable[..., ct.Result] = lambda engine: ct.run(  # noqa: E731
-        ct.fedfusion(operator=operator), data=pictures(), model=net, local=SOLVER, rounds=4, engine=engine, workers=2
+        ct.fedfusion(operator=operator),
+        data=pictures(),
+        model=net,
+        local=SOLVER,
+        rounds=4,
+        engine=engine,
+        workers=2,
     )
-    serial, pool = make("serial"), make("pool")
+    serial = make("serial")
+    pool = make("pool")
     assert torch.equal(serial.state.models, pool.state.models)
     assert serial.rows[-1]["loss"] < serial.rows[0]["loss"]
     assert torch.equal(flatten(net), before)
@@ -306,9 +367,14 @@ def test_fedfusion_runs_alike_on_every_engine_and_learns(operator: Any) -> None:
 def test_groups_can_fuse_and_compare_streams() -> None:
     for objective in (Fusion("multi"), Mmd(0.1)):
         result = ct.run(
-            ct.ifca(groups=2), data=pictures(), model=conv_net(), local=SOLVER, rounds=2, engine="serial",
+            ct.ifca(groups=2),
+            data=pictures(),
+            model=conv_net(),
+            local=SOLVER,
+            rounds=2,
+            engine="serial",
             objective=objective,
-        )  # fmt: skip
+        )
         assert torch.isfinite(result.state.models).all()
 
 

@@ -1,4 +1,5 @@
-"""Another server or objective for any method: the tables ``[server]`` and ``[objective]``, and the same from Python."""
+"""Another server or objective for any method: the tables ``[server]`` and ``[objective]``, and the
+same from Python."""
 
 from __future__ import annotations
 
@@ -16,17 +17,18 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.cli import invoke
-from coterie.config import check, config_hash, load
-from coterie.experiment import Prepared, Stopped, execute, make_folder, prepare, run_config
-from coterie.grouping.counted import Counted
-from coterie.grouping.drift import Drifting
+from coterie.cli.main import invoke
+from coterie.config.load import check, config_hash, load
+from coterie.core.groups import Groups
+from coterie.errors import ConfigError
+from coterie.methods.override import fit_to_model, override
+from coterie.methods.step import Clustered, as_algorithm
 from coterie.objectives import OBJECTIVES, Fused, Fusion, plain, proximal
-from coterie.rounds import as_algorithm, clustered
-from coterie.server import SERVERS, yogi
-from coterie.store import RunFolder
-from coterie.types import ConfigError, Groups
-from coterie.variants import fitted, varied
+from coterie.rules.group_count import Counted
+from coterie.rules.migration import Drifting
+from coterie.rules.server import SERVERS, yogi
+from coterie.runs.run import Prepared, Stopped, execute, make_folder, prepare, run_config
+from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
 
 BASE = """
@@ -87,19 +89,25 @@ def lines(action: Callable[[], object]) -> list[str]:
     return str(caught.value).splitlines()
 
 
-# --- from a configuration -----------------------------------------------------------------------------------------
+# --- from a configuration -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", COMBINED.values(), ids=COMBINED.keys())
 def test_any_method_takes_any_server_and_objective(text: str, tmp_path: Path) -> None:
-    """Both act, and a run stopped in the middle goes on to the same bits, optimiser rows included."""
+    """Both act, and a run stopped in the middle goes on to the same bits, optimiser rows
+    included."""
     config = tables(text)
     straight = last(text, tmp_path / "straight")
-    plain_run = last("".join(f"[{p}" for p in text.split("[") if p.startswith("algorithm")), tmp_path / "plain")
-    assert straight.models.shape != plain_run.models.shape or not torch.equal(straight.models, plain_run.models)
+    plain_run = last(
+        "".join(f"[{p}" for p in text.split("[") if p.startswith("algorithm")), tmp_path / "plain"
+    )
+    assert straight.models.shape != plain_run.models.shape or not torch.equal(
+        straight.models, plain_run.models
+    )
     assert torch.isfinite(straight.models).all()
 
-    prepared, done = prepare(check(config)), []
+    prepared = prepare(check(config))
+    done = []
     folder = make_folder(prepared, tmp_path / "stopped")
     with pytest.raises(Stopped):
         execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM * (len(done) == 2))
@@ -117,7 +125,9 @@ def test_any_method_takes_any_server_and_objective(text: str, tmp_path: Path) ->
 
 
 def test_the_configuration_does_what_python_does(tmp_path: Path) -> None:
-    data = ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}, seed=3)
+    data = ct.load(
+        "digits", partition={"kind": "planted", "clients": 12, "groups": 2, "how": "swap"}, seed=3
+    )
     run: dict[str, Any] = {
         "data": data,
         "model": "mclr",
@@ -126,7 +136,9 @@ def test_the_configuration_does_what_python_does(tmp_path: Path) -> None:
         "clients_per_round": 4,
         "seed": 3,
     }
-    result = ct.run(ct.ifca(groups=2), **run, engine="serial", server=yogi(lr=0.01), objective=proximal(mu=0.5))
+    result = ct.run(
+        ct.ifca(groups=2), **run, engine="serial", server=yogi(lr=0.01), objective=proximal(mu=0.5)
+    )
     assert torch.equal(result.state.models, last(IFCA + YOGI + PROX, tmp_path / "run").models)
 
 
@@ -134,7 +146,8 @@ def test_fedgroup_with_a_proximal_term_is_fedgrouprox(tmp_path: Path) -> None:
     """The objective is that of the cold starts, too."""
     prox = last(FEDGROUP + PROX, tmp_path / "a")
     assert torch.equal(
-        prox.models, last(FEDGROUP.replace("fedgroup", "fedgrouprox") + "mu = 0.5\n", tmp_path / "b").models
+        prox.models,
+        last(FEDGROUP.replace("fedgroup", "fedgrouprox") + "mu = 0.5\n", tmp_path / "b").models,
     )
 
 
@@ -153,10 +166,13 @@ def test_fusion_reaches_the_network_of_a_run(tmp_path: Path) -> None:
     config = tables(text) | {"model": {"name": "mlp", "hidden": 8}}
     prepared = prepare(check(config))
     assert isinstance(prepared.module, Fused)
-    assert isinstance(prepared.algorithm, clustered)
+    assert isinstance(prepared.algorithm, Clustered)
     assert prepared.algorithm.method.assign.objective == Fusion("multi")  # type: ignore[attr-defined]
     run_config(check(config), tmp_path / "run")
-    assert {p.name for p in (tmp_path / "run" / "models").iterdir()} == {"group-0.safetensors", "group-1.safetensors"}
+    assert {p.name for p in (tmp_path / "run" / "models").iterdir()} == {
+        "group-0.safetensors",
+        "group-1.safetensors",
+    }
     (line,) = lines(lambda: prepare(check(tables(text))))
     assert line.startswith(
         "model.name: fusion puts an operator between features and classifier, got a network that has"
@@ -166,9 +182,18 @@ def test_fusion_reaches_the_network_of_a_run(tmp_path: Path) -> None:
 def test_the_tables_are_part_of_a_runs_identity() -> None:
     plain_run, with_server = (check(tables(IFCA + more)).resolved() for more in ("", YOGI))
     assert "server" not in plain_run
-    assert with_server["server"] == {"name": "fedyogi", "lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 0.001}
+    assert with_server["server"] == {
+        "name": "fedyogi",
+        "lr": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "tau": 0.001,
+    }
     assert config_hash(plain_run) != config_hash(with_server)
-    assert check(tomllib.loads(check(tables(IFCA + YOGI + PROX)).toml())).resolved()["objective"]["mu"] == 0.5
+    assert (
+        check(tomllib.loads(check(tables(IFCA + YOGI + PROX)).toml())).resolved()["objective"]["mu"]
+        == 0.5
+    )
 
 
 def test_overrides_make_the_tables(tmp_path: Path) -> None:
@@ -181,29 +206,43 @@ def test_overrides_make_the_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ('[server]\nname = "fedyogy"\n', ["server.name: unknown choice, got 'fedyogy'", "did you mean 'fedyogi'?"]),
-        ('[server]\nname = "sgd"\nbeta1 = 0.9\n', ["server.beta1: unknown key, got 0.9; expected one of name, lr"]),
+        (
+            '[server]\nname = "fedyogy"\n',
+            ["server.name: unknown choice, got 'fedyogy'", "did you mean 'fedyogi'?"],
+        ),
+        (
+            '[server]\nname = "sgd"\nbeta1 = 0.9\n',
+            ["server.beta1: unknown key, got 0.9; expected one of name, lr"],
+        ),
         ('[server]\nname = "fedadam"\nbeta2 = 1.0\n', ["server.beta2: out of range, got 1.0"]),
-        ("[server]\nlr = 0.1\n", ["server.name: missing, got nothing; expected one of 'fedadagrad', "]),
+        (
+            "[server]\nlr = 0.1\n",
+            ["server.name: missing, got nothing; expected one of 'fedadagrad', "],
+        ),
         (
             '[objective]\nname = "fedprox"\n',
             ["objective.name: unknown choice", "one of 'fusion', 'mmd', 'plain', 'prox"],
         ),
-        ('[objective]\nname = "proximal"\nmu = -1\n', ["objective.mu: out of range, got -1; expected a number >= 0"]),
+        (
+            '[objective]\nname = "proximal"\nmu = -1\n',
+            ["objective.mu: out of range, got -1; expected a number >= 0"],
+        ),
         ('[objective]\nname = "fusion"\noperator = "sum"\n', ["one of 'conv', 'multi', 'single'"]),
         ("server = 3\n", ["server: wrong type, got 3; expected a table"]),
         ('[server]\nname = "nowhere:rule"\n', ["server.name: cannot be used (ModuleNotFoundError"]),
     ],
 )
 def test_mistakes_are_one_line_each(text: str, parts: list[str]) -> None:
-    tables = tomllib.loads((text + BASE + IFCA) if text.startswith("server") else BASE + IFCA + text)
+    tables = tomllib.loads(
+        (text + BASE + IFCA) if text.startswith("server") else BASE + IFCA + text
+    )
     (line,) = lines(lambda: check(tables))
     assert all(part in line for part in parts), line
 
 
 OWN = """
 import torch
-from coterie.server import sgd
+from coterie.rules.server import sgd
 from coterie.objectives import CrossEntropy
 
 class Own:
@@ -245,9 +284,13 @@ def test_a_server_and_an_objective_of_ones_own(own: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("table", [YOGI, PROX])
 def test_what_has_a_step_of_its_own_has_nothing_to_replace(own: str, table: str) -> None:
-    (line,) = lines(lambda: prepare(check(tables(f'[algorithm]\nname = "{own}:algorithm"\n' + table))))
+    (line,) = lines(
+        lambda: prepare(check(tables(f'[algorithm]\nname = "{own}:algorithm"\n' + table)))
+    )
     key = table[1:].split("]")[0]
-    assert line.startswith(f"{key}: the algorithm has a step of its own, got '{own}:algorithm'; expected one made of")
+    assert line.startswith(
+        f"{key}: the algorithm has a step of its own, got '{own}:algorithm'; expected one made of"
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,7 +299,11 @@ def test_what_has_a_step_of_its_own_has_nothing_to_replace(own: str, table: str)
         ("server", "nothing", "makes no server"),
         ("server", "three", "makes no server"),
         ("objective", "three", "makes no objective"),
-        ("objective", "failing", r"failed \(RuntimeError: no luck\).*expected a factory that makes an objective"),
+        (
+            "objective",
+            "failing",
+            r"failed \(RuntimeError: no luck\).*expected a factory that makes an objective",
+        ),
     ],
 )
 def test_factories_that_make_something_else(own: str, kind: str, factory: str, words: str) -> None:
@@ -269,37 +316,48 @@ def test_summary_and_rows_are_as_ever(tmp_path: Path) -> None:
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
 
 
-# --- from Python --------------------------------------------------------------------------------------------------
+# --- from Python ----------------------------------------------------------------------------------
 
 
 def test_names_stand_for_the_defaults() -> None:
-    for option, name, rule in (("server", "fedyogi", yogi()), ("objective", "proximal", proximal())):
+    for option, name, rule in (
+        ("server", "fedyogi", yogi()),
+        ("objective", "proximal", proximal()),
+    ):
         named, given = (
             ct.run(
-                ct.fedavg(), data=blobs(), model=small_net(), local=LOCAL, rounds=2, engine="serial", **{option: value}
+                ct.fedavg(),
+                data=blobs(),
+                model=small_net(),
+                local=LOCAL,
+                rounds=2,
+                engine="serial",
+                **{option: value},
             )
             for value in (name, rule)
         )
         assert torch.equal(named.state.models, given.state.models)
     (line,) = lines(lambda: ct.run(ct.fedavg(), data=blobs(), model=small_net(), server="fedyogy"))
-    assert line.startswith("server: unknown choice, got 'fedyogy'; expected one of 'sgd', 'fedavgm'")
+    assert line.startswith(
+        "server: unknown choice, got 'fedyogy'; expected one of 'sgd', 'fedavgm'"
+    )
 
 
 def test_an_algorithm_made_of_a_method_is_unwrapped() -> None:
-    method = varied(as_algorithm(ct.ifca()), server=yogi(), objective=proximal(0.2))
+    method = override(as_algorithm(ct.ifca()), server=yogi(), objective=proximal(0.2))
     assert isinstance(method, ct.Method)
     assert method.local.objective == proximal(0.2)
     untouched = ct.ifca()
-    assert varied(untouched) is untouched
+    assert override(untouched) is untouched
 
 
 def test_wrapped_rules_get_the_objective_too() -> None:
-    method = varied(ct.flexcfl(migration="counts"), objective=proximal(0.2))
+    method = override(ct.flexcfl(migration="counts"), objective=proximal(0.2))
     assert isinstance(method, ct.Method)
     assert method.assign.assign.objective == proximal(0.2)  # type: ignore[attr-defined]
     assert method.assign.detector == "counts"  # type: ignore[attr-defined]
     wrapped = Drifting(Counted(method.assign.assign, 3))  # type: ignore[attr-defined]
-    changed = varied(ct.Method(wrapped), objective=proximal(0.3))
+    changed = override(ct.Method(wrapped), objective=proximal(0.3))
     assert isinstance(changed, ct.Method)
     counted = changed.assign.assign  # type: ignore[attr-defined]
     assert counted.objective == counted.assign.objective == proximal(0.3)
@@ -313,7 +371,7 @@ def test_every_rule_that_trains_by_itself_names_its_objective() -> None:
         method = make()
         if not isinstance(method, ct.Method):
             continue
-        changed = varied(method, objective=proximal(0.25))
+        changed = override(method, objective=proximal(0.25))
         assert isinstance(changed, ct.Method), name
         rule: Any = changed.assign
         while hasattr(rule, "assign") and is_dataclass(rule):
@@ -327,9 +385,10 @@ def test_every_rule_that_trains_by_itself_names_its_objective() -> None:
 
 
 def test_without_a_table_nothing_changes() -> None:
-    method, net = ct.fedgroup(), small_net()
-    assert varied(method) is method
-    same, module = fitted(method, net, ct.Key(0))
+    method = ct.fedgroup()
+    net = small_net()
+    assert override(method) is method
+    same, module = fit_to_model(method, net, ct.Key(0))
     assert module is net
     assert isinstance(same, ct.Method)
     assert same.server is method.server
@@ -339,16 +398,18 @@ def test_without_a_table_nothing_changes() -> None:
         def step(self, state: Any, cohort: Any, door: Any, key: Any) -> Any: ...
 
     own = Own()
-    assert fitted(own, net, ct.Key(0)) == (own, net)
+    assert fit_to_model(own, net, ct.Key(0)) == (own, net)
 
 
 def test_buffers_make_the_server_careful() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
-    method, _ = fitted(ct.fedyogi(), net, ct.Key(0))
+    method, _ = fit_to_model(ct.fedyogi(), net, ct.Key(0))
     d = sum(p.numel() for p in net.parameters())
     groups = Groups(torch.ones(1, d + 16), np.zeros(2, np.int64))
     assert isinstance(method, ct.Method)
-    after = method.server(groups, torch.full((1, d + 16), -0.25, dtype=torch.float64), torch.tensor([True]))
+    after = method.server(
+        groups, torch.full((1, d + 16), -0.25, dtype=torch.float64), torch.tensor([True])
+    )
     assert torch.equal(after.models[0, d:], torch.full((16,), 0.75))
     assert after.optimiser["v"].shape == (1, d)
 
@@ -363,4 +424,4 @@ def test_they_are_listed(what: str, names: Any, capsys: pytest.CaptureFixture[st
 def test_prepared_holds_an_algorithm() -> None:
     prepared = prepare(check(tables(IFCA + YOGI)))
     assert isinstance(prepared, Prepared)
-    assert isinstance(prepared.algorithm, clustered)
+    assert isinstance(prepared.algorithm, Clustered)

@@ -1,4 +1,5 @@
-"""Many clients at once: equal to one at a time, whatever the network, the objective, the solver and the blocks."""
+"""Many clients at once: equal to one at a time, whatever the network, the objective, the solver and
+the blocks."""
 
 from __future__ import annotations
 
@@ -13,20 +14,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import coterie as ct
-from coterie.cli import invoke
-from coterie.client import Bench
-from coterie.client.many import Device, Many
-from coterie.client.replay import Replay
-from coterie.config import check, differing
-from coterie.engines import Door, SerialEngine
+from coterie.cli.main import invoke
+from coterie.clients.clients import Clients
+from coterie.config.load import check, differing
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train
+from coterie.engines import SerialEngine
 from coterie.engines.vmap import VmapEngine, find_device
-from coterie.keys import Key
+from coterie.local import LocalRunner
+from coterie.local.batched import BatchedTrainer, Device
+from coterie.local.cuda_graphs import CudaGraphCache
+from coterie.methods.step import as_algorithm
 from coterie.models import MODELS, build
 from coterie.objectives import fuse, fusion, mmd, plain, proximal
 from coterie.objectives.mmd import Mmd
-from coterie.rounds import as_algorithm
-from coterie.types import Evaluate, Reply, Solver, Train
-from coterie.vectors import flatten
 from tests.conftest import blobs, small_net
 from tests.contract import test_algorithms as contract
 from tests.contract.test_algorithms import CASES, Make
@@ -37,7 +41,13 @@ SOLVER = Solver(epochs=2, batch_size=5, lr=0.1)
 def mixed() -> nn.Module:
     """Three kinds of dropout, and one that the network calls itself."""
     return nn.Sequential(
-        *(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.3), nn.Unflatten(1, (2, 2, 2)), nn.Dropout2d(0.4)),
+        *(
+            nn.Linear(6, 8),
+            nn.ReLU(),
+            nn.Dropout(0.3),
+            nn.Unflatten(1, (2, 2, 2)),
+            nn.Dropout2d(0.4),
+        ),
         *(nn.Flatten(), Tired(), nn.Linear(8, 4)),
     )
 
@@ -58,7 +68,9 @@ class Crowd(Mean):
     """The same in training alone."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if self.training else x
+        if self.training:
+            return super().forward(x)
+        return x
 
 
 class Turned(nn.Module):
@@ -96,19 +108,28 @@ def between(layer: nn.Module) -> nn.Module:
 def ask(engine: Any, ids: np.ndarray, net: nn.Module, work: Train, round: int = 0) -> Reply:
     """Every other client gets another model."""
     models = torch.stack([flatten(net), 0.9 * flatten(net)])
-    with Door(engine) as door:
+    with Clients(engine) as door:
         return door.run(work, ids, models, ids % 2, key=Key(1).at(round))
 
 
 def both(
-    net: nn.Module, solver: Solver = SOLVER, work: Train = Train(plain), data: ct.Population | None = None,
-    decay: tuple[str, ...] = (), **options: Any,
-) -> tuple[Reply, Reply]:  # fmt: skip
+    net: nn.Module,
+    solver: Solver = SOLVER,
+    work: Train = Train(plain),
+    data: ct.Population | None = None,
+    decay: tuple[str, ...] = (),
+    **options: Any,
+) -> tuple[Reply, Reply]:
     data = data or blobs()
     ids = np.arange(data.clients)
     return (
-        ask(SerialEngine(Bench(data, net, solver, decay)), ids, net, work),
-        ask(VmapEngine(Bench(data, net, solver, decay), device="cpu", **options), ids, net, work),
+        ask(SerialEngine(LocalRunner(data, net, solver, decay)), ids, net, work),
+        ask(
+            VmapEngine(LocalRunner(data, net, solver, decay), device="cpu", **options),
+            ids,
+            net,
+            work,
+        ),
     )
 
 
@@ -124,7 +145,11 @@ def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
     [
         (small_net(), SOLVER, Train(plain)),
         (mixed(), SOLVER, Train(plain)),
-        (mixed(), Solver(epochs=2, batch_size=5, lr=0.1, momentum=0.9, l2=0.01), Train(proximal(0.5))),
+        (
+            mixed(),
+            Solver(epochs=2, batch_size=5, lr=0.1, momentum=0.9, l2=0.01),
+            Train(proximal(0.5)),
+        ),
         (mixed(), SOLVER, Train(mmd(0.1))),
         (fuse(small_net(), "conv", Key(0)), SOLVER, Train(fusion())),
         (mixed(), SOLVER, Train(plain, steps=7)),
@@ -133,15 +158,33 @@ def close(a: Reply, b: Reply, gap: float = 1e-4) -> None:
         (between(Mean()), SOLVER, Train(plain)),
         (between(Crowd()), SOLVER, Train(plain)),
         (between(Turned()), SOLVER, Train(plain)),
-        (between(nn.BatchNorm1d(8, track_running_stats=False)), Solver(epochs=2, batch_size=50), Train(plain)),
+        (
+            between(nn.BatchNorm1d(8, track_running_stats=False)),
+            Solver(epochs=2, batch_size=50),
+            Train(plain),
+        ),
         (frozen(), SOLVER, Train(plain)),
     ],
-    ids=["dense", "dropout", "prox-momentum-l2", "mmd", "fusion", "steps", "full-gradient", "spent", "batch-mean",
-         "batch-mean-in-training", "turned", "batch-norm", "frozen"],
-)  # fmt: skip
+    ids=[
+        "dense",
+        "dropout",
+        "prox-momentum-l2",
+        "mmd",
+        "fusion",
+        "steps",
+        "full-gradient",
+        "spent",
+        "batch-mean",
+        "batch-mean-in-training",
+        "turned",
+        "batch-norm",
+        "frozen",
+    ],
+)
 def test_together_equals_one_after_another(net: nn.Module, solver: Solver, work: Train) -> None:
     alone, together = both(net, solver, work, decay=("0.weight",))
-    # MMD's narrowest kernel, of width 1e-6, and its floor turn a difference of 1e-7 in a logit into one of up to 1e-3
+    # MMD's narrowest kernel, of width 1e-6, and its floor turn a difference of 1e-7 in a logit into
+    # one of up to 1e-3
     close(alone, together, 2e-3 if isinstance(work.objective, Mmd) else 1e-4)
     assert work.spent or np.abs(alone.fields["delta"]).max() > 0.01
     assert work.spent or np.abs(alone.fields["delta"] - alone.fields["delta"][0]).max() > 0.01
@@ -152,8 +195,11 @@ def test_the_papers_networks(name: str) -> None:
     shape, classes = ((5, 20), 2) if "lstm" in name or "gru" in name else ((1, 28, 28), 10)
     assert name in MODELS
     rng = torch.Generator().manual_seed(1)
-    x, y = torch.randn(40, *shape, generator=rng), torch.randint(classes, (40,), generator=rng)
-    data = ct.Population(x, y, (np.arange(13), np.arange(13, 21), np.arange(21, 40)), ([], [], []), classes)
+    x = torch.randn(40, *shape, generator=rng)
+    y = torch.randint(classes, (40,), generator=rng)
+    data = ct.Population(
+        x, y, (np.arange(13), np.arange(13, 21), np.arange(21, 40)), ([], [], []), classes
+    )
     close(*both(build(name, shape, classes, Key(0)), Solver(epochs=1, batch_size=10), data=data))
 
 
@@ -163,21 +209,32 @@ def test_blocks_do_not_matter() -> None:
         close(one, many, 1e-6)
 
 
-def test_finished_clients_drop_off_and_the_rest_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_clients_drop_off_and_the_rest_is_left_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of clients with 2, 4 and 40 steps, a deadline after a few steps keeps those that are done."""
-    data, net = blobs(clients=3), small_net()
-    parts = [data.train[0][:10], np.concatenate(data.train)[:20], np.concatenate([*data.train] * 4)[:200]]
-    data, seen = data.with_parts(tuple(parts), data.test), []
-    whole, clock = both(net, Solver(epochs=1, batch_size=5), data=data)[1], iter(range(10_000))
-    plainly = Many._together
+    data = blobs(clients=3)
+    net = small_net()
+    parts = [
+        data.train[0][:10],
+        np.concatenate(data.train)[:20],
+        np.concatenate([*data.train] * 4)[:200],
+    ]
+    data = data.with_parts(tuple(parts), data.test)
+    seen = []
+    whole = both(net, Solver(epochs=1, batch_size=5), data=data)[1]
+    clock = iter(range(10_000))
+    plainly = BatchedTrainer._together
 
-    def counted(self: Many, given: Any, solver: Solver) -> None:
+    def counted(self: BatchedTrainer, given: Any, solver: Solver) -> None:
         seen.append(len(given[1]))
         plainly(self, given, solver)
 
-    monkeypatch.setattr(Many, "_together", counted)
+    monkeypatch.setattr(BatchedTrainer, "_together", counted)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    engine = VmapEngine(Bench(data, net, Solver(epochs=1, batch_size=5)), round_timeout=8.0, device="cpu")
+    engine = VmapEngine(
+        LocalRunner(data, net, Solver(epochs=1, batch_size=5)), round_timeout=8.0, device="cpu"
+    )
     late = ask(engine, np.arange(3), net, Train(plain))
     assert late.ids.tolist() == [0, 1]
     assert seen[:5] == [3, 3, 2, 2, 1]
@@ -188,8 +245,9 @@ def test_clients_that_have_nothing_to_do_are_done() -> None:
     data = blobs(clients=3)
     empty = data.with_parts((data.train[0], np.empty(0, np.int64), data.train[2]), data.test)
     for memory in (None, 1e-9):  # all in a block, and alone
-        engine = VmapEngine(Bench(empty, small_net(), SOLVER), device="cpu", memory=memory)
-        start, which = flatten(small_net())[None], np.zeros(3, int)
+        engine = VmapEngine(LocalRunner(empty, small_net(), SOLVER), device="cpu", memory=memory)
+        start = flatten(small_net())[None]
+        which = np.zeros(3, int)
         (reply,) = engine.run(Train(plain), np.arange(3), start, which, key=Key(1).at(0))
         assert reply.fields["size"].tolist() == [len(data.train[0]), 0, len(data.train[2])]
         assert not reply.fields["delta"][1].any()
@@ -205,18 +263,24 @@ def test_lower_precision_is_near_and_not_the_same() -> None:
 
 
 def test_recorded_steps_are_the_steps() -> None:
-    """All that CUDA graphs need, but for CUDA: inputs in place, a recording per shape, buffers that stay."""
-    net, solver, data = mixed(), Solver(epochs=8, batch_size=5, lr=0.1, momentum=0.5), blobs()
+    """All that CUDA graphs need, but for CUDA: inputs in place, a recording per shape, buffers that
+    stay."""
+    net = mixed()
+    solver = Solver(epochs=8, batch_size=5, lr=0.1, momentum=0.5)
+    data = blobs()
     made: list[int] = []
-    many = Many(net, plain, (), Device("cpu", graphs=True))
-    many.replay = Replay(lambda step, state: (made.append(len(state)), step)[1])
+    many = BatchedTrainer(net, plain, (), Device("cpu", graphs=True))
+    many.replay = CudaGraphCache(lambda step, state: (made.append(len(state)), step)[1])
     order = np.argsort([-len(rows) for rows in data.train], kind="stable")
-    samples = [(data.x[torch.from_numpy(data.train[i])], data.y[torch.from_numpy(data.train[i])]) for i in order]
+    samples = [
+        (data.x[torch.from_numpy(data.train[i])], data.y[torch.from_numpy(data.train[i])])
+        for i in order
+    ]
     starts = flatten(net).repeat(len(order), 1)
     for round in (0, 1):
         keys = [Key(1).at(round).client(int(i)) for i in order]
         recorded, _, _ = many.train(samples, starts, solver, keys)
-        plainly, _, _ = Many(net, plain).train(samples, starts, solver, keys)
+        plainly, _, _ = BatchedTrainer(net, plain).train(samples, starts, solver, keys)
         torch.testing.assert_close(recorded, plainly, atol=0, rtol=0)
         if round == 0:
             first = len(made)
@@ -226,15 +290,21 @@ def test_recorded_steps_are_the_steps() -> None:
 @pytest.mark.parametrize(
     ("layer", "line"),
     [
-        (nn.BatchNorm1d(8), r"vmap trains no network with running statistics, got 1 \(BatchNorm1d\)"),
+        (
+            nn.BatchNorm1d(8),
+            r"vmap trains no network with running statistics, got 1 \(BatchNorm1d\)",
+        ),
         (Counting(), "vmap trains no network that changes its buffers"),
-        (Noisy(), r"clients \d+, .* in all.: training failed in round 0: vmap: called random operation"),
+        (
+            Noisy(),
+            r"clients \d+, .* in all.: training failed in round 0: vmap: called random operation",
+        ),
     ],
 )
 def test_what_vmap_cannot_train_is_one_line(layer: nn.Module, line: str) -> None:
     with pytest.raises(ct.CoterieError, match=line) as caught:
         ask(
-            VmapEngine(Bench(blobs(), between(layer), SOLVER), device="cpu"),
+            VmapEngine(LocalRunner(blobs(), between(layer), SOLVER), device="cpu"),
             np.arange(12),
             between(layer),
             Train(plain),
@@ -244,15 +314,20 @@ def test_what_vmap_cannot_train_is_one_line(layer: nn.Module, line: str) -> None
 
 
 def test_a_device_that_is_not_there() -> None:
-    with pytest.raises(ct.ConfigError, match=r"engine.device: not on this machine, got 'cuda:7'; expected auto, cpu"):
+    with pytest.raises(
+        ct.ConfigError,
+        match=r"engine.device: not on this machine, got 'cuda:7'; expected auto, cpu",
+    ):
         find_device("cuda:7")
 
 
 def test_evaluation_is_that_of_the_other_engines() -> None:
-    data, net = blobs(), small_net()
+    data = blobs()
+    net = small_net()
     asked = Evaluate(), np.arange(12), flatten(net)[None], np.zeros(12, int)
     alone, together = (
-        engine(Bench(data, net, SOLVER)).run(*asked, key=Key(0))[0] for engine in (SerialEngine, VmapEngine)
+        engine(LocalRunner(data, net, SOLVER)).run(*asked, key=Key(0))[0]
+        for engine in (SerialEngine, VmapEngine)
     )
     assert all(np.array_equal(alone.fields[name], together.fields[name]) for name in alone.fields)
 
@@ -263,39 +338,53 @@ def test_every_algorithm_runs_on_it(make: Make, monkeypatch: pytest.MonkeyPatch)
     brief = Solver(epochs=1, batch_size=10, lr=0.1)
     monkeypatch.setattr(contract, "ROUNDS", 2)
     monkeypatch.setattr(contract, "SOLVER", brief)
-    method, data = make(2), blobs()
-    engine = VmapEngine(Bench(data, contract.net_for(method), brief), device="cpu")
+    method = make(2)
+    data = blobs()
+    engine = VmapEngine(LocalRunner(data, contract.net_for(method), brief), device="cpu")
     together = contract.states(as_algorithm(method), data, engine)
     for a, b in zip(contract.run(method, population=data), together, strict=True):
         assert np.array_equal(a.groups.member, b.groups.member)
         torch.testing.assert_close(a.groups.models, b.groups.models, atol=1e-4, rtol=0)
 
 
-def test_from_the_command_line_and_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_the_command_line_and_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run.toml").write_text(
         '[data]\nsource = "digits"\npartition = {kind = "planted", clients = 8, groups = 2}\n'
         'model = {name = "mclr"}\nlocal = {epochs = 1}\ntrain = {rounds = 2, clients_per_round = 4}\n'
-        'algorithm = {name = "fedgroup", groups = 2, alpha = 2}\n'.replace("[data]\n", "data.").replace(
-            "partition =", "data.partition ="
-        )
+        'algorithm = {name = "fedgroup", groups = 2, alpha = 2}\n'.replace(
+            "[data]\n", "data."
+        ).replace("partition =", "data.partition =")
     )
     assert invoke(["run", "run.toml", "--engine", "vmap", "--device", "cpu", "--out", "one"]) == 0
     assert invoke(["run", "run.toml", "--engine", "serial", "--out", "two"]) == 0
-    assert invoke(["run", "run.toml", "--engine", "serial", "--device", "cpu", "--out", "three"]) == 2
+    assert (
+        invoke(["run", "run.toml", "--engine", "serial", "--device", "cpu", "--out", "three"]) == 2
+    )
     data = ct.load("digits", partition={"kind": "planted", "clients": 8, "groups": 2})
     given: dict[str, Any] = {"data": data, "model": "mclr", "rounds": 2, "clients_per_round": 4}
-    one, two = (ct.run(ct.fedgroup(groups=2, alpha=2), engine=engine, **given) for engine in ("vmap", "serial"))
+    one, two = (
+        ct.run(ct.fedgroup(groups=2, alpha=2), engine=engine, **given)
+        for engine in ("vmap", "serial")
+    )
     torch.testing.assert_close(one.state.models, two.state.models, atol=1e-4, rtol=0)
 
 
 def test_a_run_goes_on_with_the_arithmetic_that_it_began_with() -> None:
     tables: dict[str, Any] = {
-        "data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
-        "train": {"rounds": 3, "clients_per_round": 4}, "algorithm": {"name": "fedavg"},
-    }  # fmt: skip
-    pool, ray, vmap = (check(tables | {"engine": {"name": name}}).resolved() for name in ("pool", "ray", "vmap"))
+        "data": {"source": "digits", "partition": {"kind": "iid"}},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 3, "clients_per_round": 4},
+        "algorithm": {"name": "fedavg"},
+    }
+    pool, ray, vmap = (
+        check(tables | {"engine": {"name": name}}).resolved() for name in ("pool", "ray", "vmap")
+    )
     assert differing(pool, ray) == []
     assert "engine.name" in differing(pool, vmap)
-    with pytest.raises(ct.ConfigError, match=r"engine.precision: of another engine, got 'bfloat16'"):
+    with pytest.raises(
+        ct.ConfigError, match=r"engine.precision: of another engine, got 'bfloat16'"
+    ):
         check(tables | {"engine": {"name": "pool", "precision": "bfloat16"}})

@@ -16,14 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli import invoke
-from coterie.config import check
-from coterie.experiment import run_config
-from coterie.store import RunFolder
-from coterie.watch import Follower, curve, happened, watch
+from coterie.cli.main import invoke
+from coterie.cli.watch import Follower, curve, happened, watch
+from coterie.config.load import check
+from coterie.runs.run import run_config
+from coterie.runs.store import RunFolder
 
 TABLES = {
-    "data": {"source": "digits", "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "rotate"}},
+    "data": {
+        "source": "digits",
+        "partition": {"kind": "planted", "clients": 12, "groups": 2, "how": "rotate"},
+    },
     "model": {"name": "mclr"},
     "local": {"epochs": 1, "lr": 0.1},
     "train": {"rounds": 5, "clients_per_round": 4},
@@ -64,8 +67,13 @@ def test_once_says_how_a_run_stands(going: RunFolder, finished: Path, capsys) ->
     assert "round 2/5" in said
     assert " left\n" in said
     for size, accuracy in zip(rows[1]["sizes"], rows[1]["accuracy_groups"], strict=True):
-        assert any(f"{size}  " in line and f"{100 * accuracy:.1f} %" in line for line in said.splitlines())
-    assert f"newcomers {rows[0]['newcomers'] + rows[1]['newcomers']} (and {rows[0]['cold_start']} in cold" in said
+        assert any(
+            f"{size}  " in line and f"{100 * accuracy:.1f} %" in line for line in said.splitlines()
+        )
+    assert (
+        f"newcomers {rows[0]['newcomers'] + rows[1]['newcomers']} (and {rows[0]['cold_start']} in cold"
+        in said
+    )
     finish(going, finished)
     assert invoke(["watch", str(going.path), "--once"]) == 0
     assert "round 5/5" in capsys.readouterr().out
@@ -105,7 +113,9 @@ def test_a_run_that_is_wound_back_is_read_anew(going: RunFolder) -> None:
 def test_a_silent_run_is_not_said_to_go_on(going: RunFolder, capsys) -> None:
     os.utime(going.path / "rounds.jsonl", (time.time() - 3700, time.time() - 3700))
     watch(going.path, once=True)
-    assert "no round for 1 h 1 min; if the run was stopped: coterie resume" in capsys.readouterr().out
+    assert (
+        "no round for 1 h 1 min; if the run was stopped: coterie resume" in capsys.readouterr().out
+    )
 
 
 def test_what_is_no_run_is_one_line(going: RunFolder, tmp_path: Path, capsys) -> None:
@@ -122,20 +132,33 @@ def test_curve_and_events() -> None:
     assert curve([]) == ["no round was evaluated yet"]
     assert len(curve([0.5] * 300)) == 8
     assert max(map(len, curve([i / 300 for i in range(300)]))) <= 9 + 60
-    shift = {"round": 7, "shift": [{"shift": "arrivals", "clients": [1, 2]}], "skipped": True, "migrations": 0}
+    shift = {
+        "round": 7,
+        "shift": [{"shift": "arrivals", "clients": [1, 2]}],
+        "skipped": True,
+        "migrations": 0,
+    }
     assert happened([shift]) == ["round 8: arrivals, 2 clients, skipped, too few replies"]
     assert "\x1b" not in happened([{"round": 0, "notes": {"grouping": "\x1b[2J"}}])[0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_leaves_the_terminal_as_it_was(number: int, going: RunFolder) -> None:
     main, side = pty.openpty()
-    command = [sys.executable, "-m", "coterie.cli", "watch", str(going.path)]
+    command = [sys.executable, "-m", "coterie.cli.main", "watch", str(going.path)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in the background of a shell ignore it
-    process = subprocess.Popen(command, stdout=side, stderr=side, stdin=side, env=environment, preexec_fn=hears)
+    hears = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # jobs in the background of a shell ignore it
+    process = subprocess.Popen(
+        command, stdout=side, stderr=side, stdin=side, env=environment, preexec_fn=hears
+    )
     os.close(side)
-    seen, asked, until = b"", False, time.monotonic() + 60
+    seen = b""
+    asked = False
+    until = time.monotonic() + 60
     try:
         while time.monotonic() < until:
             if select.select([main], [], [], 0.2)[0]:

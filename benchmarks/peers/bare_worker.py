@@ -8,19 +8,24 @@ import torch
 from nets import fit, flat, load, net
 from task import Task, serve
 
-task, out, threads = Task(sys.argv[1]), sys.argv[2], int(os.environ["THREADS"])
+task = Task(sys.argv[1])
+out = sys.argv[2]
+threads = int(os.environ["THREADS"])
 torch.set_num_threads(threads)
-module, vector = net(task.model), task.w0
+module = net(task.model)
+vector = task.w0
 
 
 def run(round: int) -> np.ndarray:
     global vector
-    total, size = np.zeros_like(vector), 0
+    total = np.zeros_like(vector)
+    size = 0
     for number in range(task.clients):
         _, x, y, order = task.client(round, number)
         load(module, vector)
         fit(module, x, y, order, task.lr, task.batch)
-        total, size = total + flat(module) * len(y), size + len(y)
+        total = total + flat(module) * len(y)
+        size = size + len(y)
     vector = total / size
     return vector
 

@@ -1,4 +1,5 @@
-"""A chart of what `run` measured: how many times Coterie's median seconds a round of each peer takes.
+"""A chart of what `run` measured: how many times Coterie's median seconds a round of each peer
+takes.
 
 python -m benchmarks.peers.chart FILE.json [FILE.json ...] --out docs/peers.svg
 """
@@ -31,10 +32,15 @@ def main() -> None:
                 ]
     title = "median seconds of a round, in times those of Coterie"
     bars = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("times:Q", title=title, scale=alt.Scale(domainMin=0)), y=alt.Y("peer:N", title=None, sort="-x")
+        x=alt.X("times:Q", title=title, scale=alt.Scale(domainMin=0)),
+        y=alt.Y("peer:N", title=None, sort="-x"),
     )
     text = bars.mark_text(align="left", dx=3).encode(text=alt.Text("times:Q", format=".1f"))
-    chart = (bars.mark_bar(color="#4c78a8") + text).properties(width=360).facet(row=alt.Row("model:N", title=None))
+    chart = (
+        (bars.mark_bar(color="#4c78a8") + text)
+        .properties(width=360)
+        .facet(row=alt.Row("model:N", title=None))
+    )
     chart.resolve_scale(y="independent").save(args.out)
     print(f"chart: {args.out}")
 

@@ -9,11 +9,13 @@ from task import Task, serve
 from torch import nn
 
 import coterie as ct
-from coterie.engines import make_door
+from coterie.engines import make_clients
+from coterie.methods.step import as_algorithm
 from coterie.models import build
-from coterie.rounds import as_algorithm, simulate
+from coterie.runs.loop import simulate
 
-task, out = Task(sys.argv[1]), sys.argv[2]
+task = Task(sys.argv[1])
+out = sys.argv[2]
 held: dict[int, np.ndarray] = {}
 for t, ids in enumerate(task._cohort):
     for k, id in enumerate(ids.tolist()):
@@ -21,15 +23,24 @@ for t, ids in enumerate(task._cohort):
 everyone = int(task._cohort.max()) + 1
 none = np.empty(0, np.int64)
 data = ct.Population(
-    torch.from_numpy(task.x), torch.from_numpy(task.y),
-    tuple(held.get(i, none) for i in range(everyone)), (none,) * everyone, 10,
-)  # fmt: skip
+    torch.from_numpy(task.x),
+    torch.from_numpy(task.y),
+    tuple(held.get(i, none) for i in range(everyone)),
+    (none,) * everyone,
+    10,
+)
 net = build(task.model, data.shape, 10, ct.Key(0).of("model"))
 nn.utils.vector_to_parameters(torch.from_numpy(task.w0), net.parameters())
 local = ct.Solver(epochs=task.epochs, batch_size=task.batch, lr=task.lr)
-with make_door("pool", data, net, local, workers=int(os.environ["CORES"])) as door:
+with make_clients("pool", data, net, local, workers=int(os.environ["CORES"])) as door:
     rounds = simulate(
-        as_algorithm(ct.fedavg()), door, data, torch.from_numpy(task.w0), lambda t: np.sort(task._cohort[t]),
-        len(task._cohort) + 1, ct.Key(0), evaluate_every=10**9,
-    )  # fmt: skip
+        as_algorithm(ct.fedavg()),
+        door,
+        data,
+        torch.from_numpy(task.w0),
+        lambda t: np.sort(task._cohort[t]),
+        len(task._cohort) + 1,
+        ct.Key(0),
+        evaluate_every=10**9,
+    )
     serve(lambda round: next(rounds).groups.models[0].numpy(), out)

@@ -1,9 +1,11 @@
-"""FedJAX: ``for_each_client`` with its jit backend (default), or its pmap backend over so many devices of the CPU."""
+"""FedJAX: ``for_each_client`` with its jit backend (default), or its pmap backend over so many
+devices of the CPU."""
 
 import os
 import sys
 
-CORES, BACKEND = int(os.environ["CORES"]), os.environ["BACKEND"]
+CORES = int(os.environ["CORES"])
+BACKEND = os.environ["BACKEND"]
 if BACKEND == "pmap":
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={CORES}"
 
@@ -14,7 +16,8 @@ import numpy as np  # noqa: E402
 from fedjax.core import for_each_client as fec  # noqa: E402
 from task import Task, serve  # noqa: E402
 
-task, out = Task(sys.argv[1]), sys.argv[2]
+task = Task(sys.argv[1])
+out = sys.argv[2]
 
 
 def forward(x: jnp.ndarray) -> jnp.ndarray:
@@ -35,12 +38,18 @@ template = network.init(jax.random.PRNGKey(0), inputs[:1])
 
 
 def structured(vector: np.ndarray) -> dict:
-    """From the flat vector: kernels are transposed, and the first dense one after images counts channels last."""
-    found, at = {}, 0
+    """From the flat vector: kernels are transposed, and the first dense one after images counts
+    channels last."""
+    found = {}
+    at = 0
     for layer, named in template.items():
         shape = named["w"].shape
         if len(shape) == 4:
-            w = vector[at : at + named["w"].size].reshape(shape[3], shape[2], shape[0], shape[1]).transpose(2, 3, 1, 0)
+            w = (
+                vector[at : at + named["w"].size]
+                .reshape(shape[3], shape[2], shape[0], shape[1])
+                .transpose(2, 3, 1, 0)
+            )
         else:
             w = vector[at : at + named["w"].size].reshape(shape[1], shape[0]).T
             if shape[0] == 400:
@@ -59,7 +68,11 @@ def flat(params: dict) -> np.ndarray:
         if w.ndim == 4:
             w = w.transpose(3, 2, 0, 1)
         else:
-            w = w.reshape(5, 5, 16, -1).transpose(2, 0, 1, 3).reshape(400, -1) if w.shape[0] == 400 else w
+            w = (
+                w.reshape(5, 5, 16, -1).transpose(2, 0, 1, 3).reshape(400, -1)
+                if w.shape[0] == 400
+                else w
+            )
             w = w.T
         parts += [w.ravel(), np.asarray(params[layer]["b"])]
     return np.concatenate(parts)
@@ -80,8 +93,10 @@ def client_step(params: dict, batch: dict) -> tuple[dict, tuple]:
 def batches(number: int, round: int) -> list[dict]:
     """The batches of a client, the last of an epoch padded, so that one shape is compiled."""
     start, stop = task._at[round, number]
-    mine, b = task._rows[start:stop], task.batch
-    x, y = inputs[mine], task.y[mine]
+    mine = task._rows[start:stop]
+    b = task.batch
+    x = inputs[mine]
+    y = task.y[mine]
     order = task._order[start * task.epochs : stop * task.epochs].reshape(task.epochs, stop - start)
     made = []
     for epoch in order:
@@ -106,8 +121,12 @@ def run(round: int) -> np.ndarray:
     clients = ((k, batches(k, round), own) for k in range(task.clients))
     total = None
     for k, trained, _ in for_each_client(params, clients):
-        if BACKEND == "pmap":  # of newer jax: on its own device, with an axis of length one in front
-            trained = jax.tree_util.tree_map(lambda x, w: np.asarray(x).reshape(w.shape), trained, params)
+        if (
+            BACKEND == "pmap"
+        ):  # of newer jax: on its own device, with an axis of length one in front
+            trained = jax.tree_util.tree_map(
+                lambda x, w: np.asarray(x).reshape(w.shape), trained, params
+            )
         weighted = jax.tree_util.tree_map(lambda w, share=sizes[k] / sum(sizes): w * share, trained)
         total = weighted if total is None else jax.tree_util.tree_map(jnp.add, total, weighted)
     params = jax.block_until_ready(total)

@@ -23,7 +23,8 @@ def train(message: Message, context: Context) -> Message:
 
     torch.set_num_threads(1)
     task = held(str(message.content["config"]["file"]))
-    round, number = int(message.content["config"]["server-round"]) - 1, int(context.node_config["partition-id"])
+    round = int(message.content["config"]["server-round"]) - 1
+    number = int(context.node_config["partition-id"])
     _, x, y, order = task.client(round, number)
     module = net(task.model)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())

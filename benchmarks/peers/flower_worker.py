@@ -12,7 +12,9 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from task import say, told
 
-CORES, FILE, OUT = int(os.environ["CORES"]), sys.argv[1], sys.argv[2]
+CORES = int(os.environ["CORES"])
+FILE = sys.argv[1]
+OUT = sys.argv[2]
 
 
 class Told(FedAvg):

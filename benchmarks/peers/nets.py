@@ -16,7 +16,14 @@ def net(model: str) -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+        *(
+            nn.Flatten(),
+            nn.Linear(400, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, 10),
+        ),
     )
 
 
@@ -30,10 +37,14 @@ def flat(module: nn.Module) -> np.ndarray:
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy().copy()
 
 
-def fit(module: nn.Module, x: np.ndarray, y: np.ndarray, order: np.ndarray, lr: float, batch: int) -> None:
+def fit(
+    module: nn.Module, x: np.ndarray, y: np.ndarray, order: np.ndarray, lr: float, batch: int
+) -> None:
     """Local SGD with autograd and an optimiser object."""
-    optimiser, loss_of = torch.optim.SGD(module.parameters(), lr=lr), nn.CrossEntropyLoss()
-    inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
+    optimiser = torch.optim.SGD(module.parameters(), lr=lr)
+    loss_of = nn.CrossEntropyLoss()
+    inputs = torch.from_numpy(x)
+    labels = torch.from_numpy(y)
     for epoch in torch.from_numpy(order):
         for rows in epoch.split(batch):
             optimiser.zero_grad()

@@ -20,7 +20,8 @@ from pfl.model.pytorch import PyTorchModel
 from task import Task, say, told
 
 torch.set_num_threads(int(os.environ["THREADS"]))
-task, out = Task(sys.argv[1]), sys.argv[2]
+task = Task(sys.argv[1])
+out = sys.argv[2]
 
 
 class Net(torch.nn.Module):
@@ -43,11 +44,13 @@ class Net(torch.nn.Module):
 
 
 class Shuffled(PyTorchTensorDataset):
-    """A user's tensors in the given order of each epoch; pfl's own cuts the same batches in every epoch."""
+    """A user's tensors in the given order of each epoch; pfl's own cuts the same batches in every
+    epoch."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, order: torch.Tensor, user_id: str) -> None:
         super().__init__((x, y), user_id=user_id)
-        self.order, self.epoch = order, 0
+        self.order = order
+        self.epoch = 0
 
     def iter(self, batch_size: int | None):
         if batch_size is None:
@@ -79,7 +82,9 @@ class Waits(TrainingProcessCallback):
         if central_iteration == 0:
             np.save(out, flat(model.pytorch_model))
         self._wait(central_iteration + 1)
-        return False, super().after_central_iteration(aggregate_metrics, model, central_iteration=central_iteration)[1]
+        return False, super().after_central_iteration(
+            aggregate_metrics, model, central_iteration=central_iteration
+        )[1]
 
     def _wait(self, round: int) -> None:
         if not told(round):
@@ -96,6 +101,10 @@ params = NNAlgorithmParams(
     train_cohort_size=task.clients,
     val_cohort_size=0,
 )
-local = NNTrainHyperParams(local_num_epochs=task.epochs, local_learning_rate=task.lr, local_batch_size=task.batch)
+local = NNTrainHyperParams(
+    local_num_epochs=task.epochs, local_learning_rate=task.lr, local_batch_size=task.batch
+)
 backend = SimulatedBackend(training_data=data, val_data=None, postprocessors=[WeightByDatapoints()])
-FederatedAveraging().run(params, backend, model, local, callbacks=[Waits()], send_metrics_to_platform=False)
+FederatedAveraging().run(
+    params, backend, model, local, callbacks=[Waits()], send_metrics_to_platform=False
+)

@@ -1,9 +1,13 @@
-"""Coterie: clustered federated learning that groups clients which belong together, and does so fast."""
+"""Coterie: clustered federated learning that groups clients which belong together, and does so
+fast."""
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from coterie.deprecated import install
 
 if TYPE_CHECKING:
     from coterie.algorithms.astraea import astraea
@@ -24,52 +28,53 @@ if TYPE_CHECKING:
     from coterie.algorithms.naive_gsp import naive_gsp
     from coterie.algorithms.pacfl import pacfl
     from coterie.algorithms.rfedavg import rfedavg, rfedavg_kmeans, rfedavg_optimal
-    from coterie.api import Result, load, run
+    from coterie.clients.clients import Clients
+    from coterie.core.groups import Groups
+    from coterie.core.keys import Key
+    from coterie.core.plan import Plan
+    from coterie.core.solver import Solver
+    from coterie.core.updates import Updates
+    from coterie.core.work import Train
     from coterie.data.population import Population
-    from coterie.engines.door import Door
-    from coterie.keys import Key
-    from coterie.rounds import Algorithm, Method
-    from coterie.types import (
-        CheckpointError,
-        ConfigError,
-        CoterieError,
-        DataError,
-        Groups,
-        Plan,
-        QuorumError,
-        Solver,
-        Train,
-        Updates,
-    )
+    from coterie.errors import CheckpointError, ConfigError, CoterieError, DataError, QuorumError
+    from coterie.methods.method import Method
+    from coterie.methods.step import Algorithm
+    from coterie.runs.python import Result, load, run
 
 __version__ = "0.2.0"  # the only place: the build, `--version` and run folders read it
 
-_TYPES = (
-    *("CheckpointError", "ConfigError", "CoterieError", "DataError", "QuorumError"),
-    *("Groups", "Plan", "Solver", "Train", "Updates"),
-)
-_HOME = {
-    **dict.fromkeys(("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca"), "coterie.algorithms"),
-    **dict.fromkeys(("astraea", "fedgsp", "naive_gsp"), "coterie.algorithms"),
-    **dict.fromkeys(("rfedavg", "rfedavg_kmeans", "rfedavg_optimal"), "coterie.algorithms"),
-    **dict.fromkeys(("fedadagrad", "fedadam", "fedavgm", "fedyogi"), "coterie.algorithms"),
-    **dict.fromkeys(("fedfusion", "fedmmd", "ida"), "coterie.algorithms"),
-    **dict.fromkeys(("Result", "load", "run"), "coterie.api"),
-    **dict.fromkeys(("Algorithm", "Method"), "coterie.rounds"),
-    **dict.fromkeys(_TYPES, "coterie.types"),
-    **dict.fromkeys(("cfl", "fedclust", "flhc", "pacfl"), "coterie.algorithms"),
-    "Population": "coterie.data.population",
-    "Door": "coterie.engines.door",
-    "Key": "coterie.keys",
-}  # imported when first used, so that `coterie --help` does not wait for torch
+# Where each public name lives; imported on first use, so that `coterie --help` need not wait for
+# torch.
+_HOMES = {
+    "coterie.clients.clients": ("Clients",),
+    "coterie.core.groups": ("Groups",),
+    "coterie.core.keys": ("Key",),
+    "coterie.core.plan": ("Plan",),
+    "coterie.core.solver": ("Solver",),
+    "coterie.core.updates": ("Updates",),
+    "coterie.core.work": ("Train",),
+    "coterie.data.population": ("Population",),
+    "coterie.errors": (
+        "CheckpointError",
+        "ConfigError",
+        "CoterieError",
+        "DataError",
+        "QuorumError",
+    ),
+    "coterie.methods.method": ("Method",),
+    "coterie.methods.step": ("Algorithm",),
+    "coterie.runs.python": ("Result", "load", "run"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_RENAMED = {"Door": "Clients"}  # since version 0.2
 
 __all__ = [
     "Algorithm",
     "CheckpointError",
+    "Clients",
     "ConfigError",
     "CoterieError",
     "DataError",
-    "Door",
     "Groups",
     "Key",
     "Method",
@@ -110,12 +115,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name in _RENAMED:
+        new = _RENAMED[name]
+        warnings.warn(f"coterie.{name} is deprecated; use coterie.{new}", DeprecationWarning, 2)
+        return __getattr__(new)
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_HOME.get(name, "coterie.algorithms")), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return [*globals(), *__all__]
+
+
+install()

@@ -1,7 +1,9 @@
-"""The two components of a Flower app: ``coterie.flower_app:server`` and ``coterie.flower_app:client``.
+"""The two components of a Flower app: ``coterie.flower_app:server`` and
+``coterie.flower_app:client``.
 
-The folder that ``coterie deploy init`` makes names both. A node's data come from ``load_client(context)`` in its
-``client.py``, from another file that the node's configuration names (``loader``), or from parquet files (``data``).
+The folder that ``coterie deploy init`` makes names both. A node's data come from
+``load_client(context)`` in its ``client.py``, from another file that the node's configuration names
+(``loader``), or from parquet files (``data``).
 """
 
 from __future__ import annotations
@@ -21,10 +23,15 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from coterie.types import CoterieError, DataError
+from coterie.errors import CoterieError, DataError
 
 log = logging.getLogger("flwr")
-KEYS = {"config": "coterie-config", "settings": "coterie-settings", "out": "coterie-out", "resume": "coterie-resume"}
+KEYS = {
+    "config": "coterie-config",
+    "settings": "coterie-settings",
+    "out": "coterie-out",
+    "resume": "coterie-resume",
+}
 
 server = ServerApp()
 client = ClientApp()
@@ -46,7 +53,7 @@ def serve(grid: Grid, context: Context) -> None:
 
 @client.query("describe")
 def describe(message: Message, context: Context) -> Message:
-    """Who this is: name, version, network, classes; see ``coterie.wire.Identity``."""
+    """Who this is: name, version, network, classes; see ``coterie.clients.wire.Identity``."""
     from coterie.engines.flower import write_failure, write_identity
 
     try:
@@ -75,19 +82,26 @@ def work(message: Message, context: Context) -> Message:
 
 def _reason(error: Exception) -> str:
     """One word for the server; the rest is for this node's log."""
-    log.error("coterie: %s: %s", type(error).__name__, error, exc_info=not isinstance(error, CoterieError))
-    return {2: "config", 3: "data"}.get(error.code, "work") if isinstance(error, CoterieError) else "work"
+    log.error(
+        "coterie: %s: %s", type(error).__name__, error, exc_info=not isinstance(error, CoterieError)
+    )
+    if isinstance(error, CoterieError):
+        return {2: "config", 3: "data"}.get(error.code, "work")
+    return "work"
 
 
 @lru_cache(maxsize=8)
 def _built(config: str, settings: str, classes: str | None) -> Any:
-    """Network and method of a run, as every machine makes them; ``classes`` is the node's own list."""
+    """Network and method of a run, as every machine makes them; ``classes`` is the node's own
+    list."""
     from coterie.deploy.built import Built
     from coterie.deploy.serve import parse
     from coterie.deploy.settings import Settings
 
     known = Settings.loads(settings)
-    labels = known.classes if classes is None else tuple(part.strip() for part in classes.split(","))
+    labels = (
+        known.classes if classes is None else tuple(part.strip() for part in classes.split(","))
+    )
     return Built.of(parse(config), known.shape, labels)
 
 
@@ -115,12 +129,15 @@ def _load(context: Context) -> tuple[Any, Any]:
         return read_own(Path(str(given["data"])), given)
     loaded = _loader(given)(context)
     if not isinstance(loaded, tuple) or len(loaded) != 2:
-        raise DataError(f"load_client: not a pair, got {type(loaded).__name__}; expected (train, test)")
+        raise DataError(
+            f"load_client: not a pair, got {type(loaded).__name__}; expected (train, test)"
+        )
     return loaded
 
 
 def _loader(given: Mapping[str, Any]) -> Callable[[Context], Any]:
-    """``load_client`` of the file that the node's configuration names, or of the app's ``client.py``."""
+    """``load_client`` of the file that the node's configuration names, or of the app's
+    ``client.py``."""
     from coterie.deploy.own import load_function
 
     if "loader" in given:
@@ -128,4 +145,6 @@ def _loader(given: Mapping[str, Any]) -> Callable[[Context], Any]:
     for folder in map(Path, sys.path):
         if (folder / "client.py").is_file() and (folder / "pyproject.toml").is_file():
             return load_function(folder / "client.py")
-    raise DataError("node: no data, got neither a client.py nor 'data' in --node-config; expected one of them")
+    raise DataError(
+        "node: no data, got neither a client.py nor 'data' in --node-config; expected one of them"
+    )

@@ -1,4 +1,5 @@
-"""What a run looks like in a terminal: progress, tables, bars. Nothing that was read is taken for markup."""
+"""What a run looks like in a terminal: progress, tables, bars. Nothing that was read is taken for
+markup."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ SHADES = " ░▒▓█"
 def console(file: TextIO | None = None) -> Console:
     """The terminal, or plain text of a fixed width where there is none."""
     out = sys.stdout if file is None else file
-    return Console(file=out, markup=False, emoji=False, highlight=False, width=None if out.isatty() else 110)
+    return Console(
+        file=out, markup=False, emoji=False, highlight=False, width=None if out.isatty() else 110
+    )
 
 
 def say(line: str, file: IO[str] | None = None) -> None:
@@ -37,7 +40,9 @@ def percent(fraction: float | None) -> str:
         >>> percent(0.9216), percent(None)
         ('92.2 %', '-')
     """
-    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+    if fraction is None:
+        return "-"
+    return f"{100 * fraction:.1f} %"
 
 
 def amount(size: float) -> str:
@@ -49,7 +54,9 @@ def amount(size: float) -> str:
     """
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+            if unit == "B":
+                return f"{size:.0f} B"
+            return f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
 
@@ -64,7 +71,9 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes = int(seconds) // 60
-    return f"{minutes} min {int(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 60:
+        return f"{minutes} min {int(seconds) % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def printable(text: str) -> str:
@@ -74,7 +83,9 @@ def printable(text: str) -> str:
         >>> printable("Ann"), printable("a" + chr(27) + "[2J")
         ('Ann', "'a\\\\x1b[2J'")
     """
-    return text if text.isprintable() else repr(text)
+    if text.isprintable():
+        return text
+    return repr(text)
 
 
 class Reporter:
@@ -87,13 +98,19 @@ class Reporter:
     """
 
     def __init__(self, rounds: int, start: int = 0, file: TextIO | None = None) -> None:
-        self.rounds, self.start, self.begun = rounds, start, time.monotonic()
+        self.rounds = rounds
+        self.start = start
+        self.begun = time.monotonic()
         self.console = console(file)
         self.accuracy: float | None = None
         self.error: float | None = None
-        self.first: float | None = None  # when the first round was done, which may have had a cold start
+        self.first: float | None = (
+            None  # when the first round was done, which may have had a cold start
+        )
         self.bar = self._bar() if self.console.is_terminal else None
-        self.task = self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
+        self.task = (
+            self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
+        )
 
     def _bar(self) -> Progress:
         columns = (
@@ -112,7 +129,10 @@ class Reporter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.bar:
             self.bar.stop()
@@ -120,7 +140,8 @@ class Reporter:
     def __call__(self, row: Mapping[str, Any]) -> None:
         """A round is done; ``row`` is its line in ``rounds.jsonl``."""
         if row.get("accuracy") is not None:
-            self.accuracy, self.error = row["accuracy"], row.get("accuracy_error")
+            self.accuracy = row["accuracy"]
+            self.error = row.get("accuracy_error")
         done = row["round"] + 1
         self.first = time.monotonic() if self.first is None else self.first
         note = (row.get("notes") or {}).get("grouping")
@@ -132,12 +153,23 @@ class Reporter:
             said += f", agreement {row['agreement']['ari']:.2f}"
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=done, said=said)
-        elif done == self.start + 1 or done * LINES // self.rounds > (done - 1) * LINES // self.rounds:
-            say(f"round {done}/{self.rounds}: {said}, {duration(self._left(done))} left", self.console.file)
+        elif (
+            done == self.start + 1
+            or done * LINES // self.rounds > (done - 1) * LINES // self.rounds
+        ):
+            say(
+                f"round {done}/{self.rounds}: {said}, {duration(self._left(done))} left",
+                self.console.file,
+            )
 
     def _left(self, done: int) -> float:
-        """Seconds that are left, by the rounds so far; by those after the first where there are any."""
-        begun, count = (self.begun, done - self.start) if done - self.start < 2 else (self.first, done - self.start - 1)
+        """Seconds that are left, by the rounds so far; by those after the first where there are
+        any."""
+        begun, count = (
+            (self.begun, done - self.start)
+            if done - self.start < 2
+            else (self.first, done - self.start - 1)
+        )
         assert begun is not None
         return (time.monotonic() - begun) / count * (self.rounds - done)
 
@@ -160,7 +192,9 @@ def sizes(counts: Sequence[int]) -> str:
         '20 + 19 + 21'
     """
     shown = " + ".join(str(c) for c in counts[:8])
-    return f"{shown} + ... ({len(counts)})" if len(counts) > 8 else shown or "-"
+    if len(counts) > 8:
+        return f"{shown} + ... ({len(counts)})"
+    return shown or "-"
 
 
 def found_groups(counts: Sequence[int], clients: int) -> str:
@@ -172,13 +206,20 @@ def found_groups(counts: Sequence[int], clients: int) -> str:
         >>> found_groups([60], 60)
         'one model for 60 clients'
     """
-    filled, inside = [c for c in counts if c], sum(counts)
+    filled = [c for c in counts if c]
+    inside = sum(counts)
     if len(counts) == 1:
         said = f"one model for {counted(inside, 'client')}"
     else:
         said = f"{len(filled)} found, of {counted(inside, 'client')}: {sizes(filled)}"
-        said += f"; {len(counts) - len(filled)} without clients" if len(filled) < len(counts) else ""
-    return said + (f"; {clients - inside:,} of {counted(clients, 'client')} in none" if inside < clients else "")
+        said += (
+            f"; {len(counts) - len(filled)} without clients" if len(filled) < len(counts) else ""
+        )
+    return said + (
+        f"; {clients - inside:,} of {counted(clients, 'client')} in none"
+        if inside < clients
+        else ""
+    )
 
 
 def agreed(agreement: Mapping[str, float] | None) -> dict[str, str]:
@@ -190,13 +231,20 @@ def agreed(agreement: Mapping[str, float] | None) -> dict[str, str]:
     """
     if not agreement:
         return {}
-    return {"agreement": f"adjusted Rand index {agreement['ari']:.2f}, mutual information {agreement['nmi']:.2f}"}
+    return {
+        "agreement": f"adjusted Rand index {agreement['ari']:.2f}, mutual information {agreement['nmi']:.2f}"
+    }
 
 
 def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
     """The closing table of a run, a line for each figure; print it with ``soft_wrap=True``."""
-    accuracy, seconds, transfers = summary["accuracy"], summary["seconds"], summary["transfers"]
-    split = [f"{name} {duration(seconds[name])}" for name in ("training", "grouping", "aggregation", "evaluation")]
+    accuracy = summary["accuracy"]
+    seconds = summary["seconds"]
+    transfers = summary["transfers"]
+    split = [
+        f"{name} {duration(seconds[name])}"
+        for name in ("training", "grouping", "aggregation", "evaluation")
+    ]
     moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
     skipped = f", {summary['skipped']} of them skipped" if summary["skipped"] else ""
     each = "-" if seconds["per_round_median"] is None else f"{seconds['per_round_median']:.3f} s"
@@ -214,7 +262,10 @@ def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
         "folder": folder,
     }
     wide = max(map(len, rows))
-    lines = [Text.assemble((f"{name:<{wide}}", "bold"), f" {printable(value)}") for name, value in rows.items()]
+    lines = [
+        Text.assemble((f"{name:<{wide}}", "bold"), f" {printable(value)}")
+        for name, value in rows.items()
+    ]
     return Text("\n").join(lines)
 
 
@@ -236,7 +287,8 @@ def sizes_table(rows: Iterable[tuple[str, Sequence[int]]]) -> Table:
     for name in ("split", "clients with samples", "samples", "min", "median", "mean", "max"):
         table.add_column(name, justify="left" if name == "split" else "right")
     for split, counts in rows:
-        median, mean = statistics.median(counts), statistics.fmean(counts)
+        median = statistics.median(counts)
+        mean = statistics.fmean(counts)
         some = sum(c > 0 for c in counts)
         figures = (some, sum(counts), min(counts), median, mean, max(counts))
         table.add_row(split, *(f"{f:,.1f}" if isinstance(f, float) else f"{f:,}" for f in figures))
@@ -260,7 +312,8 @@ def bars(names: Sequence[str], counts: Sequence[int], width: int = 40) -> list[s
         >>> bars(["cat", "dog"], [1, 2], width=4)
         ['cat ██   1', 'dog ████ 2']
     """
-    most, longest = max([*counts, 1]), max(map(len, names), default=0)
+    most = max([*counts, 1])
+    longest = max(map(len, names), default=0)
     digits = len(f"{max([*counts, 0]):,}")
     return [
         f"{name:<{longest}} {'█' * round(width * count / most):<{width}} {count:>{digits},}"

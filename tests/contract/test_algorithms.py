@@ -12,17 +12,24 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.api import starts
-from coterie.client import Bench
+from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.updates import Updates
+from coterie.core.vectors import Layout, flatten
 from coterie.data.shifts import SHIFTS
-from coterie.engines import Door, Faults, FaultyEngine, PoolEngine, Quorum, SerialEngine
-from coterie.keys import Key
+from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.methods.override import fit_to_model, override
+from coterie.methods.serving import served_by
+from coterie.methods.step import Algorithm, as_algorithm
 from coterie.objectives import proximal
-from coterie.rounds import Algorithm, Sampler, as_algorithm, serving, simulate
-from coterie.server import Server, yogi
-from coterie.types import Groups, Objective, Updates
-from coterie.variants import fitted, varied
-from coterie.vectors import Layout, flatten
+from coterie.rules.server import Server, yogi
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import simulate
+from coterie.runs.python import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
@@ -31,7 +38,7 @@ Make = Callable[[int], ct.Method]
 
 
 def variant(method: ct.Method, server: Server, objective: Objective) -> ct.Method:
-    changed = varied(method, server=server, objective=objective)
+    changed = override(method, server=server, objective=objective)
     assert isinstance(changed, ct.Method)
     return changed
 
@@ -42,8 +49,12 @@ CASES: dict[str, Make] = {
     "fedgroup": lambda m: ct.fedgroup(groups=m, alpha=3),
     "fedgroup-madc": lambda m: ct.fedgroup(groups=m, alpha=3, measure="madc"),
     "fedgroup-frozen": lambda m: ct.fedgroup(groups=m, alpha=2, newcomer="w0_frozen", eta_g=0.01),
-    "fedgroup-continue": lambda m: ct.fedgroup(groups=m, alpha=2, pretrain="continue", group_init="w0"),
-    "fedgroup-epochs": lambda m: ct.fedgroup(groups=m, alpha=2, pretrain="epochs", assign_time="upfront"),
+    "fedgroup-continue": lambda m: ct.fedgroup(
+        groups=m, alpha=2, pretrain="continue", group_init="w0"
+    ),
+    "fedgroup-epochs": lambda m: ct.fedgroup(
+        groups=m, alpha=2, pretrain="epochs", assign_time="upfront"
+    ),
     "fedgroup-rcc": lambda m: ct.fedgroup(groups=m, ablation="rcc"),
     "fedgroup-rac": lambda m: ct.fedgroup(groups=m, alpha=2, ablation="rac"),
     "fedgroup-redraw": lambda m: ct.fedgroup(groups=m, alpha=2, ablation="rac_redraw"),
@@ -61,7 +72,9 @@ CASES: dict[str, Make] = {
     "fesem-auto": lambda m: ct.fesem(groups="auto", max_groups=4, migration="per_label"),
     "cfl": lambda m: ct.cfl(),
     "cfl-splits": lambda m: ct.cfl(eps1=9.0, eps2=0.0, after=1, migration="per_label"),
-    "fedgrouprox": lambda m: ct.fedgrouprox(groups=m, alpha=3, mu=0.1, eta_g=0.1, inter_group_rule="convex"),
+    "fedgrouprox": lambda m: ct.fedgrouprox(
+        groups=m, alpha=3, mu=0.1, eta_g=0.1, inter_group_rule="convex"
+    ),
     "fedavgm": lambda m: ct.fedavgm(),
     "fedadagrad": lambda m: ct.fedadagrad(),
     "fedadam": lambda m: ct.fedadam(),
@@ -77,10 +90,16 @@ CASES: dict[str, Make] = {
     "rfedavg-private": lambda m: ct.rfedavg(privacy="discrete_laplace", epsilon=0.5),
     "rfedavg_kmeans": lambda m: ct.rfedavg_kmeans(clusters=m),
     "rfedavg_optimal": lambda m: ct.rfedavg_optimal(l_star=0.5),
-    "rfedavg_optimal-private": lambda m: ct.rfedavg_optimal(privacy="randomised_response", epsilon=2.0),
+    "rfedavg_optimal-private": lambda m: ct.rfedavg_optimal(
+        privacy="randomised_response", epsilon=2.0
+    ),
     "fedgsp": lambda m: ct.fedgsp(beta=m, alpha=1.0, kappa=0.6),
-    "fedgsp-append": lambda m: ct.fedgsp(beta=m, growth="linear", leftover="append", normalize=True, kappa=1.0),
-    "fedgsp-exact": lambda m: ct.fedgsp(beta=m, growth="exp", leftover="exact", init="k-means++", migration="counts"),
+    "fedgsp-append": lambda m: ct.fedgsp(
+        beta=m, growth="linear", leftover="append", normalize=True, kappa=1.0
+    ),
+    "fedgsp-exact": lambda m: ct.fedgsp(
+        beta=m, growth="exp", leftover="exact", init="k-means++", migration="counts"
+    ),
     "naive_gsp": lambda m: ct.naive_gsp(groups=m + 1, kappa=0.6),
     "naive_gsp-icg": lambda m: ct.naive_gsp(groups=m + 1, kappa=0.6, icg=True),
     "astraea": lambda m: ct.astraea(gamma=m + 1),
@@ -89,9 +108,13 @@ CASES: dict[str, Make] = {
         groups=m, linkage="ward", bias=False, warmup_epochs=1, migration="per_label"
     ),
     "pacfl": lambda m: ct.pacfl(vectors=1),
-    "pacfl-principal": lambda m: ct.pacfl(angle="principal", threshold=9.0, linkage="average", migration="counts"),
+    "pacfl-principal": lambda m: ct.pacfl(
+        angle="principal", threshold=9.0, linkage="average", migration="counts"
+    ),
     "flhc": lambda m: ct.flhc(warmup_rounds=2),
-    "flhc-l2": lambda m: ct.flhc(warmup_rounds=0, epochs=None, metric="l2", groups=m, migration="per_label"),
+    "flhc-l2": lambda m: ct.flhc(
+        warmup_rounds=0, epochs=None, metric="l2", groups=m, migration="per_label"
+    ),
 }
 FINDS_GROUPS = [
     "fedgroup",
@@ -105,13 +128,20 @@ FINDS_GROUPS = [
     "flhc",
     "flhc-l2",
 ]
-MOVES_OTHERWISE = ("fedadagrad", "fedadam", "fedyogi", "ifca-yogi-prox", "ida", "ida-factors")  # than to the mean
+MOVES_OTHERWISE = (
+    "fedadagrad",
+    "fedadam",
+    "fedyogi",
+    "ifca-yogi-prox",
+    "ida",
+    "ida-factors",
+)  # than to the mean
 every = pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 
 
 def net_for(algorithm: ct.Method | Algorithm) -> nn.Module:
     """The network as the method's objective needs it."""
-    return fitted(algorithm, small_net(), Key(3))[1]
+    return fit_to_model(algorithm, small_net(), Key(3))[1]
 
 
 def model(net: nn.Module) -> Any:
@@ -120,23 +150,35 @@ def model(net: nn.Module) -> Any:
 
 
 def engine_of(kind: str, population: ct.Population, net: nn.Module, workers: int = 2) -> Any:
-    bench = Bench(population, net, SOLVER)
-    return SerialEngine(bench) if kind == "serial" else PoolEngine(bench, workers)
+    bench = LocalRunner(population, net, SOLVER)
+    if kind == "serial":
+        return SerialEngine(bench)
+    return PoolEngine(bench, workers)
 
 
 def states(
-    algorithm: Algorithm, population: ct.Population, engine: Any, quorum: Quorum | None = None, **options: Any
+    algorithm: Algorithm,
+    population: ct.Population,
+    engine: Any,
+    quorum: Quorum | None = None,
+    **options: Any,
 ) -> list[Any]:
     net = net_for(algorithm)
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
-    with Door(engine, quorum=quorum, classes=population.classes, **model(net)) as door:
-        return list(simulate(algorithm, door, population, starts(net, key), sampler, ROUNDS, key, **options))
+    with Clients(engine, quorum=quorum, classes=population.classes, **model(net)) as door:
+        return list(
+            simulate(algorithm, door, population, starts(net, key), sampler, ROUNDS, key, **options)
+        )
 
 
-def run(method: ct.Method, kind: str = "serial", population: ct.Population | None = None, **options: Any) -> list[Any]:
+def run(
+    method: ct.Method, kind: str = "serial", population: ct.Population | None = None, **options: Any
+) -> list[Any]:
     population = population or blobs()
-    return states(as_algorithm(method), population, engine_of(kind, population, net_for(method)), **options)
+    return states(
+        as_algorithm(method), population, engine_of(kind, population, net_for(method)), **options
+    )
 
 
 def same(a: Groups, b: Groups) -> None:
@@ -155,9 +197,12 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
 @every
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_engine_and_number_of_workers_do_not_matter(make: Make, workers: int) -> None:
-    population, method = blobs(), make(2)
+    population = blobs()
+    method = make(2)
     serial = run(method, population=population)
-    pool = states(as_algorithm(method), population, engine_of("pool", population, net_for(method), workers))
+    pool = states(
+        as_algorithm(method), population, engine_of("pool", population, net_for(method), workers)
+    )
     for a, b in zip(serial, pool, strict=True):
         same(a.groups, b.groups)
         assert timeless(a.row) == timeless(b.row)
@@ -171,29 +216,41 @@ def test_same_seed_gives_the_same_bits(make: Make) -> None:
 
 @every
 def test_order_of_arrival_does_not_matter(make: Make) -> None:
-    population, method = blobs(), make(2)
-    shuffled = FaultyEngine(engine_of("serial", population, net_for(method)), Faults(shuffle=True, duplicate=0.5))
+    population = blobs()
+    method = make(2)
+    shuffled = FaultyEngine(
+        engine_of("serial", population, net_for(method)), Faults(shuffle=True, duplicate=0.5)
+    )
     for a, b in zip(run(method), states(as_algorithm(method), population, shuffled), strict=True):
         same(a.groups, b.groups)
 
 
 @every
 def test_a_step_does_not_change_its_input(make: Make) -> None:
-    population, algorithm, key = blobs(), as_algorithm(make(2)), Key(3)
+    population = blobs()
+    algorithm = as_algorithm(make(2))
+    key = Key(3)
     before = run(make(2))[1].groups
-    optimiser, memory = ({n: v.clone() for n, v in kept.items()} for kept in (before.optimiser, before.memory))
+    optimiser, memory = (
+        {n: v.clone() for n, v in kept.items()} for kept in (before.optimiser, before.memory)
+    )
     kept = Groups(before.models.clone(), before.member.copy(), optimiser, memory)
     net = net_for(algorithm)
-    with Door(engine_of("serial", population, net), classes=population.classes, **model(net)) as door:
+    with Clients(
+        engine_of("serial", population, net), classes=population.classes, **model(net)
+    ) as door:
         algorithm.step(before, np.array([0, 3, 5]), door, key.at(2))
     same(before, kept)
 
 
 @every
 def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
-    algorithm, population = as_algorithm(make(2)), blobs()
+    algorithm = as_algorithm(make(2))
+    population = blobs()
     net = net_for(algorithm)
-    with Door(engine_of("serial", population, net), classes=population.classes, **model(net)) as door:
+    with Clients(
+        engine_of("serial", population, net), classes=population.classes, **model(net)
+    ) as door:
         state = algorithm.init(starts(net, Key(3)), population.clients)
         after, _ = algorithm.step(state, np.empty(0, np.int64), door, Key(3).at(0))
     same(state, after)
@@ -211,12 +268,16 @@ def test_lost_late_and_spoilt_replies_stay_harmless(make: Make) -> None:
 
 @every
 def test_resuming_equals_a_straight_run(make: Make) -> None:
-    population, method = blobs(), make(2)
+    population = blobs()
+    method = make(2)
     straight = run(method)
     resumed = states(
-        as_algorithm(method), population, engine_of("serial", population, net_for(method)),
-        state=straight[1].groups, start=2,
-    )  # fmt: skip
+        as_algorithm(method),
+        population,
+        engine_of("serial", population, net_for(method)),
+        state=straight[1].groups,
+        start=2,
+    )
     for a, b in zip(straight[2:], resumed, strict=True):
         same(a.groups, b.groups)
         assert timeless(a.row) == timeless(b.row)
@@ -226,7 +287,13 @@ def test_resuming_equals_a_straight_run(make: Make) -> None:
 def test_weights_are_rows_that_sum_to_one_or_nothing(make: Make) -> None:
     method = make(2)
     groups = Groups(torch.zeros(method.groups, 3), np.zeros(5, np.int64))
-    updates = Updates(np.arange(3), np.zeros(3, np.int64), torch.zeros(3, 3), np.array([1.0, 2.0, 5.0]), np.zeros(3))
+    updates = Updates(
+        np.arange(3),
+        np.zeros(3, np.int64),
+        torch.zeros(3, 3),
+        np.array([1.0, 2.0, 5.0]),
+        np.zeros(3),
+    )
     weights = method.weigh(groups, updates)
     assert weights.shape == (method.groups, 3)
     np.testing.assert_allclose(weights.sum(axis=1), [1.0] + [0.0] * (method.groups - 1))
@@ -234,12 +301,13 @@ def test_weights_are_rows_that_sum_to_one_or_nothing(make: Make) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in MOVES_OTHERWISE])
 def test_averaging_averages(name: str) -> None:
-    """The mean of three different updates is their mean (a published code kept the first client's only)."""
+    """The mean of three different updates is their mean (a published code kept the first client's
+    only)."""
     method = CASES[name](2)
     groups = Groups(torch.zeros(method.groups, 2), np.zeros(5, np.int64))
     delta = torch.tensor([[3.0, 0.0], [0.0, 6.0], [9.0, 3.0]])
     updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.full(3, 7.0), np.zeros(3))
-    from coterie.server import combine
+    from coterie.rules.server import combine
 
     moved = method.server(groups, *combine(method.weigh(groups, updates), delta))
     assert torch.allclose(moved.models[0], torch.tensor([4.0, 3.0]))
@@ -252,7 +320,7 @@ def test_whoever_trained_has_exactly_one_group(make: Make) -> None:
         member = result.groups.member
         assert ((member >= -1) & (member < result.groups.k)).all()
         assert result.row["clients_assigned"] == (member >= 0).sum() == sum(result.row["sizes"])
-        models, which = serving(result.groups)
+        models, which = served_by(result.groups)
         assert len(models) == result.groups.k + 1
         assert ((which >= 0) & (which <= result.groups.k)).all()
 
@@ -264,10 +332,16 @@ def test_planted_groups_are_found(name: str, groups: int) -> None:
     net = nn.Linear(6, 6)
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 6, key)
-    engine = SerialEngine(Bench(population, net, SOLVER))
-    with Door(engine, classes=population.classes, layout=Layout.of(net), features=6) as door:
+    engine = SerialEngine(LocalRunner(population, net, SOLVER))
+    with Clients(engine, classes=population.classes, layout=Layout.of(net), features=6) as door:
         *_, last = simulate(
-            as_algorithm(CASES[name](groups)), door, population, starts(net, key), sampler, 2 * groups, key
+            as_algorithm(CASES[name](groups)),
+            door,
+            population,
+            starts(net, key),
+            sampler,
+            2 * groups,
+            key,
         )
     pairs = {(int(a), int(b)) for a, b in zip(population.planted, last.groups.member, strict=True)}
     assert len(pairs) == groups
@@ -284,7 +358,11 @@ def test_one_group_equals_fedavg_after_the_cold_start(make: Callable[..., ct.Met
 def test_mu_zero_is_the_plain_method_and_mu_pulls_back() -> None:
     for a, b in zip(run(ct.fedavg()), run(ct.fedprox(mu=0.0)), strict=True):
         same(a.groups, b.groups)
-    for a, b in zip(run(ct.fedgroup(groups=2, alpha=3)), run(ct.fedgrouprox(groups=2, alpha=3, mu=0.0)), strict=True):
+    for a, b in zip(
+        run(ct.fedgroup(groups=2, alpha=3)),
+        run(ct.fedgrouprox(groups=2, alpha=3, mu=0.0)),
+        strict=True,
+    ):
         same(a.groups, b.groups)
     start = flatten(small_net())
     plain, pulled = (run(ct.fedprox(mu=mu))[0].groups.models[0] for mu in (0.0, 5.0))
@@ -311,7 +389,12 @@ def test_below_quorum_a_round_is_skipped_and_the_run_stops_in_the_end() -> None:
     engine = FaultyEngine(engine_of("serial", population, small_net()), lost)
     with pytest.raises(ct.QuorumError, match="3 rounds in a row"):
         states(as_algorithm(ct.fedavg()), population, engine, quorum=Quorum(1, 2))
-    few = states(as_algorithm(ct.fedavg()), population, engine_of("serial", population, small_net()), Quorum(5, 9))
+    few = states(
+        as_algorithm(ct.fedavg()),
+        population,
+        engine_of("serial", population, small_net()),
+        Quorum(5, 9),
+    )
     assert all(r.row["skipped"] for r in few)
     assert torch.equal(few[-1].groups.models[0], flatten(small_net()))
 
@@ -332,14 +415,17 @@ def test_a_cold_start_without_directions_stops_or_makes_do() -> None:
 
 @pytest.mark.parametrize(("fallback", "group"), [("largest", 0), ("none", -1)])
 def test_a_newcomer_without_a_direction_falls_back(fallback: str, group: int) -> None:
-    population, key = blobs(), Key(3)
+    population = blobs()
+    key = Key(3)
     method = ct.fedgroup(groups=2, alpha=3, fallback=fallback)
     algorithm = as_algorithm(method)
     healthy = run(method)[0].groups
     stranger = int(np.flatnonzero(healthy.member < 0)[0])
     healthy = replace(healthy, member=np.where(healthy.member >= 0, 0, -1))
-    engine = FaultyEngine(engine_of("serial", population, small_net()), Faults(hostile={stranger: "zeros"}))
-    with Door(engine) as door:
+    engine = FaultyEngine(
+        engine_of("serial", population, small_net()), Faults(hostile={stranger: "zeros"})
+    )
+    with Clients(engine) as door:
         after, notes = algorithm.step(healthy, np.array([stranger]), door, key.at(1))
     assert after.member[stranger] == group
     assert notes[f"fallback_{fallback}"] == 1
@@ -351,10 +437,14 @@ def test_fewer_clients_than_groups_is_refused() -> None:
 
 
 def test_a_late_reply_to_another_request_of_the_round_is_refused() -> None:
-    """What answers the cold start is no direction of a newcomer, and no update: late is as good as lost."""
-    population, method = blobs(), as_algorithm(ct.fedgroup(groups=2, alpha=4))
+    """What answers the cold start is no direction of a newcomer, and no update: late is as good as
+    lost."""
+    population = blobs()
+    method = as_algorithm(ct.fedgroup(groups=2, alpha=4))
     late, lost = (
-        states(method, population, FaultyEngine(engine_of("serial", population, small_net()), faults))
+        states(
+            method, population, FaultyEngine(engine_of("serial", population, small_net()), faults)
+        )
         for faults in (Faults(delay=0.4), Faults(delay=0.4, forget=True))
     )
     assert sum(r.row["refused"].get("late", 0) for r in late) > 0
@@ -365,15 +455,24 @@ def test_a_late_reply_to_another_request_of_the_round_is_refused() -> None:
 
 def test_clients_without_samples_are_never_asked() -> None:
     population = blobs()
-    train = tuple(np.empty(0, np.int64) if i % 3 == 0 else part for i, part in enumerate(population.train))
+    train = tuple(
+        np.empty(0, np.int64) if i % 3 == 0 else part for i, part in enumerate(population.train)
+    )
     population = population.with_parts(train, population.test)
-    for method in (ct.fedgroup(groups=2, alpha=6), ct.fedgroup(groups=2, alpha=2, assign_time="upfront")):
-        result = ct.run(method, data=population, model=small_net(), local=SOLVER, rounds=3, engine="serial")
+    for method in (
+        ct.fedgroup(groups=2, alpha=6),
+        ct.fedgroup(groups=2, alpha=2, assign_time="upfront"),
+    ):
+        result = ct.run(
+            method, data=population, model=small_net(), local=SOLVER, rounds=3, engine="serial"
+        )
         assert (result.groups[::3] == -1).all()
         assert all(row["refused"] == {} for row in result.rows)
 
 
-@pytest.mark.parametrize("method", [ct.fedavg(), ct.flexcfl(groups=2, alpha=2), ct.ifca(2, "per_label"), ct.cfl()])
+@pytest.mark.parametrize(
+    "method", [ct.fedavg(), ct.flexcfl(groups=2, alpha=2), ct.ifca(2, "per_label"), ct.cfl()]
+)
 def test_whoever_holds_samples_now_is_asked(method: ct.Method) -> None:
     """Swaps empty some clients and fill others."""
     population = blobs()
@@ -381,19 +480,31 @@ def test_whoever_holds_samples_now_is_asked(method: ct.Method) -> None:
         tuple(np.empty(0, np.int64) if i % 3 == 0 else part for i, part in enumerate(parts))
         for parts in (population.train, population.test)
     )
-    shift, empty = SHIFTS["swap_all"](p=0.7, pool="all"), population.with_parts(train, test)
+    shift = SHIFTS["swap_all"](p=0.7, pool="all")
+    empty = population.with_parts(train, test)
     result = ct.run(
-        method, data=empty, model=small_net(), local=SOLVER, rounds=4, engine="serial", shift=shift,
-        clients_per_round=12, sampler="uniform",
-    )  # fmt: skip
+        method,
+        data=empty,
+        model=small_net(),
+        local=SOLVER,
+        rounds=4,
+        engine="serial",
+        shift=shift,
+        clients_per_round=12,
+        sampler="uniform",
+    )
     assert all(row["refused"] == {} for row in result.rows)
     assert any(row["shift"] for row in result.rows)
-    assert all(row["notes"]["replies"] == 8 for row in result.rows), "eight of twelve hold samples, whoever they are"
+    assert all(row["notes"]["replies"] == 8 for row in result.rows), (
+        "eight of twelve hold samples, whoever they are"
+    )
 
 
 def test_a_skipped_round_moves_no_models_between_groups() -> None:
     few = Quorum(min_replies=5, max_skipped_rounds=ROUNDS)
-    apart, pulled = (run(ct.fedgroup(groups=2, alpha=3, eta_g=eta), quorum=few) for eta in (0.0, 0.3))
+    apart, pulled = (
+        run(ct.fedgroup(groups=2, alpha=3, eta_g=eta), quorum=few) for eta in (0.0, 0.3)
+    )
     for a, b in zip(apart, pulled, strict=True):
         assert b.row["skipped"]
         assert b.row["notes"]["exchange"] == 0
@@ -403,6 +514,8 @@ def test_a_skipped_round_moves_no_models_between_groups() -> None:
 def test_frozen_parameters_stay() -> None:
     for net in (small_net(), nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))):
         net[0].weight.requires_grad_(False)
-        result = ct.run(ct.fedavg(), data=blobs(), model=net, local=SOLVER, rounds=1, engine="serial")
+        result = ct.run(
+            ct.fedavg(), data=blobs(), model=net, local=SOLVER, rounds=1, engine="serial"
+        )
         assert torch.equal(result.model_for(0)[0].weight, net[0].weight)
         assert not torch.equal(result.model_for(0)[2].weight, net[2].weight)

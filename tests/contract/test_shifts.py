@@ -1,4 +1,5 @@
-"""Every method goes on when clients swap their data, come, go, or mean something else by their labels."""
+"""Every method goes on when clients swap their data, come, go, or mean something else by their
+labels."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ GROUPED = {name: make for name, make in CASES.items() if make(2).groups > 1}
 def two_labels_each() -> Population:
     whole = blobs()
     kept = [
-        tuple(rows[np.isin(whole.labels[rows], [i % 4, (i + 1) % 4])] for i, rows in enumerate(parts))
+        tuple(
+            rows[np.isin(whole.labels[rows], [i % 4, (i + 1) % 4])] for i, rows in enumerate(parts)
+        )
         for parts in (whole.train, whole.test)
     ]
     return whole.with_parts(*kept)
@@ -44,9 +47,14 @@ def test_every_shift_gives_every_algorithm_the_same_on_both_engines(make: Make) 
     """All shifts in one run, each of which does something, whoever is warm."""
     pools = {"swap_all", "swap_part", "rotate_labels"}
     kinds = ["incremental", *(kind for kind in SMALL if kind != "incremental")]
-    tables = [{"kind": kind, **SMALL[kind], **({"pool": "all"} if kind in pools else {})} for kind in kinds]
+    tables = [
+        {"kind": kind, **SMALL[kind], **({"pool": "all"} if kind in pools else {})}
+        for kind in kinds
+    ]
     shift = make_shift(tables)
-    serial, pool = (run(make(2), kind, two_labels_each(), shift=shift) for kind in ("serial", "pool"))
+    serial, pool = (
+        run(make(2), kind, two_labels_each(), shift=shift) for kind in ("serial", "pool")
+    )
     assert {event["shift"] for result in serial for event in result.row["shift"]} >= set(SMALL)
     for a, b in zip(serial, pool, strict=True):
         same(a.groups, b.groups)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.grouping.imbalance import balancing, class_shares, cluster_imbalance, reciprocal
-from coterie.grouping.pivot import adaptive_threshold, ccs
-from coterie.similarity import cosine
+from coterie.math.similarity import cosine
+from coterie.rules.imbalance import balancing, class_shares, cluster_imbalance, reciprocal
+from coterie.rules.pivot import adaptive_threshold, ccs
 
 HISTOGRAMS = np.array([[30, 0, 0], [20, 5, 0], [0, 40, 0], [0, 0, 10]], float)
 CLUSTER = np.array([0, 0, 1, 2])
@@ -27,7 +27,8 @@ def test_ccs() -> None:
 
 
 def test_weights() -> None:
-    level, size = np.abs(105 / 3 - HISTOGRAMS).sum(axis=1), HISTOGRAMS.sum(axis=1)
+    level = np.abs(105 / 3 - HISTOGRAMS).sum(axis=1)
+    size = HISTOGRAMS.sum(axis=1)
     assert level.tolist() == [75, 80, 75, 95]
     found = cluster_imbalance(level, size, CLUSTER)
     assert found.tolist() == [50, 75, 95]

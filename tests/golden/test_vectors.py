@@ -1,4 +1,5 @@
-"""The golden vectors of the specification (computed independently with NumPy and SciPy, six decimals)."""
+"""The golden vectors of the specification (computed independently with NumPy and SciPy, six
+decimals)."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.inter_group import inter_group
-from coterie.similarity import directions, edc, edc_embedding, madc
-from coterie.types import Groups
+from coterie.core.groups import Groups
+from coterie.math.similarity import directions, edc, edc_embedding, madc
+from coterie.rules.inter_group import inter_group
 
 DW = torch.tensor(
     [
@@ -26,12 +27,34 @@ UPPER = np.triu_indices(5, 1)
 
 
 def test_madc() -> None:
-    expected = [0.024884, 0.614370, 0.626466, 0.546633, 0.639254, 0.627158, 0.521749, 0.012095, 0.539142, 0.527046]
+    expected = [
+        0.024884,
+        0.614370,
+        0.626466,
+        0.546633,
+        0.639254,
+        0.627158,
+        0.521749,
+        0.012095,
+        0.539142,
+        0.527046,
+    ]
     np.testing.assert_allclose(madc(DW)[UPPER], expected, atol=1e-6)
 
 
 def test_edc() -> None:
-    expected = [0.025764, 0.666347, 0.683530, 0.364568, 0.688478, 0.705503, 0.380252, 0.018954, 0.358894, 0.371744]
+    expected = [
+        0.025764,
+        0.666347,
+        0.683530,
+        0.364568,
+        0.688478,
+        0.705503,
+        0.380252,
+        0.018954,
+        0.358894,
+        0.371744,
+    ]
     np.testing.assert_allclose(edc(DW, 2)[UPPER], expected, atol=1e-6)
 
 
@@ -57,7 +80,11 @@ def test_a_direction_without_energy_is_dropped() -> None:
 )
 def test_inter_group(rule: str, expected: list[list[float]]) -> None:
     groups = Groups(torch.tensor([[3.0, 4.0], [0.0, 2.0], [1.0, 0.0]]), np.zeros(3, np.int64))
-    unstable = pytest.warns(RuntimeWarning, match="does not contract") if rule == "normalized_model" else nullcontext()
+    unstable = (
+        pytest.warns(RuntimeWarning, match="does not contract")
+        if rule == "normalized_model"
+        else nullcontext()
+    )
     with unstable:
         after = inter_group(0.5, rule)(groups)
     np.testing.assert_allclose(after.models.numpy(), expected, atol=1e-6)

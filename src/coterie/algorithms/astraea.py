@@ -1,4 +1,5 @@
-"""Astraea: Duan et al., Astraea: Self-balancing Federated Learning (2019); its rescheduling, not its augmentation."""
+"""Astraea: Duan et al., Astraea: Self-balancing Federated Learning (2019); its rescheduling, not
+its augmentation."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping.chains import Histograms, Mediated, Privacy
-from coterie.rounds import Method
-from coterie.types import Epsilon
+from coterie.config.arguments import validated
+from coterie.core.work import Epsilon
+from coterie.methods.method import Method
+from coterie.rules.chains import Histograms, Mediated, Privacy
 
 
-@checked
+@validated
 def astraea(
     gamma: Annotated[int, Field(ge=1)] = 5,
     privacy: Privacy = "none",
@@ -20,8 +21,8 @@ def astraea(
 ) -> Method:
     """Astraea: clients train one after another inside mediators whose labels are nearly uniform.
 
-    A round's cohort is dealt greedily to mediators by ``argmin_i KL(P_m + h_i || uniform)``; mediators count by their
-    samples: ``w <- sum_m n_m / n w_m``.
+    A round's cohort is dealt greedily to mediators by ``argmin_i KL(P_m + h_i || uniform)``;
+    mediators count by their samples: ``w <- sum_m n_m / n w_m``.
 
     Args:
         gamma: most clients per mediator.

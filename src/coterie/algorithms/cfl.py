@@ -1,4 +1,5 @@
-"""CFL: Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization (2020)."""
+"""CFL: Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multi-Task
+Optimization (2020)."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping.bipartition import Bipartition, Halving
-from coterie.grouping.drift import Migration, drifting
+from coterie.config.arguments import validated
+from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rounds import Method
+from coterie.rules.bipartition import Bipartition, Halving
+from coterie.rules.migration import Migration, drifting
 
 
-@checked
+@validated
 def cfl(
     eps1: Annotated[float, Field(ge=0)] = 0.4,
     eps2: Annotated[float, Field(ge=0)] = 1.6,
@@ -24,17 +25,21 @@ def cfl(
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
 ) -> Method:
-    """CFL: one cluster that splits in two, and so do its parts, wherever the mean update is short and single ones long.
+    """CFL: one cluster that splits in two, and so do its parts, wherever the mean update is short
+    and single ones long.
 
-    Split where ``|sum p_i D_i| < eps1`` and ``max |D_i| > eps2``, into the halves with the least largest cosine across.
+    Split where ``|sum p_i D_i| < eps1`` and ``max |D_i| > eps2``, into the halves with the least
+    largest cosine across.
 
     Args:
-        eps1: the mean update of a cluster is short below this; it scales with the learning rate and the epochs.
+        eps1: the mean update of a cluster is short below this; it scales with the learning rate and
+            the epochs.
         eps2: the longest update is long above this.
         after: rounds at the start in which nothing splits.
         linkage: ``single`` is the optimal bipartition (the paper), ``complete`` the released code.
         gamma_max: with a number, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
-        max_age: with a number, split only when every member there has sent an update in so many rounds.
+        max_age: with a number, split only when every member there has sent an update in so many
+            rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits anew.
         tau: threshold of the detector, as a share of a client's data.
 

@@ -1,15 +1,17 @@
-"""FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data (2017)."""
+"""FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data
+(2017)."""
 
 from __future__ import annotations
 
-from coterie.grouping import everyone
-from coterie.rounds import Method
+from coterie.methods.method import Method
+from coterie.rules.single_group import everyone
 
 
 def fedavg() -> Method:
     """FedAvg: one model, averaged by sample counts.
 
-    ``w_{t+1} = w_t + sum_{i in S_t} n_i / n delta_i`` with ``n = sum_{i in S_t} n_i`` (FedGroup Alg. 1 l. 8).
+    ``w_{t+1} = w_t + sum_{i in S_t} n_i / n delta_i`` with ``n = sum_{i in S_t} n_i`` (FedGroup
+    Alg. 1 l. 8).
 
     Example:
         >>> fedavg().groups

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.counting import Number
-from coterie.grouping.agglomerative import Agglomerative, Threshold, Trained, number
-from coterie.grouping.drift import Migration, drifting
+from coterie.config.arguments import validated
+from coterie.math.group_count import Number
+from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rounds import Method
+from coterie.rules.migration import Migration, drifting
+from coterie.rules.one_shot import Agglomerative, Threshold, Trained, number
 
 
-@checked
+@validated
 def fedclust(
     linkage: Literal["average", "complete", "single", "ward"] = "average",
     threshold: Threshold = "auto",
@@ -25,16 +25,19 @@ def fedclust(
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
 ) -> Method:
-    """FedClust: one round in which clients upload their final layer after a short training; then FedAvg per cluster.
+    """FedClust: one round in which clients upload their final layer after a short training; then
+    FedAvg per cluster.
 
-    With ``u_i`` the final layer of client ``i`` after training ``w_0``, ``P_ij = |u_i - u_j|_2``; agglomerative
-    clustering of ``P`` gives the groups, each of which starts from ``w_0``. A newcomer does the same and joins the
-    nearest cluster, or opens one where that is farther than ``lambda``.
+    With ``u_i`` the final layer of client ``i`` after training ``w_0``, ``P_ij = |u_i - u_j|_2``;
+    agglomerative clustering of ``P`` gives the groups, each of which starts from ``w_0``. A
+    newcomer does the same and joins the nearest cluster, or opens one where that is farther than
+    ``lambda``.
 
     Args:
         linkage: how clusters are merged.
         threshold: ``lambda``, the distance up to which they are; ``auto``: the largest gap.
-        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold decides.
+        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
+            decides.
         layer: ``final``, or the name of a layer or a tensor of the model.
         bias: whether the layer's bias is uploaded, too.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
@@ -42,12 +45,14 @@ def fedclust(
         tau: threshold of the detector, as a share of a client's data.
 
     Raises:
-        ConfigError: for a number of groups and a threshold; in the first round for a layer that the model lacks, or
-            more groups than clients.
+        ConfigError: for a number of groups and a threshold; in the first round for a layer that the
+            model lacks, or more groups than clients.
 
     Example:
         >>> fedclust(threshold=2.5).assign.threshold
         2.5
     """
-    rule = Agglomerative(Trained(warmup_epochs, layer, bias), plain, linkage, threshold, number(groups))
+    rule = Agglomerative(
+        Trained(warmup_epochs, layer, bias), plain, linkage, threshold, number(groups)
+    )
     return Method(drifting(rule, migration, tau))

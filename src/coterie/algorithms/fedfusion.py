@@ -1,4 +1,5 @@
-"""FedFusion: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach (2019)."""
+"""FedFusion: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach
+(2019)."""
 
 from __future__ import annotations
 
@@ -6,20 +7,24 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping import everyone
+from coterie.config.arguments import validated
+from coterie.core.work import Train
+from coterie.methods.method import Method
 from coterie.objectives import fusion
 from coterie.objectives.fusion import Operator
-from coterie.rounds import Method
-from coterie.types import Train
+from coterie.rules.single_group import everyone
 
 
-@checked
-def fedfusion(operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9) -> Method:
-    """FedFusion: FedAvg whose clients fuse the features of the model received into those they train.
+@validated
+def fedfusion(
+    operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9
+) -> Method:
+    """FedFusion: FedAvg whose clients fuse the features of the model received into those they
+    train.
 
     Args:
-        operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel; ``single``: one for all.
+        operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel;
+            ``single``: one for all.
         smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
 
     Example:

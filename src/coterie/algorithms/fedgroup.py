@@ -1,7 +1,7 @@
 """FedGroup and FedGrouProx.
 
-Duan et al., "FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure" (2021). Cold starts
-are in ``grouping/direction.py``, EDC and MADC in ``similarity.py``.
+Duan et al., "FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure"
+(2021). Cold starts are in ``grouping/direction.py``, EDC and MADC in ``similarity.py``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.counting import Most, Number
-from coterie.grouping.direction import (
+from coterie.config.arguments import validated
+from coterie.core.work import Train
+from coterie.math.group_count import Most, Number
+from coterie.methods.method import Method
+from coterie.objectives import proximal
+from coterie.rules.cold_start import (
     Ablation,
     AssignTime,
     ByDirection,
@@ -23,13 +26,10 @@ from coterie.grouping.direction import (
     Pretrain,
     Shortage,
 )
-from coterie.inter_group import Rule, inter_group
-from coterie.objectives import proximal
-from coterie.rounds import Method
-from coterie.types import Train
+from coterie.rules.inter_group import Rule, inter_group
 
 
-@checked
+@validated
 def fedgroup(
     groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
@@ -53,14 +53,15 @@ def fedgroup(
         alpha: ``alpha * m`` clients take part in the group cold start.
         measure: ``edc`` (k-means++ on the embedding, eq. 8) or ``madc`` (complete linkage, eq. 7).
         eta_g: inter-group learning rate, 0 in the paper's tables.
-        inter_group_rule: which of three rules, see ``coterie.inter_group``.
-        pretrain: ``steps`` (the authors' code), all local ``epochs`` (Alg. 3 l. 5), one epoch and the rest after the
-            assignment with ``continue`` (sec. 3.4).
+        inter_group_rule: which of three rules, see ``coterie.rules.inter_group``.
+        pretrain: ``steps`` (the authors' code), all local ``epochs`` (Alg. 3 l. 5), one epoch and
+            the rest after the assignment with ``continue`` (sec. 3.4).
         pretrain_steps: mini-batch steps of pre-training with ``steps``.
         newcomer: ``w0_frozen`` (the authors' code, FlexCFL) or ``aux_latest`` (eq. 9).
         assign_time: place clients ``on_first_selection`` or ``upfront`` (the authors' code).
         group_init: groups start from ``cluster_mean`` (Alg. 3, erratum P1) or ``w0`` (Alg. 2 l. 2).
-        ablation: ``rcc`` random cluster centres, ``rac`` newcomers get a random group once, ``rac_redraw`` each time.
+        ablation: ``rcc`` random cluster centres, ``rac`` newcomers get a random group once,
+            ``rac_redraw`` each time.
         fallback: where a newcomer without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions come home.
         max_groups: the most that ``auto`` finds.
@@ -72,7 +73,7 @@ def fedgroup(
     return _fedgroup(**locals(), mu=0.0)
 
 
-@checked
+@validated
 def fedgrouprox(
     groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,

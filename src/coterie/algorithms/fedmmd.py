@@ -6,16 +6,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping import everyone
+from coterie.config.arguments import validated
+from coterie.core.work import Train
+from coterie.methods.method import Method
 from coterie.objectives import mmd
-from coterie.rounds import Method
-from coterie.types import Train
+from coterie.rules.single_group import everyone
 
 
-@checked
+@validated
 def fedmmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Method:
-    """FedMMD: FedAvg whose clients keep their logits near those of the model received, ``CE + lambda MMD^2``.
+    """FedMMD: FedAvg whose clients keep their logits near those of the model received, ``CE +
+    lambda MMD^2``.
 
     Args:
         weight: ``lambda``; 0 is FedAvg.

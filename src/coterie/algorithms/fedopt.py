@@ -1,15 +1,16 @@
-"""FedAdagrad, FedAdam, FedYogi: Reddi et al., Adaptive Federated Optimization (2021). FedAvgM: Hsu et al. (2019)."""
+"""FedAdagrad, FedAdam, FedYogi: Reddi et al., Adaptive Federated Optimization (2021). FedAvgM: Hsu
+et al. (2019)."""
 
 from __future__ import annotations
 
-from coterie import server
-from coterie.checked import checked
-from coterie.grouping import everyone
-from coterie.rounds import Method
-from coterie.server import Decay, Rate
+from coterie.config.arguments import validated
+from coterie.methods.method import Method
+from coterie.rules import server
+from coterie.rules.server import Decay, Rate
+from coterie.rules.single_group import everyone
 
 
-@checked
+@validated
 def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
     """FedAvgM: FedAvg with momentum at the server, ``m <- beta m + D``, ``w <- w + lr m``.
 
@@ -24,7 +25,7 @@ def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
     return Method(everyone, server=server.momentum(lr, beta))
 
 
-@checked
+@validated
 def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
     """FedAdagrad: a step of its own for every coordinate, with ``v <- v + D^2`` (Alg. 2).
 
@@ -40,8 +41,10 @@ def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
     return Method(everyone, server=server.adagrad(lr, beta1, tau))
 
 
-@checked
-def fedadam(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3) -> Method:
+@validated
+def fedadam(
+    lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3
+) -> Method:
     """FedAdam: FedAdagrad that forgets, with ``v <- beta2 v + (1 - beta2) D^2`` (Alg. 2).
 
     Args:
@@ -57,9 +60,12 @@ def fedadam(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: R
     return Method(everyone, server=server.adam(lr, beta1, beta2, tau))
 
 
-@checked
-def fedyogi(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3) -> Method:
-    """FedYogi: FedAdam whose step sizes grow slowly, with ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` (Alg. 2).
+@validated
+def fedyogi(
+    lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3
+) -> Method:
+    """FedYogi: FedAdam whose step sizes grow slowly, with ``v <- v - (1 - beta2) D^2 sign(v -
+    D^2)`` (Alg. 2).
 
     Args:
         lr: server learning rate.

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping import everyone
+from coterie.config.arguments import validated
+from coterie.core.work import Train
+from coterie.methods.method import Method
 from coterie.objectives import proximal
-from coterie.rounds import Method
-from coterie.types import Train
+from coterie.rules.single_group import everyone
 
 
-@checked
+@validated
 def fedprox(mu: Annotated[float, Field(ge=0)] = 1.0) -> Method:
     """FedProx: FedAvg whose clients minimise ``F_k(w) + mu/2 ||w - w_t||^2``.
 

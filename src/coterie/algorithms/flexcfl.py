@@ -1,4 +1,5 @@
-"""FlexCFL: Duan et al., Flexible Clustered Federated Learning for Client-Level Data Distribution Shift (2022)."""
+"""FlexCFL: Duan et al., Flexible Clustered Federated Learning for Client-Level Data Distribution
+Shift (2022)."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.counting import Most, Number
-from coterie.grouping.direction import Ablation, ByDirection, Fallback, Measure, Pretrain, Shortage
-from coterie.grouping.drift import Migration, drifting
-from coterie.inter_group import Rule, inter_group
+from coterie.config.arguments import validated
+from coterie.math.group_count import Most, Number
+from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rounds import Method
+from coterie.rules.cold_start import Ablation, ByDirection, Fallback, Measure, Pretrain, Shortage
+from coterie.rules.inter_group import Rule, inter_group
+from coterie.rules.migration import Migration, drifting
 
 
-@checked
+@validated
 def flexcfl(
     groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
@@ -31,7 +32,8 @@ def flexcfl(
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
 ) -> Method:
-    """FlexCFL: FedGroup with frozen directions, whose clients migrate when their data drift (Alg. 2 and 3).
+    """FlexCFL: FedGroup with frozen directions, whose clients migrate when their data drift (Alg. 2
+    and 3).
 
     Args:
         groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
@@ -43,7 +45,8 @@ def flexcfl(
         inter_group_rule: ``convex`` is what the published numbers were made with.
         pretrain: length of pre-training.
         pretrain_steps: mini-batch steps of pre-training with ``steps``.
-        ablation: as in ``fedgroup``; a random group goes to newcomers only, never to migrating clients.
+        ablation: as in ``fedgroup``; a random group goes to newcomers only, never to migrating
+            clients.
         fallback: where a client without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions come home.
         max_groups: the most that ``auto`` finds.
@@ -53,9 +56,17 @@ def flexcfl(
         5
     """
     rule = ByDirection(
-        groups, plain, alpha, measure, pretrain, pretrain_steps,
-        ablation=ablation, fallback=fallback, on_shortage=on_shortage, max_groups=max_groups,
-    )  # fmt: skip
+        groups,
+        plain,
+        alpha,
+        measure,
+        pretrain,
+        pretrain_steps,
+        ablation=ablation,
+        fallback=fallback,
+        on_shortage=on_shortage,
+        max_groups=max_groups,
+    )
     assign = drifting(rule, migration, tau)
     start = 1 if groups == "auto" else groups
     return Method(assign, inter_group=inter_group(eta_g, inter_group_rule), groups=start)

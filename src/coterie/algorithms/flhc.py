@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.counting import Number
-from coterie.grouping.agglomerative import Agglomerative, Metric, Threshold, Trained, number
-from coterie.grouping.drift import Migration, drifting
+from coterie.config.arguments import validated
+from coterie.math.group_count import Number
+from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rounds import Method
+from coterie.rules.migration import Migration, drifting
+from coterie.rules.one_shot import Agglomerative, Metric, Threshold, Trained, number
 
 
-@checked
+@validated
 def flhc(
     warmup_rounds: Annotated[int, Field(ge=0)] = 10,
     epochs: Annotated[int, Field(ge=1)] | None = 3,
@@ -25,10 +25,12 @@ def flhc(
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
 ) -> Method:
-    """FL+HC: ``n`` rounds of FedAvg; then all clients train the joint model and their updates are clustered.
+    """FL+HC: ``n`` rounds of FedAvg; then all clients train the joint model and their updates are
+    clustered.
 
-    Agglomerative clustering of the updates ``w_i - w`` by their distances; each cluster goes on with FedAvg from the
-    joint model ``w``. A newcomer trains that same ``w`` and joins the nearest cluster.
+    Agglomerative clustering of the updates ``w_i - w`` by their distances; each cluster goes on
+    with FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
+    cluster.
 
     Args:
         warmup_rounds: rounds of FedAvg before clustering, ``n``.
@@ -36,16 +38,20 @@ def flhc(
         metric: ``l1`` (Manhattan), ``l2`` or ``cosine``.
         linkage: how clusters are merged.
         threshold: the distance up to which they are, ``T``; ``auto``: the largest gap.
-        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold decides.
+        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
+            decides.
         migration: with a detector, clients whose data drifted send their update anew.
         tau: threshold of the detector, as a share of a client's data.
 
     Raises:
-        ConfigError: for a number of groups and a threshold; in the first round for more groups than clients.
+        ConfigError: for a number of groups and a threshold; in the first round for more groups than
+            clients.
 
     Example:
         >>> flhc(warmup_rounds=5, metric="l2", threshold=3.0).assign.after
         5
     """
-    rule = Agglomerative(Trained(epochs, metric=metric), plain, linkage, threshold, number(groups), warmup_rounds)
+    rule = Agglomerative(
+        Trained(epochs, metric=metric), plain, linkage, threshold, number(groups), warmup_rounds
+    )
     return Method(drifting(rule, migration, tau))

@@ -1,4 +1,5 @@
-"""IDA: Yeganeh et al., Inverse Distance Aggregation for Federated Learning with Non-IID Data (2020)."""
+"""IDA: Yeganeh et al., Inverse Distance Aggregation for Federated Learning with Non-IID Data
+(2020)."""
 
 from __future__ import annotations
 
@@ -6,23 +7,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping.accuracy import KnowingAccuracy
-from coterie.grouping.stay import everyone
-from coterie.rounds import Method
-from coterie.weighing import InverseDistance
+from coterie.config.arguments import validated
+from coterie.methods.method import Method
+from coterie.rules.accuracy import KnowingAccuracy
+from coterie.rules.single_group import everyone
+from coterie.rules.weighing import InverseDistance
 
 
-@checked
+@validated
 def ida(
     norm: Literal["l1", "l2"] = "l1",
     eps: Annotated[float, Field(gt=0)] = 1e-6,
     intrac: bool = False,
     by_size: bool = False,
 ) -> Method:
-    """IDA: FedAvg in which a client counts the less the farther its solution is from the others' mean.
+    """IDA: FedAvg in which a client counts the less the farther its solution is from the others'
+    mean.
 
-    ``w = sum a_k w_k`` with ``a_k`` proportional to ``1 / (|w_bar - w_k| + eps)`` and ``w_bar`` the plain mean.
+    ``w = sum a_k w_k`` with ``a_k`` proportional to ``1 / (|w_bar - w_k| + eps)`` and ``w_bar`` the
+    plain mean.
 
     Args:
         norm: of the distance.
@@ -34,4 +37,7 @@ def ida(
         >>> ida(norm="l2").weigh.norm
         'l2'
     """
-    return Method(KnowingAccuracy(everyone) if intrac else everyone, weigh=InverseDistance(norm, eps, intrac, by_size))
+    return Method(
+        KnowingAccuracy(everyone) if intrac else everyone,
+        weigh=InverseDistance(norm, eps, intrac, by_size),
+    )

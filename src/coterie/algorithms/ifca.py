@@ -6,29 +6,32 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.counting import Most, Number
-from coterie.grouping.counted import counted
-from coterie.grouping.drift import Migration, drifting
-from coterie.grouping.loss import least_loss
-from coterie.rounds import Method
-from coterie.weighing import evenly
+from coterie.config.arguments import validated
+from coterie.math.group_count import Most, Number
+from coterie.methods.method import Method
+from coterie.rules.group_count import counted
+from coterie.rules.loss import least_loss
+from coterie.rules.migration import Migration, drifting
+from coterie.rules.weighing import evenly
 
 
-@checked
+@validated
 def ifca(
     groups: Number = 3,
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
     max_groups: Most = 8,
 ) -> Method:
-    """IFCA: each client joins the model with the least training loss; models are plain means of their participants.
+    """IFCA: each client joins the model with the least training loss; models are plain means of
+    their participants.
 
-    ``j* = argmin_j F_i(w_j)``, then ``w_j <- w_j + mean of delta_i``. The models start from different initialisations.
+    ``j* = argmin_j F_i(w_j)``, then ``w_j <- w_j + mean of delta_i``. The models start from
+    different initialisations.
 
     Args:
         groups: number of models ``m``, or ``auto``: as many as the clients of a cold start show.
-        migration: with a detector this is IFCA-MIG: warm clients that drifted choose anew before each round.
+        migration: with a detector this is IFCA-MIG: warm clients that drifted choose anew before
+            each round.
         tau: threshold of the detector, as a share of a client's data.
         max_groups: the most that ``auto`` finds.
 
@@ -38,5 +41,9 @@ def ifca(
     """
     rule, start = counted(least_loss, groups, max_groups)
     return Method(
-        drifting(rule, migration, tau), weigh=evenly, groups=start, apart=True, counted=groups == "auto"
-    )  # fmt: skip
+        drifting(rule, migration, tau),
+        weigh=evenly,
+        groups=start,
+        apart=True,
+        counted=groups == "auto",
+    )

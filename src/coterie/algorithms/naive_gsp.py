@@ -6,14 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping.chains import Fixed, Histograms, Privacy
-from coterie.rounds import Method
-from coterie.types import Epsilon
-from coterie.weighing import evenly
+from coterie.config.arguments import validated
+from coterie.core.work import Epsilon
+from coterie.methods.method import Method
+from coterie.rules.chains import Fixed, Histograms, Privacy
+from coterie.rules.weighing import evenly
 
 
-@checked
+@validated
 def naive_gsp(
     groups: Annotated[int, Field(ge=1)] = 10,
     kappa: Annotated[float, Field(gt=0, le=1)] = 0.3,
@@ -21,10 +21,11 @@ def naive_gsp(
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """NaiveGSP: a fixed number of equal groups made once, sequential inside in a fixed order, parallel over groups.
+    """NaiveGSP: a fixed number of equal groups made once, sequential inside in a fixed order,
+    parallel over groups.
 
-    With ``icg`` this is NaiveGSP+ICG, whose groups are made by inter-cluster grouping. The method draws its clients
-    itself; the paper trains one local epoch: ``local.epochs = 1``.
+    With ``icg`` this is NaiveGSP+ICG, whose groups are made by inter-cluster grouping. The method
+    draws its clients itself; the paper trains one local epoch: ``local.epochs = 1``.
 
     Args:
         groups: number of groups ``M``.
@@ -37,4 +38,6 @@ def naive_gsp(
         >>> naive_gsp(icg=True).assign.icg
         True
     """
-    return Method(Fixed(groups, kappa, icg, Histograms(privacy, epsilon)), weigh=evenly, samples=True)
+    return Method(
+        Fixed(groups, kappa, icg, Histograms(privacy, epsilon)), weigh=evenly, samples=True
+    )

@@ -1,4 +1,5 @@
-"""PACFL: Vahidian et al., Efficient Distribution Similarity Identification in Clustered Federated Learning (2023)."""
+"""PACFL: Vahidian et al., Efficient Distribution Similarity Identification in Clustered Federated
+Learning (2023)."""
 
 from __future__ import annotations
 
@@ -6,15 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.counting import Number
-from coterie.grouping.agglomerative import Agglomerative, Angle, Subspace, number
-from coterie.grouping.drift import Migration, drifting
+from coterie.config.arguments import validated
+from coterie.math.group_count import Number
+from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rounds import Method
+from coterie.rules.migration import Migration, drifting
+from coterie.rules.one_shot import Agglomerative, Angle, Subspace, number
 
 
-@checked
+@validated
 def pacfl(
     vectors: Annotated[int, Field(ge=1)] = 3,
     angle: Angle = "entry_min",
@@ -24,24 +25,29 @@ def pacfl(
     migration: Migration = "none",
     tau: Annotated[float, Field(ge=0)] = 0.2,
 ) -> Method:
-    """PACFL: clients send the leading directions of their data once; those at small angles train together.
+    """PACFL: clients send the leading directions of their data once; those at small angles train
+    together.
 
-    ``U_i`` holds the first ``p`` left singular vectors of the client's samples of each class, ``A_ij`` is the smallest
-    angle between ``U_i`` and ``U_j`` in degrees; agglomerative clustering of ``A``, then FedAvg per cluster from
-    ``w_0``. A newcomer joins the nearest cluster, or opens one where that is farther than the threshold.
+    ``U_i`` holds the first ``p`` left singular vectors of the client's samples of each class,
+    ``A_ij`` is the smallest angle between ``U_i`` and ``U_j`` in degrees; agglomerative clustering
+    of ``A``, then FedAvg per cluster from ``w_0``. A newcomer joins the nearest cluster, or opens
+    one where that is farther than the threshold.
 
     Args:
         vectors: singular vectors per class ``p``.
-        angle: ``entry_min``: between single vectors, as the reference code; ``principal``: between their spans.
-        threshold: up to how many degrees clusters are merged (the code's script for CIFAR-10 has 4.9); ``auto``: the
-            largest gap.
-        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold decides.
+        angle: ``entry_min``: between single vectors, as the reference code; ``principal``: between
+            their spans.
+        threshold: up to how many degrees clusters are merged (the code's script for CIFAR-10 has
+            4.9); ``auto``: the largest gap.
+        groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
+            decides.
         linkage: how clusters are merged; ``weighted`` (WPGMA) is what the code calls average.
         migration: with a detector, clients whose data drifted send their directions anew.
         tau: threshold of the detector, as a share of a client's data.
 
     Raises:
-        ConfigError: for a number of groups and a threshold; in the first round for more groups than clients.
+        ConfigError: for a number of groups and a threshold; in the first round for more groups than
+            clients.
 
     Example:
         >>> pacfl(threshold=4.9).assign.threshold

@@ -1,7 +1,8 @@
 """RFedAvg and its benchmarks.
 
-Wang, Zhang and Tao, "Adaptive Clustering-Based Model Aggregation for Federated Learning with Imbalanced Data" (2021).
-Adaptive CCS is in ``grouping/pivot.py``, the weights are in ``grouping/imbalance.py``.
+Wang, Zhang and Tao, "Adaptive Clustering-Based Model Aggregation for Federated Learning with
+Imbalanced Data" (2021). Adaptive CCS is in ``grouping/pivot.py``, the weights are in
+``grouping/imbalance.py``.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coterie.checked import checked
-from coterie.grouping.imbalance import AskHistogram, AskImbalance, Scope, by_balance, by_imbalance
-from coterie.grouping.pivot import LossThreshold, asking, draw, means, pivots
+from coterie.config.arguments import validated
+from coterie.core.work import Epsilon, Train
+from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rounds import Method
-from coterie.server import Server, sgd
-from coterie.types import Epsilon, Train
+from coterie.rules.imbalance import AskHistogram, AskImbalance, Scope, by_balance, by_imbalance
+from coterie.rules.pivot import LossThreshold, asking, draw, means, pivots
+from coterie.rules.server import Server, sgd
 
 Gradient = Literal["epochs", "one"]
 Angle = Annotated[float, Field(ge=0, le=math.pi / 2)]
@@ -26,7 +27,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-@checked
+@validated
 def rfedavg(
     theta: Angle = math.pi / 36,
     l_star: Loss = 0.05,
@@ -37,18 +38,20 @@ def rfedavg(
     privacy: Literal["none", "discrete_laplace"] = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """RFedAvg: one model; updates that point the same way are one voice, and rare data speak as loud as plenty.
+    """RFedAvg: one model; updates that point the same way are one voice, and rare data speak as
+    loud as plenty.
 
-    ``w^{t+1} = w^t - eta sum_n p_n g_n`` (eq. 5), ``g_n`` the ``D_k``-weighted mean of a cluster of adaptive CCS
-    (eq. 4, 6, 7, Alg. 1), ``p_n`` in proportion to ``1 / I_Cn`` (sec. III-B).
+    ``w^{t+1} = w^t - eta sum_n p_n g_n`` (eq. 5), ``g_n`` the ``D_k``-weighted mean of a cluster of
+    adaptive CCS (eq. 4, 6, 7, Alg. 1), ``p_n`` in proportion to ``1 / I_Cn`` (sec. III-B).
 
     Args:
         theta: angle between updates of a cluster in the first round, in radians.
         l_star: the loss at which any two updates less than 90 degrees apart may share a cluster.
         ema: share of the past in the current loss.
-        d_scope: ``D`` counts the samples of ``all`` clients that are there, or of the ``scheduled`` ones.
-        gradient: ``epochs``: ``g = (w - w_k) / eta`` after local SGD with its learning rate as ``eta``; ``one``: the
-            gradient of the whole local loss, as the equations have it.
+        d_scope: ``D`` counts the samples of ``all`` clients that are there, or of the ``scheduled``
+            ones.
+        gradient: ``epochs``: ``g = (w - w_k) / eta`` after local SGD with its learning rate as
+            ``eta``; ``one``: the gradient of the whole local loss, as the equations have it.
         eta: the server's step with ``gradient = "one"``.
         privacy: the imbalance that a client tells is that of a histogram with noise.
         epsilon: the noise's privacy budget.
@@ -61,7 +64,7 @@ def rfedavg(
     return Method(asking(*asks), _local(gradient), pivots, by_imbalance, _server(gradient, eta))
 
 
-@checked
+@validated
 def rfedavg_kmeans(
     clusters: Annotated[int, Field(ge=1)] = 10,
     unit: bool = False,
@@ -83,10 +86,16 @@ def rfedavg_kmeans(
         1
     """
     ask = AskImbalance(d_scope, privacy, epsilon)
-    return Method(asking(ask, draw), _local(gradient), means(clusters, unit), by_imbalance, _server(gradient, eta))
+    return Method(
+        asking(ask, draw),
+        _local(gradient),
+        means(clusters, unit),
+        by_imbalance,
+        _server(gradient, eta),
+    )
 
 
-@checked
+@validated
 def rfedavg_optimal(
     theta: Angle = math.pi / 36,
     l_star: Loss = 0.05,
@@ -96,7 +105,8 @@ def rfedavg_optimal(
     privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """RFedAvg with the weights that balance the classes best (Q1, eq. 16), for which clients must tell histograms.
+    """RFedAvg with the weights that balance the classes best (Q1, eq. 16), for which clients must
+    tell histograms.
 
     Arguments as in ``rfedavg``; ``privacy`` is that of the histograms.
 

@@ -1,7 +1,7 @@
 """Samples, who holds them, and how they were dealt."""
 
-from coterie.data.loading import load_population, load_samples, make_parts, populate
-from coterie.data.partitions import PARTITIONS, Parts, load_parts, save_parts
+from coterie.data.loading import load_population, load_samples, make_partition, populate
+from coterie.data.partitions import PARTITIONS, Partition, load_partition, save_partition
 from coterie.data.population import Population, Split
 from coterie.data.samples import Samples
 from coterie.data.sources import SOURCES
@@ -9,14 +9,14 @@ from coterie.data.sources import SOURCES
 __all__ = [
     "PARTITIONS",
     "SOURCES",
-    "Parts",
+    "Partition",
     "Population",
     "Samples",
     "Split",
-    "load_parts",
+    "load_partition",
     "load_population",
     "load_samples",
-    "make_parts",
+    "make_partition",
     "populate",
-    "save_parts",
+    "save_partition",
 ]

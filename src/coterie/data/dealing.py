@@ -1,4 +1,5 @@
-"""What the partitions share: pools of a class, counts in proportion, cutting and reading in turn."""
+"""What the partitions share: pools of a class, counts in proportion, cutting and reading in
+turn."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.parts import Parts
-from coterie.keys import Key
-from coterie.types import DataError, IntArray
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.parts import Partition
+from coterie.errors import DataError
 
 
 def groups(owner: NDArray[np.intp], count: int) -> list[IntArray]:
@@ -33,11 +35,14 @@ def consecutive(clients: int, classes: int, each: int) -> IntArray:
 def check_classes(each: int, classes: int) -> None:
     """Refuse more classes per client than there are."""
     if not 1 <= each <= classes:
-        raise DataError(f"data.partition.classes_per_client: got {each}; expected 1 to {classes}, as the data have")
+        raise DataError(
+            f"data.partition.classes_per_client: got {each}; expected 1 to {classes}, as the data have"
+        )
 
 
 def check_room(held: IntArray, pools: Sequence[IntArray], first: int) -> None:
-    """Refuse more clients than the pools can give ``first`` samples of each held class; say how many they can."""
+    """Refuse more clients than the pools can give ``first`` samples of each held class; say how
+    many they can."""
     limit = len(held)
     for c, pool in enumerate(pools):
         holders = np.flatnonzero((held == c).any(1))
@@ -49,7 +54,9 @@ def check_room(held: IntArray, pools: Sequence[IntArray], first: int) -> None:
 
 def too_many(clients: int, limit: int) -> DataError:
     """The error for more clients than the samples can serve."""
-    return DataError(f"data.partition.clients: too few samples, got {clients}; expected at most {limit}")
+    return DataError(
+        f"data.partition.clients: too few samples, got {clients}; expected at most {limit}"
+    )
 
 
 def needs_test(labels: IntArray, train_rows: int, what: str) -> None:
@@ -58,19 +65,22 @@ def needs_test(labels: IntArray, train_rows: int, what: str) -> None:
         raise DataError(f"data.partition: {what} needs a source with a test split, got none")
 
 
-def cut(rows: Sequence[IntArray], key: Key, test_fraction: float) -> Parts:
-    """Shuffle each client's samples and cut them at ``int((1 - test_fraction) n)``, at least one to train on."""
-    train, test = [], []
+def cut(rows: Sequence[IntArray], key: Key, test_fraction: float) -> Partition:
+    """Shuffle each client's samples and cut them at ``int((1 - test_fraction) n)``, at least one to
+    train on."""
+    train = []
+    test = []
     for i, own in enumerate(rows):
         mixed = key.of("split").client(i).generator().permutation(own)
         at = max(int((1 - test_fraction) * len(mixed)), min(1, len(mixed)))
         train.append(mixed[:at])
         test.append(mixed[at:])
-    return Parts(tuple(train), tuple(test))
+    return Partition(tuple(train), tuple(test))
 
 
 def apportion(shares: NDArray[Any], total: int) -> IntArray:
-    """Whole numbers in proportion to ``shares`` that add up to ``total``: the cumulative sum, rounded."""
+    """Whole numbers in proportion to ``shares`` that add up to ``total``: the cumulative sum,
+    rounded."""
     edges = np.cumsum(shares, dtype=np.float64)
     if edges[-1] <= 0:
         return np.zeros(len(shares), np.int64)
@@ -93,8 +103,11 @@ def deal_classes(pools: Sequence[IntArray], counts: IntArray) -> tuple[IntArray,
     return tuple(join(own) for own in zip(*dealt, strict=True))
 
 
-def own_or_tenth(labels: IntArray, key: Key, classes: int, train_rows: int) -> tuple[list[IntArray], list[IntArray]]:
-    """The training and test rows of each class: the source's own, or a random tenth of each class to test on."""
+def own_or_tenth(
+    labels: IntArray, key: Key, classes: int, train_rows: int
+) -> tuple[list[IntArray], list[IntArray]]:
+    """The training and test rows of each class: the source's own, or a random tenth of each class
+    to test on."""
     every = pools(labels, classes)
     if train_rows < len(labels):
         return [p[p < train_rows] for p in every], [p[p >= train_rows] for p in every]
@@ -103,7 +116,8 @@ def own_or_tenth(labels: IntArray, key: Key, classes: int, train_rows: int) -> t
 
 
 def read_round(pools: Sequence[IntArray], held: IntArray, counts: IntArray) -> tuple[IntArray, ...]:
-    """Read ``counts`` samples of each held class in turn, from the start again where a class runs out."""
+    """Read ``counts`` samples of each held class in turn, from the start again where a class runs
+    out."""
     at = np.zeros(len(pools), np.int64)
     rows = []
     for classes, wanted in zip(held, counts, strict=True):

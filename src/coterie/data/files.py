@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coterie.data import images
 from coterie.data.parts import read_npz
 from coterie.data.samples import Samples
-from coterie.types import DataError
+from coterie.errors import DataError
 
 Array = NDArray[Any]
 
@@ -46,17 +46,22 @@ def file(
     split: str = "split",
     shape: list[int] | None = None,
 ) -> Samples:
-    """Your own data: one .parquet or .npz file with features, labels and the client that holds each row.
+    """Your own data: one .parquet or .npz file with features, labels and the client that holds each
+    row.
 
-    Labels, text or numbers, are mapped to ``0..c-1`` in sorted order. ``uint8`` features and images are divided by 255.
+    Labels, text or numbers, are mapped to ``0..c-1`` in sorted order. ``uint8`` features and images
+    are divided by 255.
 
     Args:
         root: a relative ``path`` that is not in the current folder is looked for here.
         path: the file.
-        features: a column of lists, of image files (PNG or JPEG bytes) or of numbers, or a list of number columns.
+        features: a column of lists, of image files (PNG or JPEG bytes) or of numbers, or a list of
+            number columns.
         label: the column of labels.
-        client: the column that names the client; it may be absent. The partition `natural` finds it as ``client``.
-        split: a column with the values ``train`` and ``test``; without it, all rows are training rows.
+        client: the column that names the client; it may be absent. The partition `natural` finds it
+            as ``client``.
+        split: a column with the values ``train`` and ``test``; without it, all rows are training
+            rows.
         shape: shape of one input, where the file has it flat (``[1, 28, 28]``).
 
     Raises:
@@ -70,7 +75,8 @@ def file(
     y, names = _labels(labels, columns.path, label)
     x = _shaped(_finite(columns.features(features), columns.path), shape, len(y), columns.path)
     if order is not None:
-        x, y = x[order], y[order]
+        x = x[order]
+        y = y[order]
     extra: dict[str, Array] = {}
     if client in columns.names or client != "client":
         owners = _rows(columns, columns.check(client, "client"))
@@ -101,7 +107,9 @@ def missing(path: Path, name: str, there: Iterable[str], parameter: str = "") ->
     near = get_close_matches(name, have, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     where = f"data.{parameter}: " if parameter else ""
-    return DataError(f"{where}{path}: no column {name!r}; expected one of {', '.join(have) or '(none)'}{hint}")
+    return DataError(
+        f"{where}{path}: no column {name!r}; expected one of {', '.join(have) or '(none)'}{hint}"
+    )
 
 
 # ---- parquet
@@ -119,7 +127,9 @@ def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any
     try:
         with pq.ParquetFile(path) as reader:
             names = reader.schema_arrow.names
-            return reader.read(names if wanted is None else [name for name in names if wanted(name)])
+            return reader.read(
+                names if wanted is None else [name for name in names if wanted(name)]
+            )
     except (pa.ArrowException, OSError, ValueError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: cannot be read as parquet ({line})") from None
@@ -146,7 +156,8 @@ def column_of(table: Any, name: str, path: Path) -> Array:
 
 
 def bytes_of(table: Any, name: str, path: Path) -> list[bytes]:
-    """A column of image files: binary, or the records with a field ``bytes`` that Hugging Face writes."""
+    """A column of image files: binary, or the records with a field ``bytes`` that Hugging Face
+    writes."""
     import pyarrow.types as kinds
 
     if name not in table.column_names:
@@ -159,7 +170,9 @@ def bytes_of(table: Any, name: str, path: Path) -> list[bytes]:
         column = pc.struct_field(column, "bytes")
         _whole(column, name, path)
     if not (kinds.is_binary(column.type) or kinds.is_large_binary(column.type)):
-        raise DataError(f"{path}: column {name}, got {column.type}; expected the bytes of image files")
+        raise DataError(
+            f"{path}: column {name}, got {column.type}; expected the bytes of image files"
+        )
     return column.to_pylist()
 
 
@@ -167,7 +180,9 @@ def _whole(column: Any, name: str, path: Path) -> None:
     if len(column) == 0:
         raise DataError(f"{path}: no rows; expected at least one")
     if column.null_count:
-        raise DataError(f"{path}: column {name}, got {column.null_count} missing values; expected none")
+        raise DataError(
+            f"{path}: column {name}, got {column.null_count} missing values; expected none"
+        )
 
 
 def _parquet(path: Path) -> Columns:
@@ -176,9 +191,13 @@ def _parquet(path: Path) -> Columns:
     def features(names: str | list[str]) -> Array:
         if isinstance(names, str):
             return _feature_column(table, names, path)
-        return np.stack([_numbers(column_of(table, name, path), name, path) for name in names], axis=1)
+        return np.stack(
+            [_numbers(column_of(table, name, path), name, path) for name in names], axis=1
+        )
 
-    return Columns(path, tuple(table.column_names), lambda name: column_of(table, name, path), features)
+    return Columns(
+        path, tuple(table.column_names), lambda name: column_of(table, name, path), features
+    )
 
 
 def _feature_column(table: Any, name: str, path: Path) -> Array:
@@ -187,7 +206,9 @@ def _feature_column(table: Any, name: str, path: Path) -> Array:
     kind = table[name].type
     if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_struct(kind):
         blobs = bytes_of(table, name, path)
-        return images.cached(path, name, len(blobs), lambda: images.decode(blobs, f"{path}: column {name}"))
+        return images.cached(
+            path, name, len(blobs), lambda: images.decode(blobs, f"{path}: column {name}")
+        )
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
         return _nested(table[name], name, path)
     return _numbers(column_of(table, name, path), name, path)[:, None]
@@ -201,15 +222,24 @@ def _nested(column: Any, name: str, path: Path) -> Array:
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks)
     shape = [len(values)]
-    while kinds.is_list(values.type) or kinds.is_large_list(values.type) or kinds.is_fixed_size_list(values.type):
+    while (
+        kinds.is_list(values.type)
+        or kinds.is_large_list(values.type)
+        or kinds.is_fixed_size_list(values.type)
+    ):
         _whole(values, name, path)
-        rows, values = len(values), values.flatten()
+        rows = len(values)
+        values = values.flatten()
         if len(values) % rows or not len(values):
-            raise DataError(f"{path}: column {name}, got lists of different or no length; expected one length")
+            raise DataError(
+                f"{path}: column {name}, got lists of different or no length; expected one length"
+            )
         shape.append(len(values) // rows)
     flat = _numbers(column_of(pa.table({name: values}), name, path), name, path)
     if not _even(column, shape[1:]):
-        raise DataError(f"{path}: column {name}, got lists of different lengths; expected one length")
+        raise DataError(
+            f"{path}: column {name}, got lists of different lengths; expected one length"
+        )
     return flat.reshape(shape)
 
 
@@ -235,8 +265,12 @@ def _npz(path: Path) -> Columns:
     def features(wanted: str | list[str]) -> Array:
         if isinstance(wanted, str):
             array = _numbers(values(wanted), wanted, path)
-            return array[:, None] if array.ndim == 1 else array
-        return np.stack([_numbers(_flat(values(name), name, path), name, path) for name in wanted], axis=1)
+            if array.ndim == 1:
+                return array[:, None]
+            return array
+        return np.stack(
+            [_numbers(_flat(values(name), name, path), name, path) for name in wanted], axis=1
+        )
 
     return Columns(path, tuple(arrays), values, features)
 
@@ -253,19 +287,25 @@ def _rows(columns: Columns, name: str) -> Array:
             f"{columns.path}: column {name}, got NaN in row {int(np.isnan(values).argmax())}; expected none"
         )
     if values.dtype.kind not in "iufbU":
-        raise DataError(f"{columns.path}: column {name}, got {values.dtype}; expected numbers or text")
+        raise DataError(
+            f"{columns.path}: column {name}, got {values.dtype}; expected numbers or text"
+        )
     return values
 
 
 def _flat(values: Array, name: str, path: Path) -> Array:
     if values.ndim != 1:
-        raise DataError(f"{path}: column {name}, got shape {values.shape}; expected one value per row")
+        raise DataError(
+            f"{path}: column {name}, got shape {values.shape}; expected one value per row"
+        )
     return values
 
 
 def _numbers(values: Array, name: str, path: Path) -> Array:
     if values.ndim == 0 or values.dtype.kind not in "iufb":
-        raise DataError(f"{path}: column {name}, got {values.dtype} of shape {values.shape}; expected numbers")
+        raise DataError(
+            f"{path}: column {name}, got {values.dtype} of shape {values.shape}; expected numbers"
+        )
     return values
 
 
@@ -276,24 +316,34 @@ def _finite(values: Array, path: Path) -> NDArray[np.float32]:
         x = values.astype(np.float32)
     bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.size else np.ones(0, bool)
     if bad.any():
-        raise DataError(f"{path}: features, got NaN or infinity in row {int(bad.argmax())}; expected finite numbers")
+        raise DataError(
+            f"{path}: features, got NaN or infinity in row {int(bad.argmax())}; expected finite numbers"
+        )
     return x
 
 
-def _shaped(x: NDArray[np.float32], shape: list[int] | None, rows: int, path: Path) -> NDArray[np.float32]:
+def _shaped(
+    x: NDArray[np.float32], shape: list[int] | None, rows: int, path: Path
+) -> NDArray[np.float32]:
     if len(x) != rows:
-        raise DataError(f"{path}: {len(x)} rows of features, {rows} labels; expected as many of each")
+        raise DataError(
+            f"{path}: {len(x)} rows of features, {rows} labels; expected as many of each"
+        )
     if shape is None:
         return x
     if min(shape, default=0) < 1 or np.prod(shape) * rows != x.size:
-        raise DataError(f"data.shape: got {shape}; expected {x.size // rows} values, as the file has")
+        raise DataError(
+            f"data.shape: got {shape}; expected {x.size // rows} values, as the file has"
+        )
     return x.reshape(rows, *shape)
 
 
 def _labels(values: Array, path: Path, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     if values.dtype.kind == "f":
         if (values != np.round(values)).any():
-            raise DataError(f"{path}: column {name}, got fractions; expected labels: whole numbers or text")
+            raise DataError(
+                f"{path}: column {name}, got fractions; expected labels: whole numbers or text"
+            )
         values = values.astype(np.int64)
     kinds, y = np.unique(values, return_inverse=True)
     return y.astype(np.int64), tuple(str(kind) for kind in kinds)
@@ -304,7 +354,9 @@ def _split(columns: Columns, name: str, rows: int) -> tuple[NDArray[np.int64] | 
         return None, rows
     values = _rows(columns, columns.check(name, "split"))
     if len(values) != rows:
-        raise DataError(f"{columns.path}: {len(values)} values of {name}, {rows} labels; expected as many of each")
+        raise DataError(
+            f"{columns.path}: {len(values)} values of {name}, {rows} labels; expected as many of each"
+        )
     odd = sorted({str(v) for v in np.unique(values)} - {"train", "test"})
     if odd:
         raise DataError(f"{columns.path}: column {name}, got {odd[0]!r}; expected train or test")

@@ -7,10 +7,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from coterie.data.drawn import ranges
-from coterie.data.parts import Parts
-from coterie.keys import Key
-from coterie.types import DataError, IntArray
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.lazy import ranges
+from coterie.data.parts import Partition
+from coterie.errors import DataError
 
 
 def given(
@@ -20,10 +21,12 @@ def given(
     *,
     offsets: IntArray | None,
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1,
-) -> Parts:
-    """The clients as the source gives them: of each one's rows the first are to train on, the last to test on.
+) -> Partition:
+    """The clients as the source gives them: of each one's rows the first are to train on, the last
+    to test on.
 
-    A client's rows are kept as two numbers, so a million clients take no more memory than their sizes do.
+    A client's rows are kept as two numbers, so a million clients take no more memory than their
+    sizes do.
 
     Args:
         labels: not looked at.
@@ -40,7 +43,9 @@ def given(
         ([[0, 1], [4]], [[2, 3], []])
     """
     if offsets is None:
-        raise DataError("data.partition.kind: the source does not come client by client, got 'given'; expected another")
+        raise DataError(
+            "data.partition.kind: the source does not come client by client, got 'given'; expected another"
+        )
     sizes = np.diff(offsets)
     train = np.maximum(((1 - test_fraction) * sizes).astype(np.int64), np.minimum(1, sizes))
-    return Parts(ranges(offsets[:-1], train), ranges(offsets[:-1] + train, sizes - train))
+    return Partition(ranges(offsets[:-1], train), ranges(offsets[:-1] + train, sizes - train))

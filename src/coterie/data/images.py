@@ -1,8 +1,9 @@
 """Encoded images to pixels, fast, and pixels to inputs, in little memory.
 
-Decoding 70,000 PNG files takes seconds, so decoded ``uint8`` arrays are kept in the user's cache folder
-(``$XDG_CACHE_HOME/coterie/images`` or ``~/.cache/coterie/images``). The name of a cached file holds the checksum of its
-content; what does not match is decoded anew, and a folder that cannot be written is done without.
+Decoding 70,000 PNG files takes seconds, so decoded ``uint8`` arrays are kept in the user's cache
+folder (``$XDG_CACHE_HOME/coterie/images`` or ``~/.cache/coterie/images``). The name of a cached
+file holds the checksum of its content; what does not match is decoded anew, and a folder that
+cannot be written is done without.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.types import DataError
+from coterie.errors import DataError
 
 Pixels = NDArray[np.uint8]
 Values = NDArray[np.float32]
@@ -29,7 +30,8 @@ DAMAGED = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError,
 
 
 def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
-    """Decode PNG or JPEG files of one size to uint8 ``[S, channels, height, width]``; 1 channel if the first is grey.
+    """Decode PNG or JPEG files of one size to uint8 ``[S, channels, height, width]``; 1 channel if
+    the first is grey.
 
     Threads do not help: at 28x28 pixels nearly all of the 50 us an image is Pillow's own Python.
 
@@ -49,14 +51,20 @@ def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
             with Image.open(BytesIO(blobs[row]), formats=("PNG", "JPEG")) as image:
                 grey = np.asarray(image if image.mode == mode else image.convert(mode))
         except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as error:
-            raise DataError(f"{what}: row {row} is not a PNG or JPEG image ({_line(error)})") from None
-        return grey[None] if grey.ndim == 2 else grey.transpose(2, 0, 1)
+            raise DataError(
+                f"{what}: row {row} is not a PNG or JPEG image ({_line(error)})"
+            ) from None
+        if grey.ndim == 2:
+            return grey[None]
+        return grey.transpose(2, 0, 1)
 
     out = np.empty((len(blobs), *one(0).shape), np.uint8)
     for row in range(len(blobs)):
         pixels = one(row)
         if pixels.shape != out.shape[1:]:
-            raise DataError(f"{what}: row {row} has shape {pixels.shape}; expected {out.shape[1:]} as in row 0")
+            raise DataError(
+                f"{what}: row {row} has shape {pixels.shape}; expected {out.shape[1:]} as in row 0"
+            )
         out[row] = pixels
     return out
 
@@ -66,7 +74,9 @@ def _mode(blob: bytes, what: str) -> str:
 
     try:
         with Image.open(BytesIO(blob), formats=("PNG", "JPEG")) as image:
-            return "L" if image.mode in ("1", "L", "LA") else "RGB"
+            if image.mode in ("1", "L", "LA"):
+                return "L"
+            return "RGB"
     except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as error:
         raise DataError(f"{what}: row 0 is not a PNG or JPEG image ({_line(error)})") from None
 
@@ -90,7 +100,8 @@ def unit(*pieces: Pixels) -> Values:
 
 
 def standardise(*pieces: Pixels, over: int | None = None, per_channel: bool = False) -> Values:
-    """``(x - mean) / (std + 0.001)`` on the 0..255 scale, as FedProx's and Ditto's generators do it.
+    """``(x - mean) / (std + 0.001)`` on the 0..255 scale, as FedProx's and Ditto's generators do
+    it.
 
     Args:
         pieces: uint8 ``[S, channels, height, width]``; several arrays one after another.
@@ -134,11 +145,14 @@ def _moments(pieces: Sequence[Pixels], per_channel: bool) -> tuple[Values, Value
         count *= total[0].size
         total, squares = (t.sum((1, 2), keepdims=True) for t in (total, squares))
     mean = total / count
-    return mean.astype(np.float32), np.sqrt(np.maximum(squares / count - mean**2, 0)).astype(np.float32)
+    return mean.astype(np.float32), np.sqrt(np.maximum(squares / count - mean**2, 0)).astype(
+        np.float32
+    )
 
 
 def cached(path: Path, column: str, rows: int, make: Callable[[], Pixels]) -> Pixels:
-    """The decoded images of a parquet column: from the cache if a sound copy is there, else made and put there.
+    """The decoded images of a parquet column: from the cache if a sound copy is there, else made
+    and put there.
 
     Args:
         path: the parquet file.

@@ -12,21 +12,23 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from coterie import schema
+from coterie.config import schema
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
 from coterie.data import partitions, sources
-from coterie.data.drawn import is_drawn
-from coterie.data.partitions import PARTITIONS, Parts
+from coterie.data.lazy import is_drawn
+from coterie.data.partitions import PARTITIONS, Partition
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.data.sources import SOURCES
-from coterie.keys import Key
-from coterie.types import ConfigError, DataError, IntArray
+from coterie.errors import ConfigError, DataError
 
 
 def load_population(
     source: Mapping[str, Any], partition: Mapping[str, Any], *, root: Path | None = None, key: Key
 ) -> Population:
-    """Load samples and deal them to clients: ``populate(samples, make_parts(samples, partition, key))``.
+    """Load samples and deal them to clients: ``populate(samples, make_partition(samples, partition,
+    key))``.
 
     Args:
         source: ``kind`` (or ``name``) of a source in `SOURCES`, and its parameters.
@@ -44,7 +46,7 @@ def load_population(
         (4, [405, 404, 404, 404], (1, 8, 8))
     """
     samples = load_samples(source, root=root)
-    return populate(samples, make_parts(samples, partition, key))
+    return populate(samples, make_partition(samples, partition, key))
 
 
 def load_samples(source: Mapping[str, Any], *, root: Path | None = None) -> Samples:
@@ -58,14 +60,16 @@ def load_samples(source: Mapping[str, Any], *, root: Path | None = None) -> Samp
     return factory(root, **arguments)
 
 
-def make_parts(samples: Samples, partition: Mapping[str, Any], key: Key) -> Parts:
+def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> Partition:
     """Who gets which samples.
 
     Raises:
         ConfigError: for an unknown partition or parameter.
         DataError: if the samples do not suffice.
     """
-    factory, arguments = _choice(partition, PARTITIONS, "data.partition", "kind", partitions.CONTEXT)
+    factory, arguments = _choice(
+        partition, PARTITIONS, "data.partition", "kind", partitions.CONTEXT
+    )
     known = {
         "classes": samples.classes,
         "train_rows": samples.train_rows,
@@ -76,27 +80,38 @@ def make_parts(samples: Samples, partition: Mapping[str, Any], key: Key) -> Part
     if is_drawn(samples.y) and "offsets" not in wanted:
         kind = partition.get("kind") or partition.get("name")
         what = "the federation is drawn client by client and cannot be dealt otherwise"
-        raise ConfigError(f"data.partition.kind: {what}, got {kind!r}; expected 'given', or lazy = false in [data]")
+        raise ConfigError(
+            f"data.partition.kind: {what}, got {kind!r}; expected 'given', or lazy = false in [data]"
+        )
     labels = np.empty(0, np.int64) if is_drawn(samples.y) else samples.y.numpy()
-    return factory(labels, key, **{name: value for name, value in known.items() if name in wanted}, **arguments)
+    return factory(
+        labels, key, **{name: value for name, value in known.items() if name in wanted}, **arguments
+    )
 
 
-def populate(samples: Samples, parts: Parts) -> Population:
+def populate(samples: Samples, parts: Partition) -> Population:
     """Samples and parts as a population; a planted shift of labels or images is carried out here.
 
     Raises:
         DataError: if the parts do not fit the samples.
     """
-    x, y = samples.x, samples.y
+    x = samples.x
+    y = samples.y
     if parts.transform:
         if is_drawn(y):
-            raise DataError("partition: a planted shift of samples that are drawn client by client, got a transform")
+            raise DataError(
+                "partition: a planted shift of samples that are drawn client by client, got a transform"
+            )
         group = _group_of_samples(parts, len(y))
-        x, y = (_rotated(x, group), y) if parts.transform == "rotate" else (x, _relabelled(y, group, parts, samples))
+        x, y = (
+            (_rotated(x, group), y)
+            if parts.transform == "rotate"
+            else (x, _relabelled(y, group, parts, samples))
+        )
     return Population(x, y, parts.train, parts.test, samples.classes, parts.names, parts.planted)
 
 
-def _group_of_samples(parts: Parts, samples: int) -> IntArray:
+def _group_of_samples(parts: Partition, samples: int) -> IntArray:
     group = np.zeros(samples, np.int64)
     if parts.planted is None:
         raise DataError(f"partition: transform {parts.transform!r} without planted groups")
@@ -110,7 +125,9 @@ def _group_of_samples(parts: Parts, samples: int) -> IntArray:
 
 def _rotated(x: Tensor, group: IntArray) -> Tensor:
     if x.ndim < 3 or x.shape[-1] != x.shape[-2]:
-        raise DataError(f"data.partition.how: rotate needs square images, got shape {tuple(x.shape[1:])}")
+        raise DataError(
+            f"data.partition.how: rotate needs square images, got shape {tuple(x.shape[1:])}"
+        )
     x = x.clone()
     for turns in np.unique(group[group > 0]):
         rows = torch.from_numpy(np.flatnonzero(group == turns))
@@ -118,11 +135,13 @@ def _rotated(x: Tensor, group: IntArray) -> Tensor:
     return x
 
 
-def _relabelled(y: Tensor, group: IntArray, parts: Parts, samples: Samples) -> Tensor:
+def _relabelled(y: Tensor, group: IntArray, parts: Partition, samples: Samples) -> Tensor:
     table = parts.relabel
     groups = int(group.max()) + 1
     if table is None or len(table) < groups or table.shape[1] != samples.classes:
-        raise DataError(f"partition: relabel does not fit {groups} groups of {samples.classes} classes")
+        raise DataError(
+            f"partition: relabel does not fit {groups} groups of {samples.classes} classes"
+        )
     return torch.from_numpy(table[group, y.numpy()])
 
 

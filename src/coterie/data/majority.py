@@ -1,4 +1,5 @@
-"""RFedAvg's federation: every device has one class most, and the fewer classes it has the less balanced all are."""
+"""RFedAvg's federation: every device has one class most, and the fewer classes it has the less
+balanced all are."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
 from coterie.data import dealing
-from coterie.data.parts import Parts
-from coterie.keys import Key
-from coterie.types import DataError, IntArray
+from coterie.data.parts import Partition
+from coterie.errors import DataError
 
 Count = Annotated[int, Field(ge=1)]
-MEAN, VARIANCE = 5.0, 10.0
+MEAN = 5.0
+VARIANCE = 10.0
 
 
 def rfedavg(
@@ -27,27 +30,31 @@ def rfedavg(
     classes_per_client: Count = 10,
     largest: Count = 100,
     truncation: Literal["rejection", "clip"] = "rejection",
-) -> Parts:
-    """RFedAvg's data (sec. IV-C): majority classes from a discrete normal, class sizes even in ``1..largest``.
+) -> Partition:
+    """RFedAvg's data (sec. IV-C): majority classes from a discrete normal, class sizes even in
+    ``1..largest``.
 
-    Device ``k`` draws its majority class ``a = round(N(5, variance 10))`` in ``1..c`` (label ``a - 1``) and ``B`` sizes
-    from ``1..largest``; the largest is that of its majority class, the others go to ``B - 1`` further classes. The
-    samples of a class are read in turn, from the start again where it runs out, so devices may share some. The test
-    rows are all dealt, evenly, so that the accuracy over all clients is that of the whole test set.
+    Device ``k`` draws its majority class ``a = round(N(5, variance 10))`` in ``1..c`` (label ``a -
+    1``) and ``B`` sizes from ``1..largest``; the largest is that of its majority class, the others
+    go to ``B - 1`` further classes. The samples of a class are read in turn, from the start again
+    where it runs out, so devices may share some. The test rows are all dealt, evenly, so that the
+    accuracy over all clients is that of the whole test set.
 
     Args:
         labels: int64 ``[S]``.
         key: the stream that draws.
         classes: number of classes ``c``.
-        train_rows: where the source's test rows begin; a source without any gives a tenth of each class.
+        train_rows: where the source's test rows begin; a source without any gives a tenth of each
+            class.
         clients: number of devices ``K``.
         classes_per_client: classes that each device holds, ``B``.
         largest: most samples of a class that a device holds.
-        truncation: a majority class out of range is drawn again (``rejection``), or moved to the nearest (``clip``),
-            which piles them up at both ends.
+        truncation: a majority class out of range is drawn again (``rejection``), or moved to the
+            nearest (``clip``), which piles them up at both ends.
 
     Raises:
-        DataError: for more classes than there are, or a class with fewer samples than a device wants.
+        DataError: for more classes than there are, or a class with fewer samples than a device
+            wants.
 
     Example:
         >>> labels = np.tile(np.arange(10), 120)
@@ -64,13 +71,19 @@ def rfedavg(
                 f"data.partition.largest: class {c} has {len(pool)} training samples, got {largest}; "
                 f"expected at most {min(map(len, train))}"
             )
-    pools = [key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)]
+    pools = [
+        key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
+    ]
     start = np.cumsum(counts, axis=0) - counts
     rows = [
-        dealing.join([_turn(pools[c], start[k, c], counts[k, c]) for c in np.flatnonzero(counts[k])])
+        dealing.join(
+            [_turn(pools[c], start[k, c], counts[k, c]) for c in np.flatnonzero(counts[k])]
+        )
         for k in range(clients)
     ]
-    return Parts(tuple(rows), tuple(dealing.shuffled_split(dealing.join(tests), key.of("test"), clients)))
+    return Partition(
+        tuple(rows), tuple(dealing.shuffled_split(dealing.join(tests), key.of("test"), clients))
+    )
 
 
 def _turn(pool: IntArray, start: int, n: int) -> IntArray:
@@ -78,7 +91,9 @@ def _turn(pool: IntArray, start: int, n: int) -> IntArray:
     return pool[(start + np.arange(n)) % len(pool)]
 
 
-def _counts(key: Key, clients: int, classes: int, each: int, largest: int, truncation: str) -> IntArray:
+def _counts(
+    key: Key, clients: int, classes: int, each: int, largest: int, truncation: str
+) -> IntArray:
     """Samples per device and class, int64 ``[N, c]``."""
     counts = np.zeros((clients, classes), np.int64)
     for k in range(clients):

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.drawn import Ranges, ranges
-from coterie.types import DataError, IntArray
+from coterie.core.arrays import IntArray
+from coterie.data.lazy import Ranges, ranges
+from coterie.errors import DataError
 
 Transform = Literal["", "relabel", "rotate"]
 UNREADABLE = (  # what NumPy and zipfile raise for damaged archives
@@ -25,7 +26,7 @@ UNREADABLE = (  # what NumPy and zipfile raise for damaged archives
 
 
 @dataclass(frozen=True)
-class Parts:
+class Partition:
     """A partition: per client the indices of its training and of its test samples.
 
     Args:
@@ -33,12 +34,12 @@ class Parts:
         test: ``N`` index arrays, or ``Ranges``; no client has a sample in both.
         names: ``N`` client names, or none: their numbers.
         planted: int64 ``[N]``, the true group of each client, where there is one.
-        transform: what sets the planted groups apart besides who holds what: ``relabel`` or ``rotate`` (by 90 degrees
-            times the group).
+        transform: what sets the planted groups apart besides who holds what: ``relabel`` or
+            ``rotate`` (by 90 degrees times the group).
         relabel: int64 ``[groups, c]``, the label that each group gives to each class.
 
     Example:
-        >>> parts = Parts(train=(np.array([0, 1]), np.array([2])), test=(np.array([3]), np.array([], dtype=np.int64)))
+        >>> parts = Partition(train=(np.array([0, 1]), np.array([2])), test=(np.array([3]), np.array([], dtype=np.int64)))
         >>> parts.clients, parts.samples
         (2, 4)
     """
@@ -58,10 +59,13 @@ class Parts:
     @property
     def samples(self) -> int:
         """Training and test samples over all clients."""
-        return sum(int(p.size.sum()) if isinstance(p, Ranges) else sum(map(len, p)) for p in (self.train, self.test))
+        return sum(
+            int(p.size.sum()) if isinstance(p, Ranges) else sum(map(len, p))
+            for p in (self.train, self.test)
+        )
 
 
-def save_parts(path: Path, parts: Parts) -> None:
+def save_partition(path: Path, parts: Partition) -> None:
     """Write a partition as npz, in one step: a killed writer leaves the old file or none.
 
     Args:
@@ -70,10 +74,10 @@ def save_parts(path: Path, parts: Parts) -> None:
 
     Example:
         >>> import tempfile
-        >>> parts = Parts(train=(np.array([1, 2]),), test=(np.array([0]),), names=("ann",))
+        >>> parts = Partition(train=(np.array([1, 2]),), test=(np.array([0]),), names=("ann",))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_parts(Path(folder) / "partition.npz", parts)
-        ...     load_parts(Path(folder) / "partition.npz").names
+        ...     save_partition(Path(folder) / "partition.npz", parts)
+        ...     load_partition(Path(folder) / "partition.npz").names
         ('ann',)
     """
     arrays: dict[str, NDArray[Any]] = {"transform": np.array(parts.transform, dtype=np.str_)}
@@ -100,8 +104,8 @@ def save_parts(path: Path, parts: Parts) -> None:
         raise
 
 
-def load_parts(path: Path) -> Parts:
-    """Read what `save_parts` wrote.
+def load_partition(path: Path) -> Partition:
+    """Read what `save_partition` wrote.
 
     Raises:
         DataError: if the file is missing, damaged, or not a partition.
@@ -109,7 +113,9 @@ def load_parts(path: Path) -> Parts:
     try:
         return _checked(read_npz(path))
     except (ValueError, KeyError) as error:
-        raise DataError(f"{path}: not a partition ({error}); expected a file written by coterie") from None
+        raise DataError(
+            f"{path}: not a partition ({error}); expected a file written by coterie"
+        ) from None
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -128,32 +134,50 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path}: cannot be read as npz ({line})") from None
 
 
-def _checked(arrays: dict[str, NDArray[Any]]) -> Parts:
+def _checked(arrays: dict[str, NDArray[Any]]) -> Partition:
     train, test = (_split(arrays, split) for split in ("train", "test"))
     if len(train) != len(test):
         raise ValueError(f"{len(train)} train parts, {len(test)} test parts")
     names = arrays["names"]
     if names.ndim != 1 or names.dtype.kind != "U" or len(names) not in (0, len(train)):
         raise ValueError(f"{names.shape} names for {len(train)} clients")
-    planted, relabel = arrays.get("planted"), arrays.get("relabel")
-    if planted is not None and (_integers(planted, "planted", 1).shape != (len(train),) or planted.min(initial=0) < 0):
+    planted = arrays.get("planted")
+    relabel = arrays.get("relabel")
+    if planted is not None and (
+        _integers(planted, "planted", 1).shape != (len(train),) or planted.min(initial=0) < 0
+    ):
         raise ValueError("planted groups out of range")
-    if relabel is not None and (np.sort(_integers(relabel, "relabel", 2)) != np.arange(relabel.shape[1])).any():
+    if (
+        relabel is not None
+        and (np.sort(_integers(relabel, "relabel", 2)) != np.arange(relabel.shape[1])).any()
+    ):
         raise ValueError("relabel is not a permutation of the classes")
     transform = str(arrays["transform"])
     if transform not in ("", "relabel", "rotate"):
         raise ValueError(f"unknown transform {transform!r}")
-    return Parts(train, test, tuple(map(str, names)), planted, transform, relabel)  # type: ignore[arg-type]
+    return Partition(train, test, tuple(map(str, names)), planted, transform, relabel)  # type: ignore[arg-type]
 
 
 def _split(arrays: dict[str, NDArray[Any]], name: str) -> tuple[IntArray, ...]:
     if f"{name}_start" in arrays:
-        return _ranges(_integers(arrays[f"{name}_start"], name, 1), _integers(arrays[f"{name}_size"], name, 1), name)
-    rows, offsets = _integers(arrays[name], name, 1), _integers(arrays[f"{name}_offsets"], name, 1)
-    sound = len(offsets) and offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
+        return _ranges(
+            _integers(arrays[f"{name}_start"], name, 1),
+            _integers(arrays[f"{name}_size"], name, 1),
+            name,
+        )
+    rows = _integers(arrays[name], name, 1)
+    offsets = _integers(arrays[f"{name}_offsets"], name, 1)
+    sound = (
+        len(offsets)
+        and offsets[0] == 0
+        and offsets[-1] == len(rows)
+        and (np.diff(offsets) >= 0).all()
+    )
     if not sound or rows.min(initial=0) < 0:
         raise ValueError(f"{name} offsets or indices out of range")
-    return tuple(np.split(rows, offsets[1:-1])) if len(offsets) > 1 else ()
+    if len(offsets) > 1:
+        return tuple(np.split(rows, offsets[1:-1]))
+    return ()
 
 
 def _ranges(start: IntArray, size: IntArray, name: str) -> tuple[IntArray, ...]:

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.data.drawn import Ranges, is_drawn
-from coterie.types import DataError, IntArray
+from coterie.core.arrays import IntArray
+from coterie.data.lazy import Ranges, is_drawn
+from coterie.errors import DataError
 
 Split = Literal["train", "test"]
 _BLOCK = 1024  # clients of a drawn federation that are counted at once
@@ -25,13 +26,15 @@ class Population:
     """Pooled samples and, per client and split, an index array into them. Nothing is copied.
 
     Args:
-        x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client (``data.drawn``).
+        x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
+            (``data.drawn``).
         y: int64 ``[S]`` labels in ``0..classes-1``, in the same way.
         train: ``N`` index arrays, or ``Ranges``: the training samples of each client.
         test: ``N`` index arrays, or ``Ranges``: the test samples of each client (may be empty).
         classes: number of classes ``c``.
         names: ``N`` client names; default their numbers.
-        planted: int64 ``[N]``, the true group of each client where the federation was made with one.
+        planted: int64 ``[N]``, the true group of each client where the federation was made with
+            one.
 
     Raises:
         DataError: if indices or labels leave their range, or no client has a training sample.
@@ -67,12 +70,16 @@ class Population:
                 "expected as many of each"
             )
         if len(self.x) != len(self.y):
-            raise DataError(f"population: {len(self.x)} samples and {len(self.y)} labels; expected as many of each")
+            raise DataError(
+                f"population: {len(self.x)} samples and {len(self.y)} labels; expected as many of each"
+            )
         if not self.sizes("train").any():
             raise DataError("population: no client has a training sample")
         bounds = [_bounds(self.parts(split)) for split in ("train", "test")]
         if min(low for low, _ in bounds) < 0 or max(high for _, high in bounds) >= len(self.y):
-            raise DataError(f"population: sample index out of range; expected 0 to {len(self.y) - 1}")
+            raise DataError(
+                f"population: sample index out of range; expected 0 to {len(self.y) - 1}"
+            )
         if not self.drawn and (int(self.y.min()) < 0 or int(self.y.max()) >= self.classes):
             raise DataError(
                 f"population: labels from {int(self.y.min())} to {int(self.y.max())}; expected 0 to {self.classes - 1}"
@@ -80,7 +87,8 @@ class Population:
 
     @property
     def drawn(self) -> bool:
-        """Whether samples are made client by client: then nothing can ask for all of them at once."""
+        """Whether samples are made client by client: then nothing can ask for all of them at
+        once."""
         return is_drawn(self.y)
 
     @property
@@ -95,7 +103,9 @@ class Population:
 
     def parts(self, split: Split) -> tuple[IntArray, ...]:
         """The index arrays of a split."""
-        return self.train if split == "train" else self.test
+        if split == "train":
+            return self.train
+        return self.test
 
     def sizes(self, split: Split) -> IntArray:
         """Samples per client, int64 ``[N]``."""
@@ -113,7 +123,8 @@ class Population:
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:
-        """Label histograms of the training samples of some clients, int64 ``[n, c]``; each is counted once.
+        """Label histograms of the training samples of some clients, int64 ``[n, c]``; each is
+        counted once.
 
         Args:
             ids: int64 ``[n]``, the clients.
@@ -124,7 +135,8 @@ class Population:
         new = np.unique(ids[~known[ids]])
         for at in range(0, len(new), _BLOCK):
             some = new[at : at + _BLOCK]
-            found[some], known[some] = self._count(self.train, some), True
+            found[some] = self._count(self.train, some)
+            known[some] = True
         return found[ids]
 
     @cached_property
@@ -156,21 +168,30 @@ class Population:
         return self.y.numpy()
 
     def with_parts(
-        self, train: tuple[IntArray, ...], test: tuple[IntArray, ...], planted: IntArray | None = None
+        self,
+        train: tuple[IntArray, ...],
+        test: tuple[IntArray, ...],
+        planted: IntArray | None = None,
     ) -> Population:
-        """The same samples, dealt otherwise (after a distribution shift). Only what changed is counted anew.
+        """The same samples, dealt otherwise (after a distribution shift). Only what changed is
+        counted anew.
 
         Args:
             train: per client.
             test: per client.
             planted: the true groups, where they changed, too.
         """
-        dealt = replace(self, train=train, test=test, planted=self.planted if planted is None else planted)
+        dealt = replace(
+            self, train=train, test=test, planted=self.planted if planted is None else planted
+        )
         if "_histograms" in self.__dict__:
             counted = {}
             for split in ("train", "test"):
-                before, now = self.parts(split), dealt.parts(split)
-                changed = np.flatnonzero(np.fromiter(map(operator.is_not, before, now), bool, len(now)))
+                before = self.parts(split)
+                now = dealt.parts(split)
+                changed = np.flatnonzero(
+                    np.fromiter(map(operator.is_not, before, now), bool, len(now))
+                )
                 counted[split] = self._histograms[split].copy()
                 counted[split][changed] = dealt._count(now, changed)
             dealt.__dict__["_histograms"] = counted
@@ -179,13 +200,17 @@ class Population:
 
 def _counted(parts: Sequence[IntArray]) -> IntArray:
     """Samples per client."""
-    return parts.size.copy() if isinstance(parts, Ranges) else np.fromiter(map(len, parts), np.int64, len(parts))
+    if isinstance(parts, Ranges):
+        return parts.size.copy()
+    return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
 def _bounds(parts: Sequence[IntArray]) -> tuple[int, int]:
     """The least and the largest index; 0 and -1 where there is none."""
     if isinstance(parts, Ranges):
         some = parts.size > 0
-        return int(parts.start[some].min(initial=0)), int((parts.start + parts.size)[some].max(initial=0)) - 1
+        return int(parts.start[some].min(initial=0)), int(
+            (parts.start + parts.size)[some].max(initial=0)
+        ) - 1
     every = np.concatenate([*parts, np.empty(0, np.int64)])
     return int(every.min(initial=0)), int(every.max(initial=-1))

@@ -9,22 +9,25 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.types import DataError, IntArray
+from coterie.core.arrays import IntArray
+from coterie.errors import DataError
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs, labels and what else is known of each sample. The source's own training rows come first.
+    """Inputs, labels and what else is known of each sample. The source's own training rows come
+    first.
 
     Args:
         x: float32 ``[S, ...]`` inputs, or made client by client (``data.drawn``).
         y: int64 ``[S]`` labels in ``0..classes-1``.
         classes: number of classes ``c``.
-        train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test split;
-            ``S`` where it has no split of its own.
+        train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test
+            split; ``S`` where it has no split of its own.
         columns: further columns by name, each ``[S]`` (a writer, a site, a client).
         label_names: ``c`` names, or none.
-        offsets: int64 ``[N + 1]``, where each client's rows begin, of a source that comes client by client.
+        offsets: int64 ``[N + 1]``, where each client's rows begin, of a source that comes client by
+            client.
 
     Raises:
         DataError: if the lengths do not agree.
@@ -52,7 +55,9 @@ class Samples:
                     f"data.source: {length} values of {name}, {len(self.y)} labels; expected as many of each"
                 )
         if not 0 <= self.train_rows <= len(self.y):
-            raise DataError(f"data.source: train_rows, got {self.train_rows}; expected 0 to {len(self.y)}")
+            raise DataError(
+                f"data.source: train_rows, got {self.train_rows}; expected 0 to {len(self.y)}"
+            )
 
     def __len__(self) -> int:
         return len(self.y)

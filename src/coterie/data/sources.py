@@ -1,8 +1,9 @@
 """Where samples come from: one factory a dataset, `SOURCES` by name.
 
-The image sources read ``<root>/<name>/{train,test}.parquet`` with a column ``image`` of PNG or JPEG bytes and a column
-``label``; ``root`` is ``--data-root`` or the environment variable ``COTERIE_DATA``. With ``hub = true`` they come from
-the Hugging Face hub by their known id (extra ``hf``).
+The image sources read ``<root>/<name>/{train,test}.parquet`` with a column ``image`` of PNG or JPEG
+bytes and a column ``label``; ``root`` is ``--data-root`` or the environment variable
+``COTERIE_DATA``. With ``hub = true`` they come from the Hugging Face hub by their known id (extra
+``hf``).
 """
 
 from __future__ import annotations
@@ -25,17 +26,29 @@ from coterie.data.files import bytes_of, column_of, file, open_parquet
 from coterie.data.samples import Samples
 from coterie.data.synthetic import synthetic
 from coterie.data.text import sent140
-from coterie.types import DataError
+from coterie.errors import DataError
 
 PixelScale = Literal["unit", "inverted", "standardised"]
 DIGITS = tuple(ascii_digits)
-FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What is known of an image dataset: file stems, labels, further columns, statistics, and its id on the hub."""
+    """What is known of an image dataset: file stems, labels, further columns, statistics, and its
+    id on the hub."""
 
     name: str
     labels: tuple[str, ...]
@@ -60,7 +73,8 @@ class Table:
 
 
 def digits(root: Path | None = None) -> Samples:
-    """1,797 hand-written digits of 8x8 pixels, in 10 classes, that come with scikit-learn: no download.
+    """1,797 hand-written digits of 8x8 pixels, in 10 classes, that come with scikit-learn: no
+    download.
 
     Pixels are divided by 16; the images have no test split of their own.
 
@@ -73,58 +87,79 @@ def digits(root: Path | None = None) -> Samples:
 
     bunch = load_digits()
     x = torch.from_numpy((bunch.images / 16).astype(np.float32)[:, None])
-    return Samples(x, torch.from_numpy(bunch.target.astype(np.int64)), 10, len(x), label_names=DIGITS)
+    return Samples(
+        x, torch.from_numpy(bunch.target.astype(np.int64)), 10, len(x), label_names=DIGITS
+    )
 
 
 def mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
-    """MNIST: 60,000 + 10,000 hand-written digits of 28x28 pixels, 10 classes, with writers where the files have them.
+    """MNIST: 60,000 + 10,000 hand-written digits of 28x28 pixels, 10 classes, with writers where
+    the files have them.
 
     Args:
         root: folder that holds ``mnist/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel over all 70,000, as
-            FedProx's generator does it.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel over
+            all 70,000, as FedProx's generator does it.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
         DataError: if the files are missing or damaged.
     """
-    dataset = Dataset("mnist", DIGITS, columns=("writer_id", "hsf"), pooled=True, hub_id="ylecun/mnist")
+    dataset = Dataset(
+        "mnist", DIGITS, columns=("writer_id", "hsf"), pooled=True, hub_id="ylecun/mnist"
+    )
     return _load(dataset, root, pixels, hub)
 
 
-def fashion_mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
+def fashion_mnist(
+    root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False
+) -> Samples:
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothing of 28x28 pixels, 10 classes.
 
     Args:
         root: folder that holds ``fashion_mnist/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the training images, as
-            Ditto's generator does it.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the
+            training images, as Ditto's generator does it.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
         DataError: if the files are missing or damaged.
     """
-    return _load(Dataset("fashion_mnist", FASHION, hub_id="zalando-datasets/fashion_mnist"), root, pixels, hub)
+    return _load(
+        Dataset("fashion_mnist", FASHION, hub_id="zalando-datasets/fashion_mnist"),
+        root,
+        pixels,
+        hub,
+    )
 
 
 def femnist(
-    root: Path | None, *, pixels: PixelScale = "unit", test_only_writers: bool = False, hub: bool = False
+    root: Path | None,
+    *,
+    pixels: PixelScale = "unit",
+    test_only_writers: bool = False,
+    hub: bool = False,
 ) -> Samples:
-    """FEMNIST of LEAF: hand-written digits and letters of 28x28 pixels, 62 classes, by writer (column `writer_id`).
+    """FEMNIST of LEAF: hand-written digits and letters of 28x28 pixels, 62 classes, by writer
+    (column `writer_id`).
 
     Dark on light, as NIST's images are; MNIST and EMNIST are light on dark.
 
     Args:
         root: folder that holds ``femnist/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the training images.
-        test_only_writers: add the writers of ``femnist/test_only_writers.parquet`` to the test rows: unseen clients.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per pixel by the
+            training images.
+        test_only_writers: add the writers of ``femnist/test_only_writers.parquet`` to the test
+            rows: unseen clients.
         hub: from the Hugging Face hub instead of ``root`` (all writers, no split of its own).
 
     Raises:
         DataError: if the files are missing or damaged.
     """
     if hub and test_only_writers:
-        raise DataError("data.test_only_writers: the hub has no such file, got true; expected false with hub = true")
+        raise DataError(
+            "data.test_only_writers: the hub has no such file, got true; expected false with hub = true"
+        )
     dataset = Dataset(
         "femnist",
         (*ascii_digits, *ascii_uppercase, *ascii_lowercase),
@@ -138,12 +173,14 @@ def femnist(
 
 
 def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samples:
-    """EMNIST Letters A to J: 47,998 + 8,000 hand-written letters of 28x28 pixels, 10 classes (for FEMNIST-10).
+    """EMNIST Letters A to J: 47,998 + 8,000 hand-written letters of 28x28 pixels, 10 classes (for
+    FEMNIST-10).
 
     Args:
         root: folder that holds ``emnist_letters_aj/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1], light on dark; ``inverted``: 1 minus that, dark on light, as the images are that
-            the FEMNIST-10 recipe takes; ``standardised``: per pixel by the training images.
+        pixels: ``unit``: in [0, 1], light on dark; ``inverted``: 1 minus that, dark on light, as
+            the images are that the FEMNIST-10 recipe takes; ``standardised``: per pixel by the
+            training images.
 
     Raises:
         DataError: if the files are missing or damaged.
@@ -151,41 +188,55 @@ def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samp
     return _load(Dataset("emnist_letters_aj", tuple("ABCDEFGHIJ")), root, pixels, hub=False)
 
 
-def cifar10(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
+def cifar10(
+    root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False
+) -> Samples:
     """CIFAR-10: 50,000 + 10,000 colour pictures of 32x32 pixels, 10 classes.
 
     Args:
         root: folder that holds ``cifar10/{train,test}.parquet``.
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour channel by the training
-            images.
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour
+            channel by the training images.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
         DataError: if the files are missing or damaged.
     """
     return _load(
-        Dataset("cifar10", CIFAR, per_channel=True, hub_id="uoft-cs/cifar10", hub_image="img"), root, pixels, hub
+        Dataset("cifar10", CIFAR, per_channel=True, hub_id="uoft-cs/cifar10", hub_image="img"),
+        root,
+        pixels,
+        hub,
     )
 
 
 def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
-    """SVHN, cropped digits: 73,257 + 26,032 colour pictures of house numbers of 32x32 pixels, 10 classes.
+    """SVHN, cropped digits: 73,257 + 26,032 colour pictures of house numbers of 32x32 pixels, 10
+    classes.
 
     Args:
-        root: folder that holds ``svhn/{train,test}.parquet``, labels 0 to 9 (the 10 of the original files is a 0).
-        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour channel by the training
-            images.
+        root: folder that holds ``svhn/{train,test}.parquet``, labels 0 to 9 (the 10 of the original
+            files is a 0).
+        pixels: ``unit``: in [0, 1]; ``inverted``: 1 minus that; ``standardised``: per colour
+            channel by the training images.
         hub: from the Hugging Face hub instead of ``root``.
 
     Raises:
         DataError: if the files are missing or damaged.
     """
-    dataset = Dataset("svhn", DIGITS, per_channel=True, hub_id="ufldl-stanford/svhn", hub_config=("cropped_digits",))
+    dataset = Dataset(
+        "svhn",
+        DIGITS,
+        per_channel=True,
+        hub_id="ufldl-stanford/svhn",
+        hub_config=("cropped_digits",),
+    )
     return _load(dataset, root, pixels, hub)
 
 
 def nodes(root: Path | None = None, *, shape: tuple[int, ...], classes: tuple[str, ...]) -> Samples:
-    """Data that lie on the clients of a real federation, and never here: for `coterie deploy` alone.
+    """Data that lie on the clients of a real federation, and never here: for `coterie deploy`
+    alone.
 
     Args:
         root: not looked at.
@@ -216,12 +267,16 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "nodes": nodes,
     }
 )
-CONTEXT = frozenset({"root"})  # parameters of a source that the library fills in, not the configuration
+CONTEXT = frozenset(
+    {"root"}
+)  # parameters of a source that the library fills in, not the configuration
 
 
 def _load(dataset: Dataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
     if scale not in get_args(PixelScale):
-        raise DataError(f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}")
+        raise DataError(
+            f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}"
+        )
     tables = _from_hub(dataset) if hub else _from_root(dataset, root)
     labels = np.concatenate([t.labels for t in tables])
     if labels.min() < 0 or labels.max() >= len(dataset.labels):
@@ -237,9 +292,16 @@ def _load(dataset: Dataset, root: Path | None, scale: PixelScale, hub: bool) -> 
         if scale == "inverted":
             np.subtract(1, x, out=x)
     else:
-        x = images.standardise(*pixels, over=None if dataset.pooled else 1, per_channel=dataset.per_channel)
+        x = images.standardise(
+            *pixels, over=None if dataset.pooled else 1, per_channel=dataset.per_channel
+        )
     return Samples(
-        torch.from_numpy(x), torch.from_numpy(labels), len(dataset.labels), train_rows, columns, dataset.labels
+        torch.from_numpy(x),
+        torch.from_numpy(labels),
+        len(dataset.labels),
+        train_rows,
+        columns,
+        dataset.labels,
     )
 
 
@@ -277,7 +339,8 @@ def _read(path: Path, columns: Sequence[str]) -> Table:
 
     def make() -> images.Pixels:
         return images.decode(
-            bytes_of(open_parquet(path, wanted=lambda name: name == "image"), "image", path), str(path)
+            bytes_of(open_parquet(path, wanted=lambda name: name == "image"), "image", path),
+            str(path),
         )
 
     return Table(images.cached(path, "image", len(labels), make), labels.astype(np.int64), extra)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coterie.data.drawn import drawn
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.threads import one_library_thread
+from coterie.data.lazy import drawn
 from coterie.data.samples import Samples
-from coterie.keys import Key
-from coterie.threads import one_library_thread
-from coterie.types import IntArray
 
 FEATURES = 60
 CLASSES = 10
@@ -31,11 +31,13 @@ def synthetic(
     lazy: bool = False,
     seed: Annotated[int, Field(ge=0)] = 0,
 ) -> Samples:
-    """FedProx's Synthetic(alpha, beta): a teacher and an input mean per client; deal it by `client`, or as `given`.
+    """FedProx's Synthetic(alpha, beta): a teacher and an input mean per client; deal it by
+    `client`, or as `given`.
 
-    Client ``k`` has ``u_k ~ N(0, alpha)``, ``B_k ~ N(0, beta)``; ``W_k, b_k ~ N(u_k, 1)`` and ``v_k ~ N(B_k, 1)`` in
-    every entry; ``x ~ N(v_k, diag(j^-1.2))`` in 60 features, ``y = argmax(x W_k + b_k)`` in 10 classes; it holds
-    ``int(lognormal(4, 2)) + 50`` samples (FedProx, section 5.1 and generator; alpha and beta are standard deviations).
+    Client ``k`` has ``u_k ~ N(0, alpha)``, ``B_k ~ N(0, beta)``; ``W_k, b_k ~ N(u_k, 1)`` and ``v_k
+    ~ N(B_k, 1)`` in every entry; ``x ~ N(v_k, diag(j^-1.2))`` in 60 features, ``y = argmax(x W_k +
+    b_k)`` in 10 classes; it holds ``int(lognormal(4, 2)) + 50`` samples (FedProx, section 5.1 and
+    generator; alpha and beta are standard deviations).
 
     Args:
         root: not used.
@@ -43,8 +45,8 @@ def synthetic(
         beta: how much the inputs differ.
         clients: number of clients ``N``.
         iid: one teacher, and inputs around zero, for everybody.
-        lazy: make a client's samples when they are asked for: the same ones, in memory that does not grow with them.
-            Such a federation is dealt as `given`.
+        lazy: make a client's samples when they are asked for: the same ones, in memory that does
+            not grow with them. Such a federation is dealt as `given`.
         seed: of the data; the run's own seed does not change them.
 
     Example:
@@ -69,7 +71,8 @@ def synthetic(
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Makes the samples of one client of Synthetic(alpha, beta): inputs float32 ``[n, 60]``, labels int64 ``[n]``."""
+    """Makes the samples of one client of Synthetic(alpha, beta): inputs float32 ``[n, 60]``, labels
+    int64 ``[n]``."""
 
     key: Key
     sizes: IntArray

@@ -1,9 +1,10 @@
 """Text as sequences of frozen word vectors: Sentiment140 by user.
 
-Word vectors come from a GloVe file, or are learned from the unlabelled rest of the tweets: counts of words near each
-other, as positive pointwise mutual information, and its leading singular vectors (Levy & Goldberg, 2014; with the
-smoothed contexts of Levy, Goldberg & Dagan, 2015). On some 27,000 tweets that is a second's work, needs nothing but
-scikit-learn, and gives the same vectors every time.
+Word vectors come from a GloVe file, or are learned from the unlabelled rest of the tweets: counts
+of words near each other, as positive pointwise mutual information, and its leading singular vectors
+(Levy & Goldberg, 2014; with the smoothed contexts of Levy, Goldberg & Dagan, 2015). On some 27,000
+tweets that is a second's work, needs nothing but scikit-learn, and gives the same vectors every
+time.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from coterie.core.arrays import IntArray
+from coterie.core.threads import one_library_thread
 from coterie.data.files import column_of, open_parquet
 from coterie.data.samples import Samples
-from coterie.threads import one_library_thread
-from coterie.types import DataError, IntArray
+from coterie.errors import DataError
 
 Count = Annotated[int, Field(ge=1)]
 Pad = Literal["front", "end"]
@@ -52,15 +54,18 @@ def sent140(
     pad: Pad = "front",
     min_count: Count = 3,
 ) -> Samples:
-    """Sentiment140: tweets as 25 frozen word vectors, negative or positive, by user (column `user`).
+    """Sentiment140: tweets as 25 frozen word vectors, negative or positive, by user (column
+    `user`).
 
     Args:
-        root: folder that holds ``sent140/{users,others}.parquet`` with columns ``text``, ``label`` and ``user``.
-        embeddings: a GloVe file (text: a word and its numbers on each line); ``None``: learned from the texts of
-            ``others.parquet``, whose labels are not read.
+        root: folder that holds ``sent140/{users,others}.parquet`` with columns ``text``, ``label``
+            and ``user``.
+        embeddings: a GloVe file (text: a word and its numbers on each line); ``None``: learned from
+            the texts of ``others.parquet``, whose labels are not read.
         dim: dimensions of a word vector; ``None``: the file's own, or 100 where they are learned.
         tokens: words and punctuation marks kept of a tweet, the first ones.
-        pad: where short tweets are filled up with zero vectors: ``front`` (FlexCFL) or ``end`` (FedProx).
+        pad: where short tweets are filled up with zero vectors: ``front`` (FlexCFL) or ``end``
+            (FedProx).
         min_count: rarer words are not learned; a word without a vector is the zero vector.
 
     Raises:
@@ -69,7 +74,8 @@ def sent140(
     users = _file(root, "users")
     table = open_parquet(users, wanted=lambda name: name in ("text", "label", "user"))
     texts = _texts(table, users)
-    labels, names = column_of(table, "label", users), column_of(table, "user", users)
+    labels = column_of(table, "label", users)
+    names = column_of(table, "user", users)
     wanted = {word for text in texts for word in text[:tokens]}
     if embeddings is None:
         words, vectors = learn(_others(root), dim or 100, min_count)
@@ -77,13 +83,20 @@ def sent140(
         words, vectors = read_glove(_located(embeddings, root), wanted, dim)
     x = embed(texts, words, vectors, tokens, pad)
     return Samples(
-        torch.from_numpy(x), torch.from_numpy(_labels(labels, users)), 2, len(x), {"user": names},
+        torch.from_numpy(x),
+        torch.from_numpy(_labels(labels, users)),
+        2,
+        len(x),
+        {"user": names},
         ("negative", "positive"),
-    )  # fmt: skip
+    )
 
 
-def embed(texts: Sequence[Sequence[str]], words: Sequence[str], vectors: Vectors, tokens: int, pad: Pad) -> Vectors:
-    """Texts as float32 ``[S, tokens, dim]``: the vectors of their first words, zero for unknown words and padding.
+def embed(
+    texts: Sequence[Sequence[str]], words: Sequence[str], vectors: Vectors, tokens: int, pad: Pad
+) -> Vectors:
+    """Texts as float32 ``[S, tokens, dim]``: the vectors of their first words, zero for unknown
+    words and padding.
 
     Example:
         >>> embed([["a", "b", "?"]], ["a", "b"], np.array([[1], [2]], np.float32), 4, "front").ravel().tolist()
@@ -98,14 +111,18 @@ def embed(texts: Sequence[Sequence[str]], words: Sequence[str], vectors: Vectors
     return np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors])[ids]
 
 
-# --- learned vectors ----------------------------------------------------------------------------------------------
+# --- learned vectors ------------------------------------------------------------------------------
 
 
-def learn(texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: int = 5) -> tuple[list[str], Vectors]:
-    """Word vectors from texts alone: ``U sqrt(s)`` of the positive pointwise mutual information of words nearby.
+def learn(
+    texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: int = 5
+) -> tuple[list[str], Vectors]:
+    """Word vectors from texts alone: ``U sqrt(s)`` of the positive pointwise mutual information of
+    words nearby.
 
-    ``M[w, c] = max(0, log(P(w, c) / (P(w) P'(c))))`` with ``P'(c)`` in proportion to ``count(c)^0.75``, over pairs at
-    most ``window`` words apart; vectors are scaled to one length, of the size of GloVe's.
+    ``M[w, c] = max(0, log(P(w, c) / (P(w) P'(c))))`` with ``P'(c)`` in proportion to
+    ``count(c)^0.75``, over pairs at most ``window`` words apart; vectors are scaled to one length,
+    of the size of GloVe's.
 
     Args:
         texts: tokens of each text.
@@ -127,11 +144,15 @@ def learn(texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: 
     words = sorted((w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
     rank = min(dim, len(words) - 1)
     if rank < 1:
-        raise DataError(f"data.min_count: {len(words)} words occur so often, got {min_count}; expected a smaller count")
+        raise DataError(
+            f"data.min_count: {len(words)} words occur so often, got {min_count}; expected a smaller count"
+        )
     information = _information(_neighbours(texts, words, window))
     with one_library_thread():  # sums in one order, so that the vectors are the same again
         model = TruncatedSVD(rank, n_iter=4, random_state=0)
-        projected = model.fit_transform(information) / np.sqrt(np.maximum(model.singular_values_, 1e-9))
+        projected = model.fit_transform(information) / np.sqrt(
+            np.maximum(model.singular_values_, 1e-9)
+        )
     vectors = np.zeros((len(words), dim), np.float32)
     vectors[:, :rank] = projected
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -139,7 +160,8 @@ def learn(texts: Sequence[Sequence[str]], dim: int, min_count: int = 3, window: 
 
 
 def _neighbours(texts: Sequence[Sequence[str]], words: Sequence[str], window: int) -> Any:
-    """How often two words stand at most ``window`` apart, sparse ``[w, w]``; rare words leave no gap."""
+    """How often two words stand at most ``window`` apart, sparse ``[w, w]``; rare words leave no
+    gap."""
     from scipy import sparse
 
     number = {word: at for at, word in enumerate(words)}
@@ -149,8 +171,11 @@ def _neighbours(texts: Sequence[Sequence[str]], words: Sequence[str], window: in
     pairs = sparse.csr_array((len(words), len(words)), dtype=np.float64)
     for apart in range(1, window + 1):
         same = owner[apart:] == owner[: len(owner) - apart]
-        one, other = flat[: len(flat) - apart][same], flat[apart:][same]
-        pairs = pairs + sparse.coo_array((np.ones(len(one)), (one, other)), shape=pairs.shape).tocsr()
+        one = flat[: len(flat) - apart][same]
+        other = flat[apart:][same]
+        pairs = (
+            pairs + sparse.coo_array((np.ones(len(one)), (one, other)), shape=pairs.shape).tocsr()
+        )
     return (pairs + pairs.T).tocoo()
 
 
@@ -166,11 +191,14 @@ def _information(pairs: Any) -> Any:
     return sparse.coo_array((values, (row, column)), shape=pairs.shape).tocsr()
 
 
-# --- GloVe --------------------------------------------------------------------------------------------------------
+# --- GloVe ----------------------------------------------------------------------------------------
 
 
-def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tuple[list[str], Vectors]:
-    """The vectors of some words from a text file with a word and its numbers on each line, read line by line.
+def read_glove(
+    path: Path, wanted: Iterable[str], dim: int | None = None
+) -> tuple[list[str], Vectors]:
+    """The vectors of some words from a text file with a word and its numbers on each line, read
+    line by line.
 
     Args:
         path: the file; a first line with the two sizes, as word2vec writes it, is passed over.
@@ -178,7 +206,8 @@ def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tup
         dim: the dimensions it should have, ``None``: any.
 
     Raises:
-        DataError: if it cannot be read, is no such file, has other dimensions, or none of the words.
+        DataError: if it cannot be read, is no such file, has other dimensions, or none of the
+            words.
 
     Example:
         >>> import tempfile
@@ -189,7 +218,9 @@ def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tup
         (['the', 'day'], array([[ 0.5,  1. ],
                [-1. ,  0. ]], dtype=float32))
     """
-    left, words, vectors = set(wanted), [], []
+    left = set(wanted)
+    words = []
+    vectors = []
     try:
         with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
             for at, line in enumerate(lines, 1):
@@ -197,10 +228,14 @@ def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tup
                 if at == 1 and len(numbers) == 1:
                     continue
                 dim = dim or len(numbers)
-                while len(numbers) > dim and not _number(numbers[0]):  # some files have words with spaces
+                while len(numbers) > dim and not _number(
+                    numbers[0]
+                ):  # some files have words with spaces
                     word = f"{word} {numbers.pop(0)}"
                 if len(numbers) != dim:
-                    raise DataError(f"{path}: line {at}, got {len(numbers)} numbers; expected {dim}")
+                    raise DataError(
+                        f"{path}: line {at}, got {len(numbers)} numbers; expected {dim}"
+                    )
                 if word in left:
                     vectors.append(_vector(numbers, path, at))
                     words.append(word)
@@ -209,7 +244,9 @@ def read_glove(path: Path, wanted: Iterable[str], dim: int | None = None) -> tup
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: cannot be read as word vectors ({line})") from None
     if not words:
-        raise DataError(f"{path}: none of the words of the tweets has a vector; expected a GloVe file")
+        raise DataError(
+            f"{path}: none of the words of the tweets has a vector; expected a GloVe file"
+        )
     return words, np.stack(vectors)
 
 
@@ -225,13 +262,15 @@ def _vector(numbers: Sequence[str], path: Path, line: int) -> Vectors:
     try:
         vector = np.array(numbers, np.float32)
     except ValueError:
-        raise DataError(f"{path}: line {line}, got something that is no number; expected a word vector") from None
+        raise DataError(
+            f"{path}: line {line}, got something that is no number; expected a word vector"
+        ) from None
     if not np.isfinite(vector).all():
         raise DataError(f"{path}: line {line}, got NaN or infinity; expected finite numbers")
     return vector
 
 
-# --- files --------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _others(root: Path | None) -> list[list[str]]:
@@ -262,7 +301,9 @@ def _located(embeddings: str, root: Path | None) -> Path:
     if not place.is_file() and root is not None and (Path(root) / place).is_file():
         place = Path(root) / place
     if not place.is_file():
-        raise DataError(f"data.embeddings: no such file, got {embeddings}; expected a GloVe file, as glove.6B.300d.txt")
+        raise DataError(
+            f"data.embeddings: no such file, got {embeddings}; expected a GloVe file, as glove.6B.300d.txt"
+        )
     return place
 
 
@@ -270,5 +311,7 @@ def _labels(values: NDArray[Any], path: Path) -> IntArray:
     """Labels as 0 and 1; the original file writes 4 for positive."""
     odd = np.setdiff1d(values, [0, 1, 4]) if values.dtype.kind in "iu" else np.unique(values)
     if len(odd):
-        raise DataError(f"{path}: column label, got {odd[0]!r}; expected 0 (negative) and 1 or 4 (positive)")
+        raise DataError(
+            f"{path}: column label, got {odd[0]!r}; expected 0 (negative) and 1 or 4 (positive)"
+        )
     return (values > 0).astype(np.int64)

@@ -1,1 +1,2 @@
-"""Federations of real clients: what runs on a node, on the server, and on the machine that starts them."""
+"""Federations of real clients: what runs on a node, on the server, and on the machine that starts
+them."""

@@ -1,4 +1,5 @@
-"""What a run's configuration makes on every machine alike: network, method, solver. It needs no data."""
+"""What a run's configuration makes on every machine alike: network, method, solver. It needs no
+data."""
 
 from __future__ import annotations
 
@@ -6,14 +7,17 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from coterie.config import RunConfig
-from coterie.experiment import make_method
-from coterie.grouping.drift import Drifting
-from coterie.keys import Key
+from coterie.config.load import RunConfig
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.errors import ConfigError
+from coterie.methods.method import Method
+from coterie.methods.override import fit_to_model
+from coterie.methods.step import Algorithm, Clustered, as_algorithm
 from coterie.models import build, decay_for
-from coterie.rounds import Algorithm, Method, as_algorithm, clustered
-from coterie.types import ConfigError, Objective, Solver
-from coterie.variants import fitted
+from coterie.rules.migration import Drifting
+from coterie.runs.run import make_method
 
 
 @dataclass(frozen=True)
@@ -44,15 +48,19 @@ class Built:
             ConfigError: if they do not go together, or cannot run on real clients.
         """
         if config.shift is not None:
-            raise ConfigError("shift.kind: real data move by themselves, got a shift; expected no [shift]")
+            raise ConfigError(
+                "shift.kind: real data move by themselves, got a shift; expected no [shift]"
+            )
         if config.train.measures:
             got = ", ".join(config.train.measures)
             raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")
-        name, options, key = config.model.name, config.options("model"), Key(config.seed).of("model")
+        name = config.model.name
+        options = config.options("model")
+        key = Key(config.seed).of("model")
         module = build(name, shape, len(labels), key, **options)
         decay = decay_for(name, module, config.local.l2, **options)
-        made, module = fitted(make_method(config), module, key)
-        method = made.method if isinstance(made, clustered) else made
+        made, module = fit_to_model(make_method(config), module, key)
+        method = made.method if isinstance(made, Clustered) else made
         if not isinstance(method, Method):
             raise ConfigError(
                 f"algorithm.name: has a step of its own, got {config.algorithm.name!r}; expected a method of six slots"
@@ -82,4 +90,6 @@ class Built:
     @property
     def drifting(self) -> Drifting | None:
         """How clients notice that their data drifted, where the method asks."""
-        return self.method.assign if isinstance(self.method.assign, Drifting) else None
+        if isinstance(self.method.assign, Drifting):
+            return self.method.assign
+        return None

@@ -1,4 +1,5 @@
-"""The folder of a deployment: a thin Flower app, the run's configuration, and what a user fills in."""
+"""The folder of a deployment: a thin Flower app, the run's configuration, and what a user fills
+in."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import tomli_w
 
-from coterie.config import check, read
+from coterie.config.load import check, read
 from coterie.deploy.keys import make_server
 from coterie.deploy.settings import OWN, known_of
-from coterie.types import ConfigError
+from coterie.errors import ConfigError
 
 PYPROJECT = """\
-# The Flower app. Its parts are in Coterie, which the server and every node have installed. Nodes are sent client.py and
+# The Flower app. Its parts are in Coterie, which the server and every node have installed. Nodes
+# are sent client.py and
 # this file, never keys or results.
 [build-system]
 requires = ["hatchling"]
@@ -99,7 +101,9 @@ The guide is docs/deploy.md of Coterie.
 """
 
 
-def init(folder: Path, config: Path, clients: int | None = None, hosts: Sequence[str] = ()) -> list[Path]:
+def init(
+    folder: Path, config: Path, clients: int | None = None, hosts: Sequence[str] = ()
+) -> list[Path]:
     """Write the folder; returns what was written.
 
     Args:
@@ -114,21 +118,34 @@ def init(folder: Path, config: Path, clients: int | None = None, hosts: Sequence
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: not empty, got a folder in use; expected a new one")
     tables = read(config)
-    checked = check(tables, str(config))
-    resolved = checked.resolved()
-    shape, labels = known_of(checked)
-    own = checked.data.source == OWN
+    validated = check(tables, str(config))
+    resolved = validated.resolved()
+    shape, labels = known_of(validated)
+    own = validated.data.source == OWN
     known = clients or resolved["data"]["partition"].get("clients", 2)
-    name = "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "federation"
+    name = (
+        "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-")
+        or "federation"
+    )
     folder.mkdir(parents=True, exist_ok=True)
     trial = {key: resolved[key] for key in ("seed", "data", "model", "train", "algorithm", "local")}
-    listed = "[" + ", ".join(tomli_w.dumps({"x": label}).partition(" = ")[2].strip() for label in labels) + "]"
-    runs = tomli_w.dumps({"x": str(folder.resolve() / "runs")}).partition(" = ")[2].strip().strip('"')
+    listed = (
+        "["
+        + ", ".join(tomli_w.dumps({"x": label}).partition(" = ")[2].strip() for label in labels)
+        + "]"
+    )
+    runs = (
+        tomli_w.dumps({"x": str(folder.resolve() / "runs")}).partition(" = ")[2].strip().strip('"')
+    )
     written = {
         "pyproject.toml": PYPROJECT.format(name=name, version=version("coterie")),
-        "client.py": OWN_CLIENT if own else CLIENT.format(tables=_literal(trial), source=checked.data.source),
+        "client.py": OWN_CLIENT
+        if own
+        else CLIENT.format(tables=_literal(trial), source=validated.data.source),
         "deploy.toml": DEPLOY.format(clients=known, shape=list(shape), classes=listed, folder=runs),
-        "run.toml": tomli_w.dumps({key: v for key, v in resolved.items() if key not in ("engine", "folder")}),
+        "run.toml": tomli_w.dumps(
+            {key: v for key, v in resolved.items() if key not in ("engine", "folder")}
+        ),
         "LICENSE": LICENSE,
         "README.md": README.format(name=name, clients=known),
         ".gitignore": "keys/\nruns/\nlogs/\n",

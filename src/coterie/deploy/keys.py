@@ -1,7 +1,8 @@
-"""Certificates and keys for a trial: an authority of our own, one certificate of the server, a key for every node.
+"""Certificates and keys for a trial: an authority of our own, one certificate of the server, a key
+for every node.
 
-For a real federation the server's certificate comes from the authority that the sites trust, and each site makes its
-own node's key and sends the public half.
+For a real federation the server's certificate comes from the authority that the sites trust, and
+each site makes its own node's key and sends the public half.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.types import ConfigError
+from coterie.errors import ConfigError
 
 DAYS = 365
 _USAGES = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-    "encipher_only", "decipher_only",
-)  # fmt: skip
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "encipher_only",
+    "decipher_only",
+)
 NEEDED = "deploy: the package cryptography is missing, got no import; expected `pip install 'coterie[flower]'`"
 
 
@@ -52,19 +58,26 @@ def make_server(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1"))
     leaf = (
         _certificate(x509, _name(x509, hosts[0]), ca, server.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(of_ca), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), critical=False
+        )
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(of_ca), critical=False
+        )
         .sign(authority, hashes.SHA384())
     )
     pem = serialization.Encoding.PEM
     (folder / "ca.crt").write_bytes(root.public_bytes(pem))
     (folder / "server.pem").write_bytes(leaf.public_bytes(pem))
-    private = server.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = server.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     _private(folder / "server.key", private)
 
 
 def make_node(folder: Path, name: str) -> Path:
-    """``<name>.key`` and ``<name>.pub`` of a node, NIST P-384 in OpenSSH's format; returns the private one's path.
+    """``<name>.key`` and ``<name>.pub`` of a node, NIST P-384 in OpenSSH's format; returns the
+    private one's path.
 
     Raises:
         ConfigError: if the package cryptography is missing.
@@ -76,10 +89,14 @@ def make_node(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     (folder / f"{name}.pub").write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
     )
     secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
     )
     _private(file, secret)
     return file

@@ -1,4 +1,5 @@
-"""A whole federation on this machine: SuperLink and SuperNodes with TLS and keys, up for one run and down again."""
+"""A whole federation on this machine: SuperLink and SuperNodes with TLS and keys, up for one run
+and down again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from coterie.deploy.keys import make_node, make_server
-from coterie.deploy.process import FEDERATION, environment, flwr, free_ports, start, stop, wait_for, write_connection
+from coterie.deploy.process import (
+    FEDERATION,
+    environment,
+    flwr,
+    free_ports,
+    start,
+    stop,
+    wait_for,
+    write_connection,
+)
 from coterie.deploy.run import home_of
 from coterie.deploy.settings import Settings
 
@@ -40,22 +50,35 @@ class Local:
 
     def start_superlink(self) -> None:
         """Bring up the SuperLink, with TLS and authentication of nodes."""
-        keys, log = self.folder / "keys", self.folder / "logs" / "superlink.log"
+        keys = self.folder / "keys"
+        log = self.folder / "logs" / "superlink.log"
         self.superlink = start(
             [
-                "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), "--isolation", "subprocess",
-                "--enable-supernode-auth", "--disable-runtime-dependency-installation",
-                "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.pem"),
-                "--ssl-keyfile", str(keys / "server.key"),
+                "flower-superlink",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--isolation",
+                "subprocess",
+                "--enable-supernode-auth",
+                "--disable-runtime-dependency-installation",
+                "--ssl-ca-certfile",
+                str(keys / "ca.crt"),
+                "--ssl-certfile",
+                str(keys / "server.pem"),
+                "--ssl-keyfile",
+                str(keys / "server.key"),
             ],
             environment(home_of(self.folder) / "superlink", OMP_NUM_THREADS="1"),
             log,
-        )  # fmt: skip
+        )
         wait_for(self.port, self.superlink, log)
 
     def register(self, names: Sequence[str]) -> None:
         """Let the nodes of these clients in."""
-        home, keys = home_of(self.folder), self.folder / "keys"
+        home = home_of(self.folder)
+        keys = self.folder / "keys"
 
         def one(name: str) -> None:
             make_node(keys, name)
@@ -70,18 +93,29 @@ class Local:
         cache = home_of(self.folder) / "cache"
         self.nodes[name] = start(
             [
-                "flower-supernode", "--superlink", self.address, "--root-certificates", str(keys / "ca.crt"),
-                "--auth-supernode-private-key", str(keys / f"{name}.key"), "--host", "127.0.0.1",
-                "--port", str(free_ports(1)[0]), "--node-config", f'client="{name}" share={share} cache="{cache}"',
+                "flower-supernode",
+                "--superlink",
+                self.address,
+                "--root-certificates",
+                str(keys / "ca.crt"),
+                "--auth-supernode-private-key",
+                str(keys / f"{name}.key"),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(free_ports(1)[0]),
+                "--node-config",
+                f'client="{name}" share={share} cache="{cache}"',
             ],
             environment(home_of(self.folder) / f"node-{name}", OMP_NUM_THREADS="1"),
             self.folder / "logs" / f"{name}.log",
-        )  # fmt: skip
+        )
 
     def stop(self) -> None:
         """End everything."""
         stop([*self.nodes.values(), *([self.superlink] if self.superlink else [])])
-        self.nodes, self.superlink = {}, None
+        self.nodes = {}
+        self.superlink = None
 
 
 def client_names(clients: int) -> list[str]:
@@ -97,7 +131,8 @@ def client_names(clients: int) -> list[str]:
 
 @contextmanager
 def local(folder: Path, clients: int) -> Iterator[Local]:
-    """A SuperLink and ``clients`` SuperNodes, registered and up; whatever happens, they are down afterwards."""
+    """A SuperLink and ``clients`` SuperNodes, registered and up; whatever happens, they are down
+    afterwards."""
     folder = folder.resolve()
     make_server(folder / "keys")
     here = Local(folder, free_ports(1)[0])
@@ -117,4 +152,9 @@ def local(folder: Path, clients: int) -> Iterator[Local]:
 
 def settings_here(settings: Settings, here: Local) -> Settings:
     """The settings of a deployment, for the SuperLink of this machine."""
-    return replace(settings, superlink=here.address, root_certificates="keys/ca.crt", folder=str(here.folder / "runs"))
+    return replace(
+        settings,
+        superlink=here.address,
+        root_certificates="keys/ca.crt",
+        folder=str(here.folder / "runs"),
+    )

@@ -1,4 +1,5 @@
-"""What a client does with its own data: the same work as in a simulation, for one client, in its own process."""
+"""What a client does with its own data: the same work as in a simulation, for one client, in its
+own process."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from coterie.client import Bench
+from coterie.clients.wire import Answer, Identity, Request, signature
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.threads import one_thread
+from coterie.core.vectors import Layout
+from coterie.core.work import Describe, Place, Train
 from coterie.data import Population
 from coterie.deploy.built import Built
-from coterie.grouping.drift import distance
-from coterie.keys import Key
-from coterie.threads import one_thread
-from coterie.types import DataError, Describe, IntArray, Place, Train
-from coterie.vectors import Layout
-from coterie.wire import Answer, Identity, Request, signature
+from coterie.errors import DataError
+from coterie.local import LocalRunner
+from coterie.rules.migration import distance
 
 KEPT_RUNS = 3
 Split = tuple[Any, Any]
@@ -67,17 +70,22 @@ class Holding:
         """
         none = (np.zeros((0, *shape), np.float32), np.zeros(0, np.int64))
         own = cls(
-            _split("train", train, shape, classes), _split("test", none if test is None else test, shape, classes)
+            _split("train", train, shape, classes),
+            _split("test", none if test is None else test, shape, classes),
         )
         if not len(own.train[1]) + len(own.test[1]):
-            raise DataError("load_client: no samples, got none to train and none to test; expected some")
+            raise DataError(
+                "load_client: no samples, got none to train and none to test; expected some"
+            )
         return own
 
     def population(self, client: int, classes: int) -> Population:
         """A population in which only the client with this number holds anything."""
         (x, y), (tx, ty) = self.train, self.test
         none: IntArray = np.empty(0, np.int64)
-        before, some = (none,) * client, none if len(y) else np.zeros(1, np.int64)  # a population needs one who trains
+        # a population needs one who trains
+        before = (none,) * client
+        some = none if len(y) else np.zeros(1, np.int64)
         return Population(
             torch.cat([x, tx]),
             torch.cat([y, ty]),
@@ -98,21 +106,28 @@ def _split(name: str, given: Any, shape: Sequence[int], classes: int) -> tuple[T
         y = torch.as_tensor(np.asarray(y)).to(torch.int64)
         x = x if x.dtype == torch.int64 else x.to(torch.float32)
     except (TypeError, ValueError) as error:
-        raise DataError(f"load_client: {name}: no inputs and labels, got {error}; expected a pair of arrays") from None
+        raise DataError(
+            f"load_client: {name}: no inputs and labels, got {error}; expected a pair of arrays"
+        ) from None
     if tuple(x.shape[1:]) != tuple(shape) or y.ndim != 1 or len(x) != len(y):
         got = f"inputs {list(x.shape)} and labels {list(y.shape)}"
         want = f"[n, {', '.join(map(str, shape))}] and [n]"
         raise DataError(f"load_client: {name}: shapes do not fit, got {got}; expected {want}")
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
         got = f"{int(y.min())} to {int(y.max())}"
-        raise DataError(f"load_client: {name}: labels out of range, got {got}; expected 0 to {classes - 1}")
+        raise DataError(
+            f"load_client: {name}: labels out of range, got {got}; expected 0 to {classes - 1}"
+        )
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise DataError(f"load_client: {name}: inputs not finite, got NaN or infinity; expected numbers")
+        raise DataError(
+            f"load_client: {name}: inputs not finite, got NaN or infinity; expected numbers"
+        )
     return x, y
 
 
 class Cache:
-    """What a client keeps on its disk: models it will need again, histograms it was placed with, and its own secret.
+    """What a client keeps on its disk: models it will need again, histograms it was placed with,
+    and its own secret.
 
     Args:
         root: folder of this client.
@@ -141,18 +156,23 @@ class Cache:
             vector = load_file(file)["w"]
         except (OSError, SafetensorError, KeyError):
             return None
-        from coterie.wire import digest
+        from coterie.clients.wire import digest
 
-        return vector if digest(vector) == name else None
+        if digest(vector) == name:
+            return vector
+        return None
 
     def keep_models(self, models: Tensor) -> None:
         """Keep these models, and no others."""
-        from coterie.wire import digest
+        from coterie.clients.wire import digest
 
         named = {digest(vector): vector for vector in models}
         for name, vector in named.items():
             if self.model(name) is None:
-                _replace(self.folder / f"{name}.safetensors", lambda path, v=vector: save_file({"w": v.clone()}, path))
+                _replace(
+                    self.folder / f"{name}.safetensors",
+                    lambda path, v=vector: save_file({"w": v.clone()}, path),
+                )
         for file in self.folder.glob("*.safetensors"):
             if file.stem not in named:
                 file.unlink(missing_ok=True)
@@ -175,7 +195,8 @@ class Cache:
         return now
 
     def secret(self) -> int:
-        """A seed of the client's own for the noise of its statistics; drawn once, and never told."""
+        """A seed of the client's own for the noise of its statistics; drawn once, and never
+        told."""
         file = self.root / "secret"
         if not file.exists():
             _replace(file, lambda path: _private(path, str(secrets.randbits(62))))
@@ -194,8 +215,11 @@ def _replace(path: Path, write: Any) -> None:
 
 
 def cache_root(config: Mapping[str, Any], name: str) -> Path:
-    """Where a client keeps its cache: the node's ``cache``, ``COTERIE_CACHE``, or ``~/.cache/coterie``."""
-    given = config.get("cache") or os.environ.get("COTERIE_CACHE") or Path.home() / ".cache" / "coterie"
+    """Where a client keeps its cache: the node's ``cache``, ``COTERIE_CACHE``, or
+    ``~/.cache/coterie``."""
+    given = (
+        config.get("cache") or os.environ.get("COTERIE_CACHE") or Path.home() / ".cache" / "coterie"
+    )
     return Path(str(given)).expanduser() / hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
@@ -209,13 +233,16 @@ class Node:
     """
 
     def __init__(self, built: Built, holding: Holding, cache: Cache) -> None:
-        self.built, self.holding, self.cache = built, holding, cache
+        self.built = built
+        self.holding = holding
+        self.cache = cache
 
     def answer(self, request: Request) -> Answer:
-        """Do the work; see ``coterie.types.Work``."""
-        work, client = request.work, request.client
+        """Do the work; see ``coterie.core.work.Work``."""
+        work = request.work
+        client = request.client
         population = self.holding.population(client, self.built.classes)
-        bench = Bench(population, self.built.module, self.built.solver, self.built.decay)
+        bench = LocalRunner(population, self.built.module, self.built.solver, self.built.decay)
         key = Key(request.seed, request.purpose, request.round)
         if isinstance(work, Describe):
             key = Key(self.cache.secret() if work.privacy != "none" else request.seed)
@@ -238,7 +265,8 @@ class Node:
         return Answer(fields, self.drifted(request.placement))
 
     def drifted(self, placement: int) -> bool | None:
-        """Whether the client's labels moved too far since it was placed; ``None`` where the method does not ask."""
+        """Whether the client's labels moved too far since it was placed; ``None`` where the method
+        does not ask."""
         rule = self.built.drifting
         if rule is None:
             return None
@@ -251,4 +279,6 @@ class Node:
         """What the client says of itself."""
         trains, tests = (bool(len(split[1])) for split in (self.holding.train, self.holding.test))
         layout = signature(Layout.of(self.built.module))
-        return Identity(name, version("coterie"), layout, self.built.shape, tuple(classes), trains, tests)
+        return Identity(
+            name, version("coterie"), layout, self.built.shape, tuple(classes), trains, tests
+        )

@@ -1,4 +1,5 @@
-"""Where a node's samples come from: the user's ``load_client``, parquet files, or for a trial a share of a dataset."""
+"""Where a node's samples come from: the user's ``load_client``, parquet files, or for a trial a
+share of a dataset."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.types import DataError
+from coterie.errors import DataError
 
 Pair = tuple[Any, Any]
 TEST_SHARE = 0.2
@@ -29,15 +30,18 @@ def load_function(file: Path) -> Callable[[Any], Any]:
         ) from None
     function = found.get("load_client")
     if not callable(function):
-        raise DataError(f"{file}: no function load_client, got none; expected load_client(context) -> (train, test)")
+        raise DataError(
+            f"{file}: no function load_client, got none; expected load_client(context) -> (train, test)"
+        )
     return function
 
 
 def read_own(path: Path, given: Mapping[str, Any]) -> tuple[Pair, Pair]:
-    """Samples from parquet: a folder with ``train.parquet`` and maybe ``test.parquet``, or one file, cut 80 to 20.
+    """Samples from parquet: a folder with ``train.parquet`` and maybe ``test.parquet``, or one
+    file, cut 80 to 20.
 
-    The column ``label`` (or the node's ``label``) holds whole numbers from 0; the column ``x`` (or the node's
-    ``input``) a list of numbers a row, or else all other columns are numbers.
+    The column ``label`` (or the node's ``label``) holds whole numbers from 0; the column ``x`` (or
+    the node's ``input``) a list of numbers a row, or else all other columns are numbers.
 
     Args:
         path: the file or folder.
@@ -68,15 +72,23 @@ def _read(file: Path, inputs: str, label: str, shape: tuple[int, ...]) -> Pair:
         line = (str(error).splitlines() or [""])[0]
         raise DataError(f"{file}: cannot be read, got {line}; expected a parquet file") from None
     if label not in table.column_names:
-        raise DataError(f"{file}: no labels, got columns {', '.join(table.column_names)}; expected {label!r}")
+        raise DataError(
+            f"{file}: no labels, got columns {', '.join(table.column_names)}; expected {label!r}"
+        )
     y = table.column(label).to_numpy()
-    others = [inputs] if inputs in table.column_names else [name for name in table.column_names if name != label]
+    others = (
+        [inputs]
+        if inputs in table.column_names
+        else [name for name in table.column_names if name != label]
+    )
     try:
         columns = [np.asarray(table.column(name).to_pylist(), np.float32) for name in others]
         x = columns[0] if columns[0].ndim > 1 else np.stack(columns, axis=1)
         return x.reshape(len(y), *shape) if shape else x, y.astype(np.int64)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{file}: not numbers, got {error}; expected inputs in {', '.join(others)}") from None
+        raise DataError(
+            f"{file}: not numbers, got {error}; expected inputs in {', '.join(others)}"
+        ) from None
 
 
 def share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pair, Pair]:
@@ -92,13 +104,15 @@ def share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pair, Pa
     Raises:
         DataError: if there is no such client.
     """
-    from coterie.config import check, read
-    from coterie.experiment import load_data
+    from coterie.config.load import check, read
+    from coterie.runs.run import load_data
 
     tables = read(config) if isinstance(config, str | Path) else config
     _, _, population = load_data(check(tables))
     if not 0 <= client < population.clients:
-        raise DataError(f"share: no such client, got {client}; expected 0 to {population.clients - 1}")
+        raise DataError(
+            f"share: no such client, got {client}; expected 0 to {population.clients - 1}"
+        )
     pair = []
     for held in (population.train[client], population.test[client]):
         rows = np.asarray(held)

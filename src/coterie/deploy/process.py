@@ -18,7 +18,7 @@ from typing import Any
 
 import tomli_w
 
-from coterie.types import ConfigError, RemoteError
+from coterie.errors import ConfigError, RemoteError
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -38,7 +38,9 @@ def need_flower() -> None:
         ConfigError: if it is.
     """
     if find_spec("flwr") is None:
-        raise ConfigError("deploy: Flower is missing, got no package flwr; expected `pip install 'coterie[flower]'`")
+        raise ConfigError(
+            "deploy: Flower is missing, got no package flwr; expected `pip install 'coterie[flower]'`"
+        )
 
 
 def command(name: str) -> str:
@@ -50,7 +52,9 @@ def command(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise ConfigError(f"deploy: no command {name}, got none on the path; expected `pip install 'coterie[flower]'`")
+        raise ConfigError(
+            f"deploy: no command {name}, got none on the path; expected `pip install 'coterie[flower]'`"
+        )
     return found
 
 
@@ -69,7 +73,11 @@ def write_connection(home: Path, superlink: str, certificates: Path | None) -> N
     """Tell the ``flwr`` command where the SuperLink is; ``None`` for no TLS is for tests alone."""
     home.mkdir(parents=True, exist_ok=True)
     where: dict[str, Any] = {"address": superlink}
-    where |= {"insecure": True} if certificates is None else {"root-certificates": str(certificates.resolve())}
+    where |= (
+        {"insecure": True}
+        if certificates is None
+        else {"root-certificates": str(certificates.resolve())}
+    )
     text = tomli_w.dumps({"superlink": {"default": FEDERATION, FEDERATION: where}})
     (home / "config.toml").write_text(text, encoding="utf-8")
 
@@ -82,14 +90,23 @@ def flwr(home: Path, arguments: Sequence[str], timeout: float = 120.0) -> dict[s
     """
     line = [command("flwr"), *arguments, "--format", "json"]
     try:
-        done = subprocess.run(line, env=environment(home), capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            line, env=environment(home), capture_output=True, text=True, timeout=timeout
+        )
     except subprocess.TimeoutExpired:
-        raise RemoteError(f"flwr {arguments[0]}: no answer in {timeout:g} s, got none; expected a SuperLink") from None
+        raise RemoteError(
+            f"flwr {arguments[0]}: no answer in {timeout:g} s, got none; expected a SuperLink"
+        ) from None
     told = _json(done.stdout)
     if done.returncode or not told.get("success", True):
-        lines = [part.strip() for part in (done.stderr + "\n" + str(told.get("error-message", ""))).splitlines()]
+        lines = [
+            part.strip()
+            for part in (done.stderr + "\n" + str(told.get("error-message", ""))).splitlines()
+        ]
         said = "; ".join(part for part in lines if part)[-300:] or f"exit code {done.returncode}"
-        raise RemoteError(f"flwr {' '.join(arguments[:2])}: failed, got {said}; expected a SuperLink that answers")
+        raise RemoteError(
+            f"flwr {' '.join(arguments[:2])}: failed, got {said}; expected a SuperLink that answers"
+        )
     return told
 
 
@@ -99,18 +116,25 @@ def _json(text: str) -> dict[str, Any]:
         told = json.loads(text[at:]) if at >= 0 else {}
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    if isinstance(told, dict):
+        return told
+    return {}
 
 
 def start(arguments: Sequence[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start one of Flower's long-lived commands as the leader of its own session, its output in a file."""
+    """Start one of Flower's long-lived commands as the leader of its own session, its output in a
+    file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         return subprocess.Popen(
             [command(arguments[0]), *arguments[1:]],
-            env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )  # fmt: skip
+        )
 
 
 def _die_with_parent() -> None:
@@ -176,7 +200,8 @@ def _lives(pid: int, born: int) -> bool:
 
 
 def _family(pid: int) -> set[tuple[int, int]]:
-    """All that a process started, and what those started, each with its time of birth; some lead their own session."""
+    """All that a process started, and what those started, each with its time of birth; some lead
+    their own session."""
     children: dict[int, list[tuple[int, int]]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         one = int(folder.name)
@@ -212,7 +237,9 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path, longest: fl
     end = time.monotonic() + longest
     while time.monotonic() < end:
         if process.poll() is not None:
-            raise RemoteError(f"{log}: ended with {process.returncode}, got {last_line(log)}; expected a server")
+            raise RemoteError(
+                f"{log}: ended with {process.returncode}, got {last_line(log)}; expected a server"
+            )
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return
         time.sleep(0.2)
@@ -227,4 +254,6 @@ def last_line(log: Path) -> str:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return "nothing"
-    return lines[-1].strip()[-200:] if lines else "nothing"
+    if lines:
+        return lines[-1].strip()[-200:]
+    return "nothing"

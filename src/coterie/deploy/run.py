@@ -1,4 +1,5 @@
-"""Starting a run on a SuperLink and following it: the same lines and the same table as a run on this machine."""
+"""Starting a run on a SuperLink and following it: the same lines and the same table as a run on
+this machine."""
 
 from __future__ import annotations
 
@@ -17,18 +18,30 @@ from typing import Any
 
 import tomli_w
 
-from coterie.config import RunConfig
+from coterie.config.load import RunConfig
 from coterie.deploy.process import FEDERATION, command, environment, flwr, write_connection
 from coterie.deploy.settings import Settings
+from coterie.errors import (
+    CheckpointError,
+    ConfigError,
+    CoterieError,
+    DataError,
+    QuorumError,
+    RemoteError,
+)
 from coterie.terminal import Reporter, console, counted, say, summary_table
-from coterie.types import CheckpointError, ConfigError, CoterieError, DataError, QuorumError, RemoteError
 
 MARK = "@coterie "
 LAST = "last-run.json"
 UNREACHABLE = 90.0  # seconds without an answer of the SuperLink after which a run is given up
 PAUSE = 2.0  # seconds before the log is opened again
 QUIET = 30.0  # seconds without a line after which the run's status is asked for
-ERRORS: Mapping[int, type[CoterieError]] = {2: ConfigError, 3: DataError, 4: CheckpointError, 5: QuorumError}
+ERRORS: Mapping[int, type[CoterieError]] = {
+    2: ConfigError,
+    3: DataError,
+    4: CheckpointError,
+    5: QuorumError,
+}
 
 
 def home_of(folder: Path) -> Path:
@@ -47,8 +60,12 @@ def out_of(folder: Path, settings: Settings, config: RunConfig, resume: bool) ->
         try:
             return str(json.loads(last.read_bytes())["out"])
         except (OSError, ValueError, KeyError, TypeError):
-            raise ConfigError(f"{last}: no run to go on with, got none; expected a run started from here") from None
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{config.algorithm.name}-{config.data.source}-{config.seed}")
+            raise ConfigError(
+                f"{last}: no run to go on with, got none; expected a run started from here"
+            ) from None
+    stem = re.sub(
+        r"[^A-Za-z0-9_-]+", "-", f"{config.algorithm.name}-{config.data.source}-{config.seed}"
+    )
     out = f"{settings.folder.rstrip('/')}/{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     last.write_text(json.dumps({"out": out}) + "\n", encoding="utf-8")
     return out
@@ -78,7 +95,9 @@ def submit(folder: Path, config: RunConfig, settings: Settings, out: str, resume
 def _portable(resolved: dict[str, Any]) -> dict[str, Any]:
     """Without what belongs to this machine: where data lie, how many cores."""
     data = {name: value for name, value in resolved["data"].items() if name != "root"}
-    return {name: value for name, value in resolved.items() if name not in ("engine", "folder")} | {"data": data}
+    return {name: value for name, value in resolved.items() if name not in ("engine", "folder")} | {
+        "data": data
+    }
 
 
 def connect(folder: Path, settings: Settings) -> None:
@@ -89,12 +108,15 @@ def connect(folder: Path, settings: Settings) -> None:
     """
     certificates = folder / settings.root_certificates
     if not certificates.is_file():
-        raise ConfigError(f"deploy.toml: root_certificates: no file, got {certificates}; expected a certificate")
+        raise ConfigError(
+            f"deploy.toml: root_certificates: no file, got {certificates}; expected a certificate"
+        )
     write_connection(home_of(folder), settings.superlink, certificates)
 
 
 def status(home: Path, run: int) -> str:
-    """``pending``, ``starting``, ``running``, ``finished:completed``, ``finished:failed`` or ``finished:stopped``.
+    """``pending``, ``starting``, ``running``, ``finished:completed``, ``finished:failed`` or
+    ``finished:stopped``.
 
     Raises:
         RemoteError: if the SuperLink does not say.
@@ -145,7 +167,9 @@ class Lines:
                         break
                     found = self._parse(line)
                     if found is not None:
-                        heard = time.monotonic()  # the command prints lines of its own, even where nobody answers it
+                        heard = (
+                            time.monotonic()
+                        )  # the command prints lines of its own, even where nobody answers it
                         yield found
                         if "done" in found or "error" in found:
                             self._settle()
@@ -163,9 +187,15 @@ class Lines:
         lines: queue.Queue[str | None] = queue.Queue()
         arguments = [command("flwr"), "log", str(self.run), FEDERATION, "--stream"]
         process = subprocess.Popen(
-            arguments, env=environment(self.home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            arguments,
+            env=environment(self.home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
         self.process = process
 
         def read() -> None:
@@ -223,15 +253,19 @@ def nothing(row: Mapping[str, Any]) -> None:
 
 
 def follow(
-    folder: Path, config: RunConfig, run: int, on_round: Callable[[Mapping[str, Any]], None] = nothing
+    folder: Path,
+    config: RunConfig,
+    run: int,
+    on_round: Callable[[Mapping[str, Any]], None] = nothing,
 ) -> dict[str, Any]:
     """Show a run until it is over; returns its summary.
 
     Raises:
-        CoterieError: what ended it, with the exit code of a run on this machine where the server could say; otherwise
-            `RemoteError`.
+        CoterieError: what ended it, with the exit code of a run on this machine where the server
+            could say; otherwise `RemoteError`.
     """
-    lines, summary = Lines(home_of(folder), run), None
+    lines = Lines(home_of(folder), run)
+    summary = None
     with ExitStack() as stack:
         reporter: Callable[[Mapping[str, Any]], None] = nothing
         for told in lines:
@@ -254,14 +288,20 @@ def follow(
             elif "done" in told:
                 summary = told["done"]
     if summary is None:
-        errors = (line.strip() for line in reversed(lines.plain) if "rror" in line or "ERROR" in line)
+        errors = (
+            line.strip() for line in reversed(lines.plain) if "rror" in line or "ERROR" in line
+        )
         last = next(errors, "")
         why = repr(last[-200:]) if last else "no word of why, as when it is killed"
-        raise RemoteError(f"run {run}: {lines.status or 'no status'}, got {why}; expected it to end well")
+        raise RemoteError(
+            f"run {run}: {lines.status or 'no status'}, got {why}; expected it to end well"
+        )
     return summary
 
 
-def run_remote(folder: Path, config: RunConfig, settings: Settings, resume: bool, out: str | None = None) -> None:
+def run_remote(
+    folder: Path, config: RunConfig, settings: Settings, resume: bool, out: str | None = None
+) -> None:
     """Submit a run, show it, and its table.
 
     Raises:

@@ -17,22 +17,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.config import RunConfig
-from coterie.data import Population, save_parts
-from coterie.data.parts import Parts
-from coterie.data.shifts import Scene
+from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
+from coterie.clients.validation import ReplyValidator
+from coterie.clients.wire import Identity, signature
+from coterie.config.load import RunConfig
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout
+from coterie.data import Population, save_partition
+from coterie.data.parts import Partition
+from coterie.data.shifts import FederationSnapshot
 from coterie.deploy.built import Built
 from coterie.deploy.settings import Settings
-from coterie.engines import Door, Gate, Quorum
 from coterie.engines.flower import FlowerEngine
-from coterie.experiment import Progress
-from coterie.keys import Key
+from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.models import starts
-from coterie.rounds import RoundResult, Sampler, simulate
-from coterie.store import NODES, RunFolder, plain, summarise
-from coterie.types import CheckpointError, ConfigError, QuorumError
-from coterie.vectors import Layout
-from coterie.wire import Identity, signature
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.run import Progress
+from coterie.runs.store import NODES, RunFolder, plain, summarise
 
 MARK = "@coterie "
 Tell = Callable[[str, Any], None]
@@ -50,7 +53,8 @@ def teller() -> Tell:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Names of clients in the order of their numbers, on disk before a number is used; and what they work on.
+    """Names of clients in the order of their numbers, on disk before a number is used; and what
+    they work on.
 
     Args:
         path: the file.
@@ -74,32 +78,49 @@ class Register:
             kept = json.loads(self.path.read_bytes())
             return str(kept["run"]), [str(name) for name in kept["clients"]]
         except (ValueError, KeyError, TypeError):
-            raise CheckpointError(f"{self.path}: damaged, got no list of clients; expected one") from None
+            raise CheckpointError(
+                f"{self.path}: damaged, got no list of clients; expected one"
+            ) from None
 
     def write(self, run: str, names: Sequence[str]) -> None:
         """Written beside, synced, and renamed into place."""
         hidden = self.path.with_name(f".{self.path.name}.tmp-{os.getpid()}")
         with hidden.open("w", encoding="utf-8") as file:
-            told = {"run": run, "shape": self.shape, "classes": self.classes, "clients": list(names)}
+            told = {
+                "run": run,
+                "shape": self.shape,
+                "classes": self.classes,
+                "clients": list(names),
+            }
             file.write(json.dumps(told, ensure_ascii=False, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(self.path)
 
 
-def nobodys(names: Sequence[str], clients: int) -> Parts:
-    """A partition that knows the clients' names and none of their samples, for who reads the run's folder."""
+def nobodys(names: Sequence[str], clients: int) -> Partition:
+    """A partition that knows the clients' names and none of their samples, for who reads the run's
+    folder."""
     none = (np.empty(0, np.int64),) * clients
-    return Parts(none, none, (*names, *("" for _ in range(clients - len(names)))))
+    return Partition(none, none, (*names, *("" for _ in range(clients - len(names)))))
 
 
 def view(engine: FlowerEngine, shape: tuple[int, ...], classes: int) -> Population:
-    """What the rounds have to know of the clients: who can train and be scored. The one sample is nobody's."""
-    one, none = np.zeros(1, np.int64), np.empty(0, np.int64)
+    """What the rounds have to know of the clients: who can train and be scored. The one sample is
+    nobody's."""
+    one = np.zeros(1, np.int64)
+    none = np.empty(0, np.int64)
     names = [*engine.names, *("" for _ in range(engine.capacity - len(engine.names)))]
-    parts = [tuple(one if able else none for able in kind) for kind in (engine.trains, engine.tests)]
+    parts = [
+        tuple(one if able else none for able in kind) for kind in (engine.trains, engine.tests)
+    ]
     return Population(
-        torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64), parts[0], parts[1], classes, tuple(names)
+        torch.zeros(1, *shape),
+        torch.zeros(1, dtype=torch.int64),
+        parts[0],
+        parts[1],
+        classes,
+        tuple(names),
     )
 
 
@@ -126,7 +147,9 @@ class Attendance:
         Raises:
             QuorumError: if they are not there in time.
         """
-        engine, least, longest = self.engine, self.settings.min_clients, self.settings.longest_wait
+        engine = self.engine
+        least = self.settings.min_clients
+        longest = self.settings.longest_wait
         engine.gather(least, longest)
         able = int((engine.present & engine.trains).sum())
         if able < least:
@@ -135,7 +158,14 @@ class Attendance:
                 f"expected at least {least}"
             )
 
-    def __call__(self, scene: Scene, initial: Population, round: int, warm: NDArray[np.bool_], key: Key) -> Scene:
+    def __call__(
+        self,
+        scene: FederationSnapshot,
+        initial: Population,
+        round: int,
+        warm: NDArray[np.bool_],
+        key: Key,
+    ) -> FederationSnapshot:
         """The scene of this round. See ``coterie.data.shifts.Shift``.
 
         Raises:
@@ -151,7 +181,7 @@ class Attendance:
         }
         events = tuple({"kind": what, "clients": names} for what, names in named.items() if names)
         self.last = here
-        return Scene(view(engine, self.shape, self.classes), here, events)
+        return FederationSnapshot(view(engine, self.shape, self.classes), here, events)
 
 
 def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -165,34 +195,63 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     Raises:
         CoterieError: for anything expected; the state is saved after every round.
     """
-    config, settings = parse(str(given["config"])), Settings.loads(str(given["settings"]))
+    config = parse(str(given["config"]))
+    settings = Settings.loads(str(given["settings"]))
     built = Built.of(config, settings.shape, settings.classes)
     if config.train.clients_per_round > settings.clients:
         got = f"got {config.train.clients_per_round}; expected at most {settings.clients} (deploy.toml: clients)"
         raise ConfigError(f"train.clients_per_round: more than there are clients, {got}")
-    folder, checkpoint = open_folder(Path(str(given["out"])), config, bool(given["resume"]), settings)
+    folder, checkpoint = open_folder(
+        Path(str(given["out"])), config, bool(given["resume"]), settings
+    )
     register = Register(folder.path / NODES, settings.shape, settings.classes)
     run, names = register.read()
     layout = Layout.of(built.module)
-    ours = Identity("server", version("coterie"), signature(layout), settings.shape, settings.classes)
+    ours = Identity(
+        "server", version("coterie"), signature(layout), settings.shape, settings.classes
+    )
 
     def joined(names: Sequence[str]) -> None:
         register.write(run, names)
-        save_parts(folder.path / "partition.npz", nobodys(names, settings.clients))
+        save_partition(folder.path / "partition.npz", nobodys(names, settings.clients))
 
     engine = FlowerEngine(
-        grid, ours, built.objective, settings.clients, run, names=names, timeout=settings.reply_wait,
-        say=lambda line: tell("say", line), joined=joined,
-    )  # fmt: skip
+        grid,
+        ours,
+        built.objective,
+        settings.clients,
+        run,
+        names=names,
+        timeout=settings.reply_wait,
+        say=lambda line: tell("say", line),
+        joined=joined,
+    )
     joined(names)
     quorum = Quorum(config.quorum.min_replies, config.quorum.max_skipped_rounds)
-    door = Door(
-        engine, Gate(cap=settings.most_samples), quorum, built.classes, None, layout, math.prod(settings.shape), engine
+    door = Clients(
+        engine,
+        ReplyValidator(cap=settings.most_samples),
+        quorum,
+        built.classes,
+        None,
+        layout,
+        math.prod(settings.shape),
+        engine,
     )
     attend = Attendance(engine, settings, settings.shape, built.classes)
     start = 0 if checkpoint is None else checkpoint.round
-    d, rounds = layout.d, config.train.rounds
-    tell("start", {"folder": str(folder.path), "round": start, "rounds": rounds, "parameters": d, "pid": os.getpid()})
+    d = layout.d
+    rounds = config.train.rounds
+    tell(
+        "start",
+        {
+            "folder": str(folder.path),
+            "round": start,
+            "rounds": rounds,
+            "parameters": d,
+            "pid": os.getpid(),
+        },
+    )
     attend.gather(start)
     population = view(engine, settings.shape, built.classes)
     rows = folder.rewind(start) if given["resume"] else []
@@ -202,7 +261,9 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         _row(engine, result)
         folder.append_round(result.row)
         progress.take(result)
-        folder.save_checkpoint(result.groups, progress.round, {"since": progress.since}, config.checkpoint.keep)
+        folder.save_checkpoint(
+            result.groups, progress.round, {"since": progress.since}, config.checkpoint.keep
+        )
         tell("round", result.row)
         longest = config.quorum.max_wait
         if longest is not None and progress.waited > longest:
@@ -223,14 +284,18 @@ def parse(text: str) -> RunConfig:
     """
     import tomllib
 
-    from coterie.config import check
+    from coterie.config.load import check
 
     if not text:
-        raise ConfigError("coterie-config: empty, got ''; expected an app that `coterie deploy run` started")
+        raise ConfigError(
+            "coterie-config: empty, got ''; expected an app that `coterie deploy run` started"
+        )
     return check(tomllib.loads(text), "run.toml")
 
 
-def open_folder(out: Path, config: RunConfig, resume: bool, settings: Settings) -> tuple[RunFolder, Any]:
+def open_folder(
+    out: Path, config: RunConfig, resume: bool, settings: Settings
+) -> tuple[RunFolder, Any]:
     """The run's folder, new or to go on with, and the checkpoint to go on from.
 
     Raises:
@@ -247,7 +312,9 @@ def open_folder(out: Path, config: RunConfig, resume: bool, settings: Settings) 
     return folder, checkpoint
 
 
-def _rounds(built: Built, door: Door, population: Population, attend: Attendance, progress: Progress) -> Any:
+def _rounds(
+    built: Built, door: Clients, population: Population, attend: Attendance, progress: Progress
+) -> Any:
     config, key = built.config, Key(built.config.seed)
     everyone = np.arange(population.clients)
     sampler = Sampler(config.train.sampler, everyone, config.train.clients_per_round, key)
@@ -269,7 +336,8 @@ def _rounds(built: Built, door: Door, population: Population, attend: Attendance
 
 
 def _row(engine: FlowerEngine, result: RoundResult) -> None:
-    """The row of a round: who came and went, and clients that gave no reply beside those that the gate refused.
+    """The row of a round: who came and went, and clients that gave no reply beside those that the
+    gate refused.
 
     Rows of a simulation say what a shift did; here nobody knows but the clients.
     """
@@ -282,7 +350,9 @@ def _row(engine: FlowerEngine, result: RoundResult) -> None:
     del row["changed"], row["missed"]
 
 
-def _finish(built: Built, folder: RunFolder, progress: Progress, engine: FlowerEngine) -> dict[str, Any]:
+def _finish(
+    built: Built, folder: RunFolder, progress: Progress, engine: FlowerEngine
+) -> dict[str, Any]:
     groups = progress.groups
     if groups is None:
         raise ConfigError(f"{folder.path}: no round was run, got none; expected at least one")

@@ -1,4 +1,5 @@
-"""What a deployment is told besides the run's configuration: ``deploy.toml``, and what a server gets of it."""
+"""What a deployment is told besides the run's configuration: ``deploy.toml``, and what a server
+gets of it."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coterie.checked import check
-from coterie.config import RunConfig, read
-from coterie.config import check as check_config
-from coterie.experiment import read_samples
-from coterie.types import ConfigError
+from coterie.config.arguments import check
+from coterie.config.load import RunConfig, read
+from coterie.config.load import check as check_config
+from coterie.errors import ConfigError
+from coterie.runs.run import read_samples
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -31,7 +32,8 @@ class Settings:
         classes: the names of the classes, in order.
         min_clients: that many have to be there for a round.
         longest_wait: seconds that a round waits for them.
-        reply_wait: seconds that clients have for an answer; more than 60, after which Flower gives up a dead node.
+        reply_wait: seconds that clients have for an answer; more than 60, after which Flower gives
+            up a dead node.
         most_samples: a client that claims more is refused.
         superlink: ``host:port`` of the SuperLink.
         root_certificates: file of the authority that signed its certificate.
@@ -56,7 +58,9 @@ class Settings:
         check(Settings, asdict(self))
         if self.min_clients > self.clients:
             what = f"more clients than there are, got {self.min_clients}"
-            raise ConfigError(f"deploy.toml: min_clients: {what}; expected at most {self.clients} (clients)")
+            raise ConfigError(
+                f"deploy.toml: min_clients: {what}; expected at most {self.clients} (clients)"
+            )
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> Settings:
@@ -71,16 +75,26 @@ class Settings:
         """
         known = [field.name for field in fields(cls)]
         wrong = [
-            f"{file}: {name}: unknown key; expected one of {', '.join(known)}" for name in tables if name not in known
+            f"{file}: {name}: unknown key; expected one of {', '.join(known)}"
+            for name in tables
+            if name not in known
         ]
-        wrong += [f"{file}: {name}: missing; expected a value" for name in known[:3] if name not in tables]
+        wrong += [
+            f"{file}: {name}: missing; expected a value" for name in known[:3] if name not in tables
+        ]
         if wrong:
             raise ConfigError("\n".join(wrong))
-        lists = {name: tuple(tables[name]) for name in ("shape", "classes") if isinstance(tables[name], list)}
+        lists = {
+            name: tuple(tables[name])
+            for name in ("shape", "classes")
+            if isinstance(tables[name], list)
+        }
         try:
             return cls(**{**tables, **lists})
         except ConfigError as error:
-            raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
+            raise ConfigError(
+                "\n".join(f"{file}: {line}" for line in str(error).splitlines())
+            ) from None
 
     def dumps(self) -> str:
         """As JSON."""
@@ -98,11 +112,13 @@ def load(folder: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Settin
     Raises:
         ConfigError: with all that is wrong.
     """
-    from coterie.config import put
+    from coterie.config.load import put
 
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
-            raise ConfigError(f"{folder}: no {name}, got none; expected a folder made by `coterie deploy init`")
+            raise ConfigError(
+                f"{folder}: no {name}, got none; expected a folder made by `coterie deploy init`"
+            )
     tables = read(folder / "run.toml")
     for override in overrides:
         put(tables, override)

@@ -1,21 +1,23 @@
 """How clients are reached. Engines have never heard of groups."""
 
-from coterie.engines.door import Door, Ledger, Quorum
+from coterie.clients.clients import Clients
+from coterie.clients.ledger import Ledger
+from coterie.clients.quorum import Quorum
+from coterie.clients.validation import ReplyValidator
 from coterie.engines.faults import Faults, FaultyEngine
-from coterie.engines.gate import Gate
-from coterie.engines.make import ENGINES, make_door
+from coterie.engines.make import ENGINES, make_clients
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 
 __all__ = [
     "ENGINES",
-    "Door",
+    "Clients",
     "Faults",
     "FaultyEngine",
-    "Gate",
     "Ledger",
     "PoolEngine",
     "Quorum",
+    "ReplyValidator",
     "SerialEngine",
-    "make_door",
+    "make_clients",
 ]

@@ -1,7 +1,8 @@
-"""What trains clients in a process elsewhere: it is told everything it needs, and keeps nothing that could change.
+"""What trains clients in a process elsewhere: it is told everything it needs, and keeps nothing
+that could change.
 
-Which samples a client holds travels with the work. So any actor can train any client, and what one was at when it was
-lost can be done again by another.
+Which samples a client holds travels with the work. So any actor can train any client, and what one
+was at when it was lost can be done again by another.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from coterie.client.bench import make_trainer
-from coterie.client.many import Device
-from coterie.client.sgd import Trainer
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.work import Train
 from coterie.engines.serial import ClientError, failure
 from coterie.engines.vmap import Blocks, find_device
-from coterie.keys import Key
-from coterie.types import CoterieError, IntArray, Objective, Solver, Train
+from coterie.errors import CoterieError
+from coterie.local.batched import Device
+from coterie.local.runner import make_trainer
+from coterie.local.sgd import Trainer
 
 Each = Literal["serial", "vmap"]
 Load = Callable[[], Tensor]
@@ -99,14 +104,17 @@ class Actor:
         self.shards: dict[Any, NDArray[Any]] = {}
         self.blocks = self._blocks(self.own) if self.own.each == "vmap" else None
         self.x = None if self.own.load is None else self.own.load()
-        return "" if self.x is None else fingerprint(self.x)
+        if self.x is None:
+            return ""
+        return fingerprint(self.x)
 
     def _blocks(self, own: Equipment) -> Blocks:
         where = Device(find_device(own.device.name), own.device.precision, own.device.graphs)
         return Blocks(own.module, own.solver, own.decay, where, own.memory)
 
     def call(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
-        """What ``train`` gives, with the updates in pieces where the job asks for them: small values travel faster."""
+        """What ``train`` gives, with the updates in pieces where the job asks for them: small
+        values travel faster."""
         found = self.train(job, models, *shards)
         if not job.pieces:
             return found
@@ -115,7 +123,8 @@ class Actor:
         return (None, *found[1:]), *np.array_split(found[0].ravel(), job.pieces)
 
     def train(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
-        """Updates, sizes and losses of the clients of a job, and the seconds spent; or what failed, and where."""
+        """Updates, sizes and losses of the clients of a job, and the seconds spent; or what failed,
+        and where."""
         begun = time.perf_counter()
         for name in job.stale:
             del self.shards[name]
@@ -127,7 +136,9 @@ class Actor:
                 return *self._each(job, starts), time.perf_counter() - begun
             sizes = np.array([len(y) for y in job.labels])
             sample = partial(self._samples, job)
-            delta, loss, _ = self.blocks.train(job.work, sizes, sample, starts, np.arange(len(sizes)), job.keys)
+            delta, loss, _ = self.blocks.train(
+                job.work, sizes, sample, starts, np.arange(len(sizes)), job.keys
+            )
             return delta.numpy(), sizes.astype(np.float64), loss, time.perf_counter() - begun
         except CoterieError as error:
             return error, ""
@@ -135,11 +146,14 @@ class Actor:
             return ClientError(failure(self.at, job.keys[0], error)), traceback.format_exc()
 
     def _each(self, job: Job, starts: Tensor) -> tuple[Any, ...]:
-        own, objective = self.own, job.work.objective
+        own = self.own
+        objective = job.work.objective
         if objective not in self.trainers:
             self.trainers[objective] = make_trainer(own.module, objective, own.solver, own.decay)
-        trainer, solver = self.trainers[objective], job.work.solver(own.solver)
-        delta, told = torch.empty_like(starts), np.empty((2, len(starts)))
+        trainer = self.trainers[objective]
+        solver = job.work.solver(own.solver)
+        delta = torch.empty_like(starts)
+        told = np.empty((2, len(starts)))
         for at, key in enumerate(job.keys):
             self.at = key.id
             x, y = self._samples(job, at)

@@ -1,4 +1,5 @@
-"""A wrapper that loses, delays, duplicates and corrupts replies, to see what an algorithm makes of it."""
+"""A wrapper that loses, delays, duplicates and corrupts replies, to see what an algorithm makes of
+it."""
 
 from __future__ import annotations
 
@@ -10,11 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Engine, Reply
+from coterie.core.keys import Key
+from coterie.core.work import Train, Work
 from coterie.data.population import Population
-from coterie.keys import Key
-from coterie.types import Engine, IntArray, Reply, Train, Work
 
-CORRUPTIONS = ("nan", "inf", "zeros", "huge", "shape", "dtype", "keys", "no samples", "endless samples")
+CORRUPTIONS = (
+    "nan",
+    "inf",
+    "zeros",
+    "huge",
+    "shape",
+    "dtype",
+    "keys",
+    "no samples",
+    "endless samples",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +61,18 @@ class FaultyEngine:
         self.faults = faults
         self.delayed: list[Reply] = []
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
         replies = self.engine.run(work, ids, models, which, key=key)
         if not isinstance(work, Train):
             return replies
-        arrived, self.delayed = self.delayed, []
+        arrived = self.delayed
+        self.delayed = []
         for reply in (single for block in replies for single in _singles(block)):
-            arrived.extend(self._meet(reply, key.of("faults").client(int(reply.ids[0])).generator()))
+            arrived.extend(
+                self._meet(reply, key.of("faults").client(int(reply.ids[0])).generator())
+            )
         if self.faults.shuffle:
             key.of("arrival").generator().shuffle(arrived)
         return arrived
@@ -71,7 +89,9 @@ class FaultyEngine:
         if delay < self.faults.delay:
             self.delayed += [] if self.faults.forget else [reply]
             return []
-        return [reply, reply] if duplicate < self.faults.duplicate else [reply]
+        if duplicate < self.faults.duplicate:
+            return [reply, reply]
+        return [reply]
 
     def hold(self, population: Population) -> None:
         self.engine.hold(population)
@@ -112,5 +132,7 @@ def corrupted(reply: Reply, how: str) -> Reply:
         case "endless samples":
             fields["size"][:] = 1e18
         case _:
-            raise ValueError(f"corruption: unknown, got {how!r}; expected one of {', '.join(CORRUPTIONS)}")
+            raise ValueError(
+                f"corruption: unknown, got {how!r}; expected one of {', '.join(CORRUPTIONS)}"
+            )
     return Reply(reply.round, reply.ids, fields, reply.purpose)

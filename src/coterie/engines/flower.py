@@ -1,6 +1,8 @@
-"""Real clients through Flower's grid: one message per client and request, with all models that it needs.
+"""Real clients through Flower's grid: one message per client and request, with all models that it
+needs.
 
-Only this module and ``coterie.flower_app`` know of Flower. What a message holds is listed in ``docs/privacy.md``.
+Only this module and ``coterie.flower_app`` know of Flower. What a message holds is listed in
+``docs/privacy.md``.
 """
 
 from __future__ import annotations
@@ -20,11 +22,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie import wire
-from coterie.keys import Key
-from coterie.types import ConfigError, Describe, Evaluate, IntArray, Objective, Place, Reply, Work
+from coterie.clients import wire
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.work import Describe, Evaluate, Place, Work
+from coterie.errors import ConfigError
 
-NOTE, FIELDS = "coterie", "fields"
+NOTE = "coterie"
+FIELDS = "fields"
 DESCRIBE = "query.describe"
 _HEADER = 512  # bytes that a NumPy header may take
 
@@ -32,8 +39,8 @@ _HEADER = 512  # bytes that a NumPy header may take
 class FlowerEngine:
     """The one verb over Flower's grid, and the register of who is there.
 
-    Clients have names, which they tell when they are met; a client's number is the place of its name in ``names`` and
-    stays its own for the whole run, whatever node it comes back on.
+    Clients have names, which they tell when they are met; a client's number is the place of its
+    name in ``names`` and stays its own for the whole run, whatever node it comes back on.
 
     Args:
         grid: Flower's.
@@ -62,29 +69,51 @@ class FlowerEngine:
         say: Callable[[str], None] = print,
         joined: Callable[[Sequence[str]], None] = lambda names: None,
     ) -> None:
-        self.grid, self.ours, self.objective, self.capacity, self.run_name = grid, ours, objective, capacity, run
-        self.timeout, self.least_poll, self.say, self.joined = timeout, least_poll, say, joined
+        self.grid = grid
+        self.ours = ours
+        self.objective = objective
+        self.capacity = capacity
+        self.run_name = run
+        self.timeout = timeout
+        self.least_poll = least_poll
+        self.say = say
+        self.joined = joined
         self.names = list(names)
         self.nodes: dict[int, int] = {}  # client -> node
         self.met: dict[int, int | None] = {}  # node -> client, None: refused
-        self.asked: dict[str, tuple[int, float]] = {}  # description under way: message -> node, when it was asked
-        self.waiting: dict[str, tuple[int, wire.Identity]] = {}  # name -> node, met and without a number yet
-        self.trains, self.tests = np.zeros(capacity, bool), np.zeros(capacity, bool)
+        self.asked: dict[
+            str, tuple[int, float]
+        ] = {}  # description under way: message -> node, when it was asked
+        self.waiting: dict[
+            str, tuple[int, wire.Identity]
+        ] = {}  # name -> node, met and without a number yet
+        self.trains = np.zeros(capacity, bool)
+        self.tests = np.zeros(capacity, bool)
         self.lost: Counter[str] = Counter()
         self.held: dict[int, set[str]] = {}
         self.placement = np.zeros(capacity, np.int64)
-        self.said: dict[int, tuple[int, bool]] = {}  # client -> placement, whether its data drifted since
+        self.said: dict[
+            int, tuple[int, bool]
+        ] = {}  # client -> placement, whether its data drifted since
 
-    # --- the verb ---------------------------------------------------------------------------------------------
+    # --- the verb ---------------------------------------------------------------------------------
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
-        """One message per client that is there; what came by the timeout. See ``coterie.types.Engine``."""
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        """One message per client that is there; what came by the timeout. See
+        ``coterie.core.engine.Engine``."""
         rows = which[:, None] if which.ndim == 1 else which
         rows = rows[:, :0] if isinstance(work, Describe) else rows
         vectors = {row: models[row].contiguous() for row in np.unique(rows).tolist()}
         named = {row: wire.digest(vector) for row, vector in vectors.items()}
-        records = {named[row]: ArrayRecord({"w": Array(vector.numpy())}) for row, vector in vectors.items()}
-        wanted = {id: [named[row] for row in mine] for id, mine in zip(ids.tolist(), rows.tolist(), strict=True)}
+        records = {
+            named[row]: ArrayRecord({"w": Array(vector.numpy())}) for row, vector in vectors.items()
+        }
+        wanted = {
+            id: [named[row] for row in mine]
+            for id, mine in zip(ids.tolist(), rows.tolist(), strict=True)
+        }
         text = wire.dumps(work, self.objective)
         replies: list[Reply] = []
         asked = [id for id in wanted if id in self.nodes]
@@ -98,34 +127,57 @@ class FlowerEngine:
                     self.held.pop(id, None)
                     again.append(id)
                 else:
-                    replies += self._read(id, message, key, wanted[id] if isinstance(work, Place) else [], expected)
+                    replies += self._read(
+                        id, message, key, wanted[id] if isinstance(work, Place) else [], expected
+                    )
             asked = again
             if not asked:
                 break
         return replies
 
     def _message(
-        self, work: Work, text: str, id: int, names: list[str], records: Mapping[str, ArrayRecord], key: Key
+        self,
+        work: Work,
+        text: str,
+        id: int,
+        names: list[str],
+        records: Mapping[str, ArrayRecord],
+        key: Key,
     ) -> Message:
         """A message with a record of its own: what one client is told, no other sees."""
         kept = self.held.get(id, set()) if isinstance(work, Place) else set()
         note = ConfigRecord(
             {
-                "protocol": wire.PROTOCOL, "run": self.run_name, "work": text, "round": key.round,
-                "purpose": key.purpose, "seed": key.seed, "client": id, "placement": int(self.placement[id]),
+                "protocol": wire.PROTOCOL,
+                "run": self.run_name,
+                "work": text,
+                "round": key.round,
+                "purpose": key.purpose,
+                "seed": key.seed,
+                "client": id,
+                "placement": int(self.placement[id]),
                 "models": " ".join(names),
             }
-        )  # fmt: skip
-        content = RecordDict({NOTE: note, **{name: records[name] for name in names if name not in kept}})
+        )
+        content = RecordDict(
+            {NOTE: note, **{name: records[name] for name in names if name not in kept}}
+        )
         kind = (
-            "query.statistic" if isinstance(work, Describe) else "evaluate" if isinstance(work, Evaluate) else "train"
+            "query.statistic"
+            if isinstance(work, Describe)
+            else "evaluate"
+            if isinstance(work, Evaluate)
+            else "train"
         )
         return Message(content, self.nodes[id], kind, ttl=self.timeout, group_id=str(key.round))
 
-    def _exchange(self, ids: Sequence[int], messages: Sequence[Message]) -> list[tuple[int, Message]]:
+    def _exchange(
+        self, ids: Sequence[int], messages: Sequence[Message]
+    ) -> list[tuple[int, Message]]:
         """Send messages and wait for the replies to them, until all are there or the time is over.
 
-        What ``grid.send_and_receive`` does, which looks every 3 s; looking more often ends an exchange sooner.
+        What ``grid.send_and_receive`` does, which looks every 3 s; looking more often ends an
+        exchange sooner.
         """
         if not messages:
             return []
@@ -133,7 +185,9 @@ class FlowerEngine:
         sent = list(self.grid.push_messages(messages))
         owner = {name: id for name, id in zip(sent, ids, strict=True) if name is not None}
         self.lost["not sent"] += len(ids) - len(owner)
-        left, came, pause = set(owner), [], self.least_poll
+        left = set(owner)
+        came = []
+        pause = self.least_poll
         while left:
             for message in self.grid.pull_messages(sorted(left)):
                 name = message.metadata.reply_to_message_id
@@ -147,18 +201,25 @@ class FlowerEngine:
         self.lost["no answer"] += len(left)
         return came
 
-    def _read(self, id: int, message: Message, key: Key, keeps: list[str], expected: int) -> list[Reply]:
-        """A reply as the gate wants it. Whatever a client sent, this does not raise: what is no reply is counted."""
+    def _read(
+        self, id: int, message: Message, key: Key, keeps: list[str], expected: int
+    ) -> list[Reply]:
+        """A reply as the gate wants it. Whatever a client sent, this does not raise: what is no
+        reply is counted."""
         failed = _failure(message)
         if failed is not None:
             self.lost[failed] += 1
             return []
         try:
             note, fields, other = _parts(message.content)
-            round, purpose, client = note["round"], note["purpose"], note["client"]
+            round = note["round"]
+            purpose = note["purpose"]
+            client = note["client"]
             if type(round) is not int or not isinstance(purpose, str):
                 raise ValueError("no round")
-            values = {str(name): _array(array.data, expected)[None] for name, array in fields.items()}
+            values = {
+                str(name): _array(array.data, expected)[None] for name, array in fields.items()
+            }
         except Exception:  # noqa: BLE001 - the sender is not trusted
             self.lost["malformed"] += 1
             return []
@@ -169,16 +230,20 @@ class FlowerEngine:
         return [Reply(round, np.array([id if client == id else -1]), values, purpose)]
 
     def _note(self, id: int, note: Mapping[str, Any], keeps: list[str]) -> None:
-        drifted, placement = note.get("drifted"), note.get("placement")
+        drifted = note.get("drifted")
+        placement = note.get("placement")
         if isinstance(drifted, bool) and type(placement) is int:
             self.said[id] = (placement, drifted)
         if keeps:
             self.held[id] = set(keeps)
 
     def compare(self, placement: IntArray) -> IntArray:
-        """See ``coterie.types.Watch``."""
+        """See ``coterie.core.engine.Watch``."""
         self.placement = placement
-        return np.array(sorted(i for i, (at, drifted) in self.said.items() if drifted and at == placement[i]), np.int64)
+        return np.array(
+            sorted(i for i, (at, drifted) in self.said.items() if drifted and at == placement[i]),
+            np.int64,
+        )
 
     def hold(self, population: Any) -> None:
         """Nothing: real clients hold what they hold."""
@@ -188,10 +253,11 @@ class FlowerEngine:
 
     def counted(self) -> Counter[str]:
         """Clients that gave no reply since this was last asked, by reason."""
-        past, self.lost = +self.lost, Counter()
+        past = +self.lost
+        self.lost = Counter()
         return past
 
-    # --- who is there -----------------------------------------------------------------------------------------
+    # --- who is there -----------------------------------------------------------------------------
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -211,7 +277,11 @@ class FlowerEngine:
         for message, (node, since) in list(self.asked.items()):
             if node not in here or now - since > self.timeout:
                 del self.asked[message]
-        known = {*self.met, *(node for node, _ in self.asked.values()), *(node for node, _ in self.waiting.values())}
+        known = {
+            *self.met,
+            *(node for node, _ in self.asked.values()),
+            *(node for node, _ in self.waiting.values()),
+        }
         self._ask(sorted(here - known), now)
         self._hear()
 
@@ -226,7 +296,9 @@ class FlowerEngine:
             return
         note = {"protocol": wire.PROTOCOL, "run": self.run_name}
         content = [RecordDict({NOTE: ConfigRecord({**note})}) for _ in nodes]
-        messages = [Message(c, n, DESCRIBE, ttl=self.timeout) for c, n in zip(content, nodes, strict=True)]
+        messages = [
+            Message(c, n, DESCRIBE, ttl=self.timeout) for c, n in zip(content, nodes, strict=True)
+        ]
         for name, node in zip(self.grid.push_messages(messages), nodes, strict=True):
             if name is not None:
                 self.asked[name] = (node, now)
@@ -244,10 +316,15 @@ class FlowerEngine:
         if failed == "unavailable":
             return
         try:
-            told = wire.Identity.loads(str(_parts(message.content)[0]["identity"])) if failed is None else None
+            told = (
+                wire.Identity.loads(str(_parts(message.content)[0]["identity"]))
+                if failed is None
+                else None
+            )
             line = None if told is None else wire.unlike(told, self.ours) or self._taken(told, node)
         except Exception:  # noqa: BLE001 - the sender is not trusted
-            told, line = None, f"node {node}: no client of Coterie, got no identity; expected one"
+            told = None
+            line = f"node {node}: no client of Coterie, got no identity; expected one"
         if failed is not None:
             line = f"node {node}: cannot take part, got {failed!r}; expected what that node's own log says"
         if told is None or line is not None:
@@ -261,13 +338,16 @@ class FlowerEngine:
         name = told.client
         client = self.names.index(name) if name in self.names else None
         if name in self.waiting or (client is not None and self.nodes.get(client, node) != node):
-            return f"client {name!r}: on two nodes at once, got node {node}; expected one node a name"
+            return (
+                f"client {name!r}: on two nodes at once, got node {node}; expected one node a name"
+            )
         if client is None and len({*self.names, *self.waiting}) >= self.capacity:
             return f"client {name!r}: one too many, got {self.capacity + 1} clients; expected at most {self.capacity}"
         return None
 
     def admit(self) -> list[str]:
-        """Give those who were met their numbers, in the order of their names; returns who joined or came back."""
+        """Give those who were met their numbers, in the order of their names; returns who joined or
+        came back."""
         new = sorted(name for name in self.waiting if name not in self.names)
         if new:
             self.names += new
@@ -282,7 +362,8 @@ class FlowerEngine:
         return came
 
     def gather(self, least: int, longest: float) -> list[str]:
-        """Look until this many clients are there, or the time is over; returns who joined or came back."""
+        """Look until this many clients are there, or the time is over; returns who joined or came
+        back."""
         end = time.monotonic() + longest
         self.look()
         pause = self.least_poll
@@ -301,11 +382,18 @@ def _parts(content: RecordDict) -> tuple[Mapping[str, Any], Mapping[str, Array],
 
 
 def _failure(message: Message) -> str | None:
-    """Why a message is no reply: ``unavailable`` where the node is gone, or what the client says of its failure."""
+    """Why a message is no reply: ``unavailable`` where the node is gone, or what the client says of
+    its failure."""
     if message.has_error():
-        return "failed" if message.error.code in (0, 1, 2) else "unavailable"
+        if message.error.code in (0, 1, 2):
+            return "failed"
+        return "unavailable"
     told = message.content.config_records.get(NOTE, {}).get("failed")
-    return None if told is None else told if told in wire.FAILURES else "malformed"
+    if told is None:
+        return None
+    if told in wire.FAILURES:
+        return told
+    return "malformed"
 
 
 def _bytes(work: Work, d: int, r: int) -> int:
@@ -331,7 +419,7 @@ def _array(data: bytes, most: int) -> NDArray[Any]:
     return np.frombuffer(body, dtype).reshape(shape, order="F" if fortran else "C").copy()
 
 
-# --- the client's side --------------------------------------------------------------------------------------------
+# --- the client's side ----------------------------------------------------------------------------
 
 
 def run_of(message: Message) -> str:
@@ -347,7 +435,9 @@ def run_of(message: Message) -> str:
     return str(note["run"])
 
 
-def read_request(message: Message, objective: Objective, kept: Callable[[str], Tensor | None]) -> wire.Request | None:
+def read_request(
+    message: Message, objective: Objective, kept: Callable[[str], Tensor | None]
+) -> wire.Request | None:
     """What a client is asked; ``None`` if a model is neither in the message nor kept.
 
     Args:
@@ -358,7 +448,8 @@ def read_request(message: Message, objective: Objective, kept: Callable[[str], T
     Raises:
         ValueError: if it is no request.
     """
-    note, sent = message.content.config_records[NOTE], message.content.array_records
+    note = message.content.config_records[NOTE]
+    sent = message.content.array_records
     vectors = []
     for name in note["models"].split():
         vector = torch.from_numpy(sent[name]["w"].numpy().copy()) if name in sent else kept(name)
@@ -367,25 +458,38 @@ def read_request(message: Message, objective: Objective, kept: Callable[[str], T
         vectors.append(vector)
     models = torch.stack(vectors) if vectors else torch.empty(0, 0)
     return wire.Request(
-        wire.loads(note["work"], objective), models, note["round"], note["purpose"], note["seed"], note["client"],
-         note["placement"], note["run"],
-    )  # fmt: skip
+        wire.loads(note["work"], objective),
+        models,
+        note["round"],
+        note["purpose"],
+        note["seed"],
+        note["client"],
+        note["placement"],
+        note["run"],
+    )
 
 
 def write_answer(message: Message, request: wire.Request, answer: wire.Answer) -> Message:
     """The reply with what the work asks for, and nothing more."""
     note: dict[str, Any] = {
-        "round": request.round, "purpose": request.purpose, "client": request.client, "placement": request.placement
-    }  # fmt: skip
+        "round": request.round,
+        "purpose": request.purpose,
+        "client": request.client,
+        "placement": request.placement,
+    }
     if answer.drifted is not None:
         note["drifted"] = answer.drifted
-    fields = ArrayRecord({name: Array(np.array(values, order="C")) for name, values in answer.fields.items()})
+    fields = ArrayRecord(
+        {name: Array(np.array(values, order="C")) for name, values in answer.fields.items()}
+    )
     return Message(RecordDict({NOTE: ConfigRecord(note), FIELDS: fields}), reply_to=message)
 
 
 def write_identity(message: Message, identity: wire.Identity) -> Message:
     """The reply of a client that is met."""
-    return Message(RecordDict({NOTE: ConfigRecord({"identity": identity.dumps()})}), reply_to=message)
+    return Message(
+        RecordDict({NOTE: ConfigRecord({"identity": identity.dumps()})}), reply_to=message
+    )
 
 
 def write_failure(message: Message, reason: str) -> Message:

@@ -9,21 +9,25 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
-from coterie.client import Bench
-from coterie.client.many import Precision
+from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
+from coterie.clients.validation import validator_for
+from coterie.core.engine import Engine
+from coterie.core.solver import Solver
+from coterie.core.vectors import Layout
 from coterie.data.population import Population
-from coterie.engines.door import Door, Quorum, gate_for
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.vmap import VmapEngine
-from coterie.types import ConfigError, Engine, Solver
-from coterie.vectors import Layout
+from coterie.errors import ConfigError
+from coterie.local import LocalRunner
+from coterie.local.batched import Precision
 
 ENGINES = ("pool", "serial", "vmap", "ray")
 Name = Literal["pool", "serial", "vmap", "ray"]
 
 
-def make_door(
+def make_clients(
     name: Name,
     population: Population,
     module: nn.Module,
@@ -41,8 +45,9 @@ def make_door(
     address: str | None = None,
     each: Literal["serial", "vmap"] = "serial",
     load: Callable[[], Tensor] | None = None,
-) -> Door:
-    """Build an engine and the door in front of it. The door is a context manager; leaving it ends the workers.
+) -> Clients:
+    """Build an engine and the door in front of it. The door is a context manager; leaving it ends
+    the workers.
 
     Args:
         name: ``pool``, ``serial``, ``vmap`` or ``ray``.
@@ -65,7 +70,7 @@ def make_door(
     Raises:
         ConfigError: for an engine that cannot be had here, or that cannot train this network.
     """
-    bench = Bench(population, module, solver, decay)
+    bench = LocalRunner(population, module, solver, decay)
     engine: Engine
     match name:
         case "pool":
@@ -76,12 +81,29 @@ def make_door(
             engine = VmapEngine(bench, round_timeout, device, precision, graphs, memory)
         case "ray":
             engine = _ray()(
-                bench, address, workers, round_timeout, each, load,
-                device=device, precision=precision, graphs=graphs, memory=memory,
-            )  # fmt: skip
+                bench,
+                address,
+                workers,
+                round_timeout,
+                each,
+                load,
+                device=device,
+                precision=precision,
+                graphs=graphs,
+                memory=memory,
+            )
     able = np.flatnonzero(population.sizes("train") > 0)
-    quorum, features = Quorum(min_replies, max_skipped_rounds), math.prod(population.shape)
-    return Door(engine, gate_for(population), quorum, population.classes, able, Layout.of(module), features)
+    quorum = Quorum(min_replies, max_skipped_rounds)
+    features = math.prod(population.shape)
+    return Clients(
+        engine,
+        validator_for(population),
+        quorum,
+        population.classes,
+        able,
+        Layout.of(module),
+        features,
+    )
 
 
 def _ray() -> Any:
@@ -90,5 +112,7 @@ def _ray() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise ConfigError("engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'") from None
+        raise ConfigError(
+            "engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'"
+        ) from None
     return RayEngine

@@ -1,11 +1,12 @@
 """One worker process per core, one thread each: the default on a CPU.
 
-Workers hold the pooled data and share memory with this process for start vectors and updates, so training moves no
-array through a pipe. Where a sample's score does not depend on what is scored beside it, they score models, too, each
-client always on the same worker, which keeps its samples; else this process does. Training is dealt longest first: a
-worker takes the next number from a pipe that all of them read, which needs no lock that a killed worker could keep. A
-worker that dies takes the pool with it: it is made anew and the clients without an update are run again. Since each
-client draws from its own key, the result is the same to the bit.
+Workers hold the pooled data and share memory with this process for start vectors and updates, so
+training moves no array through a pipe. Where a sample's score does not depend on what is scored
+beside it, they score models, too, each client always on the same worker, which keeps its samples;
+else this process does. Training is dealt longest first: a worker takes the next number from a pipe
+that all of them read, which needs no lock that a killed worker could keep. A worker that dies takes
+the pool with it: it is made anew and the clients without an update are run again. Since each client
+draws from its own key, the result is the same to the bit.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch import multiprocessing as mp
 
-from coterie.client import Bench
-from coterie.client.bench import Moves
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.threads import one_library_thread
+from coterie.core.work import Evaluate, Train, Work
 from coterie.data.population import Population
 from coterie.engines.serial import ClientError, failure
-from coterie.keys import Key
-from coterie.threads import one_library_thread
-from coterie.types import CoterieError, Evaluate, IntArray, Reply, Train, Work
+from coterie.errors import CoterieError
+from coterie.local import LocalRunner
+from coterie.local.runner import Moves
 
 _TOKEN = struct.Struct("i")
 _MOST_TASKS = 8192
@@ -44,33 +48,42 @@ _END = -1
 
 
 def start_method() -> str:
-    """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it. Else ``spawn``."""
-    return "fork" if sys.platform == "linux" and not torch.accelerator.is_available() else "spawn"
+    """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it.
+    Else ``spawn``."""
+    if sys.platform == "linux" and not torch.accelerator.is_available():
+        return "fork"
+    return "spawn"
 
 
 class PoolEngine:
-    """A pool of worker processes around a ``Bench``.
+    """A pool of worker processes around a ``LocalRunner``.
 
     Args:
         bench: the population, the module and the solver.
         workers: processes; default one per core.
-        round_timeout: seconds after which clients without an update are left out, ``None``: wait for all.
+        round_timeout: seconds after which clients without an update are left out, ``None``: wait
+            for all.
         retries: how often a client is run again after its worker died.
         start: how worker processes start, ``fork`` or ``spawn``; default what is safe here.
 
-    With ``spawn``, a script needs the usual ``if __name__ == "__main__":`` guard and an importable module.
+    With ``spawn``, a script needs the usual ``if __name__ == "__main__":`` guard and an importable
+    module.
     """
 
     def __init__(
         self,
-        bench: Bench,
+        bench: LocalRunner,
         workers: int | None = None,
         round_timeout: float | None = None,
         retries: int = 3,
         start: str | None = None,
     ) -> None:
         self.bench = bench
-        self.workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 2
+        self.workers = (
+            workers or len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else workers or 2
+        )
         self.round_timeout = round_timeout
         self.retries = retries
         self.context: Any = mp.get_context(start or start_method())
@@ -85,31 +98,44 @@ class PoolEngine:
         if self.processes and (moves.train or moves.test or len(moves.rows)):
             self.moves.append(moves)
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
         if isinstance(work, Evaluate) and self.bench.alone:
             blocks = (slice(at, at + _MOST_TASKS) for at in range(0, len(ids), _MOST_TASKS))
-            return [reply for at in blocks for reply in self._scores(work, ids[at], models, which[at], key)]
+            return [
+                reply
+                for at in blocks
+                for reply in self._scores(work, ids[at], models, which[at], key)
+            ]
         if not isinstance(work, Train):
             return [self.bench.answer(work, ids, models, which, key)]
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
         return [
-            self._block(work, ids[at : at + most], models, rows[at : at + most], key) for at in range(0, len(ids), most)
+            self._block(work, ids[at : at + most], models, rows[at : at + most], key)
+            for at in range(0, len(ids), most)
         ]
 
-    def _scores(self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> list[Reply]:
-        """Scores by the workers, a client's always by the same one; by this process if one died or failed, or was late
-        with samples that it makes."""
+    def _scores(
+        self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
+        """Scores by the workers, a client's always by the same one; by this process if one died or
+        failed, or was late with samples that it makes."""
         used, rows = np.unique(which, return_inverse=True)
         if self.processes and 4 * models.shape[1] * len(used) <= _MOST_BYTES:
             self._ensure(len(used), 0)
             self.starts[: len(used)] = models.numpy()[used]
             rows = rows.reshape(which.shape)
             parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
-            limit = self.round_timeout if self.bench.population.drawn else None  # code that makes samples may hang
+            limit = (
+                self.round_timeout if self.bench.population.drawn else None
+            )  # code that makes samples may hang
             end = None if limit is None else time.monotonic() + limit
-            replies = self._ask([(work, key, ids[mine], rows[mine], self.moves) for mine in parts], end)
+            replies = self._ask(
+                [(work, key, ids[mine], rows[mine], self.moves) for mine in parts], end
+            )
             self.moves = []
             if replies is not None and all(reply is not None for reply in replies):
                 return [reply for reply in replies if len(reply.ids)]
@@ -125,7 +151,9 @@ class PoolEngine:
             self._ensure(len(models), len(left))
             self.starts[: len(models)] = models.numpy()
             longest_first = np.argsort(-self.bench.steps(work, ids[left]), kind="stable")
-            alive = self._deal((work, key, ids[left], rows[left], self.moves), longest_first.tolist(), end)
+            alive = self._deal(
+                (work, key, ids[left], rows[left], self.moves), longest_first.tolist(), end
+            )
             self.moves = []
             came = np.flatnonzero(self.done[: len(left)])
             parts.append((ids[left[came]], self.deltas[came], self.meta[came]))
@@ -140,13 +168,21 @@ class PoolEngine:
             raise CoterieError(
                 f"engine: worker processes died {self.retries + 1} times in round {key.round} at client {ids[left[0]]}"
             )
-        home, delta, meta = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        home, delta, meta = (
+            parts[0]
+            if len(parts) == 1
+            else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        )
         return Reply(
-            key.round, home, {"delta": work.leaves(delta), "size": meta[:, 0], "loss": meta[:, 1]}, key.purpose
+            key.round,
+            home,
+            {"delta": work.leaves(delta), "size": meta[:, 0], "loss": meta[:, 1]},
+            key.purpose,
         )
 
     def _deal(self, job: tuple[Any, ...], tasks: list[int], end: float | None) -> bool:
-        """Hand out tasks by their numbers and wait; ``False`` if a worker died or the time is over."""
+        """Hand out tasks by their numbers and wait; ``False`` if a worker died or the time is
+        over."""
         self.done[: len(tasks)] = 0
         numbers = [*tasks, *[_END] * self.workers]
         os.write(self.tokens.fileno(), struct.pack(f"{len(numbers)}i", *numbers))
@@ -157,7 +193,8 @@ class PoolEngine:
         return failed is not None
 
     def _ask(self, jobs: list[tuple[Any, ...]], end: float | None) -> list[Any] | None:
-        """A job for each worker, and what they answer; ``None`` if a worker died or the time is over."""
+        """A job for each worker, and what they answer; ``None`` if a worker died or the time is
+        over."""
         try:
             for pipe, job in zip(self.pipes, jobs, strict=True):
                 pipe.send(job)
@@ -189,8 +226,10 @@ class PoolEngine:
             return
         self.close()
         self.moves = []
-        self.rows, self.tasks = max(rows, self.rows, _MODELS), max(tasks, self.tasks)
-        d, fork = self.bench.layout.d, self.context.get_start_method() == "fork"
+        self.rows = max(rows, self.rows, _MODELS)
+        self.tasks = max(tasks, self.tasks)
+        d = self.bench.layout.d
+        fork = self.context.get_start_method() == "fork"
         shared = [
             _shared((self.rows, d), torch.float32, fork),
             _shared((self.tasks, d), torch.float32, fork),
@@ -200,11 +239,15 @@ class PoolEngine:
         self.starts, self.deltas, self.meta, self.done = (tensor.numpy() for tensor in shared)
         taken, self.tokens = self.context.Pipe(duplex=False)
         self.pipes: list[Connection] = []
-        bench = Bench(self.bench.population, self.bench.module, self.bench.solver, self.bench.decay)
+        bench = LocalRunner(
+            self.bench.population, self.bench.module, self.bench.solver, self.bench.decay
+        )
         for _ in range(self.workers):
             ours, theirs = self.context.Pipe()
             inherited = [*self.pipes, ours, self.tokens] if fork else []
-            process = self.context.Process(target=_work, args=(bench, taken, theirs, shared, inherited), daemon=True)
+            process = self.context.Process(
+                target=_work, args=(bench, taken, theirs, shared, inherited), daemon=True
+            )
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -224,7 +267,8 @@ class PoolEngine:
 
 
 def _shared(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
-    """Zeros that worker processes see: anonymous memory that a fork inherits, or torch's shared memory."""
+    """Zeros that worker processes see: anonymous memory that a fork inherits, or torch's shared
+    memory."""
     if not fork:
         return torch.zeros(shape, dtype=dtype).share_memory_()
     count = math.prod(shape)
@@ -233,9 +277,14 @@ def _shared(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
 
 
 def _work(
-    bench: Bench, tokens: Connection, pipe: Connection, shared: list[Tensor], inherited: list[Connection]
+    bench: LocalRunner,
+    tokens: Connection,
+    pipe: Connection,
+    shared: list[Tensor],
+    inherited: list[Connection],
 ) -> None:
-    """A worker's life: wait for a job, take tasks until an end mark, say so; it ends with its parent."""
+    """A worker's life: wait for a job, take tasks until an end mark, say so; it ends with its
+    parent."""
     for theirs in inherited:  # else nobody would ever find the parent's ends closed
         theirs.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -258,7 +307,9 @@ def _work(
                 return
 
 
-def _score(bench: Bench, job: tuple[Evaluate, Key, IntArray, IntArray, list[Moves]], models: Tensor) -> Reply | None:
+def _score(
+    bench: LocalRunner, job: tuple[Evaluate, Key, IntArray, IntArray, list[Moves]], models: Tensor
+) -> Reply | None:
     work, key, ids, which, moves = job
     try:
         for change in moves:
@@ -269,7 +320,7 @@ def _score(bench: Bench, job: tuple[Evaluate, Key, IntArray, IntArray, list[Move
 
 
 def _take(
-    bench: Bench,
+    bench: LocalRunner,
     tokens: int,
     job: tuple[Train, Key, IntArray, IntArray, list[Moves]],
     starts: Tensor,

@@ -1,11 +1,12 @@
 """Actors over a Ray cluster, one a core or a GPU. Nothing else imports Ray.
 
-Models go into the object store once a round, and a node reads its copy without copying again; small ones, and small
-updates, travel with the call, which takes a tenth of the time. Samples go there once,
-too, in shards of a few neighbouring clients that a node fetches when it first needs one; or each actor reads them from
-its own node's disk. Which of its samples a client holds travels with the work, so an actor keeps nothing that a shift
-could change, and any actor can train any client: what a lost actor or node was at is done again by another. Since each
-client draws from its own key, the result is that of ``serial`` to the bit.
+Models go into the object store once a round, and a node reads its copy without copying again; small
+ones, and small updates, travel with the call, which takes a tenth of the time. Samples go there
+once, too, in shards of a few neighbouring clients that a node fetches when it first needs one; or
+each actor reads them from its own node's disk. Which of its samples a client holds travels with the
+work, so an actor keeps nothing that a shift could change, and any actor can train any client: what
+a lost actor or node was at is done again by another. Since each client draws from its own key, the
+result is that of ``serial`` to the bit.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ import torch
 from ray.exceptions import RayError, RayTaskError
 from torch import Tensor
 
-from coterie.client import Bench
-from coterie.client.many import Device, Precision
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.work import Train, Work
 from coterie.data.population import Population
 from coterie.engines.actor import Actor, Each, Equipment, Job, Load, fingerprint
-from coterie.keys import Key
-from coterie.types import ConfigError, CoterieError, DataError, IntArray, RemoteError, Reply, Train, Work
+from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
+from coterie.local import LocalRunner
+from coterie.local.batched import Device, Precision
 
-_SHARD = 2 * 2**20  # bytes; large enough that a transfer is worth its call, small enough to hold what is not asked for
+_SHARD = (
+    2 * 2**20
+)  # bytes; large enough that a transfer is worth its call, small enough to hold what is not asked for
 _SHORT = 0.2  # seconds of work for an actor, below which a round is dealt in one call each
 _LEAST = 0.05  # seconds that a call is worth
 _SMALL = 96 * 2**10  # bytes of a value that Ray sends with the call, without its object store
@@ -48,7 +54,8 @@ _DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The samples of some clients in the object store, and which rows are whose; what changes gets a new name."""
+    """The samples of some clients in the object store, and which rows are whose; what changes gets
+    a new name."""
 
     name: tuple[int, int]
     ref: Any
@@ -64,7 +71,9 @@ class Member:
     coming: Any
     at: dict[Any, IntArray] = field(default_factory=dict)
     pieces: dict[Any, list[Any]] = field(default_factory=dict)  # of a call's updates
-    held: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)  # shards and their bytes
+    held: OrderedDict[tuple[int, int], int] = field(
+        default_factory=OrderedDict
+    )  # shards and their bytes
 
     def take(self, name: tuple[int, int], size: int) -> bool:
         """Whether the actor must be sent a shard; from now on it holds it."""
@@ -75,7 +84,8 @@ class Member:
 
     def forget(self, room: float, needed: set[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         """The shards to be dropped so that the others take no more than ``room`` bytes."""
-        total, stale = sum(self.held.values()), []
+        total = sum(self.held.values())
+        stale = []
         for name in [name for name in self.held if name not in needed]:
             if total <= room:
                 break
@@ -89,10 +99,12 @@ class RayEngine:
 
     Args:
         bench: the population, the module and the solver.
-        address: of the cluster, ``auto`` for the one that runs on this machine; ``None``: that of ``RAY_ADDRESS``, else
-            one is started here.
-        workers: actors; default one per core of the cluster, or per GPU where ``each`` is ``vmap`` and it has some.
-        round_timeout: seconds after which clients without an update are left out, ``None``: wait for all.
+        address: of the cluster, ``auto`` for the one that runs on this machine; ``None``: that of
+            ``RAY_ADDRESS``, else one is started here.
+        workers: actors; default one per core of the cluster, or per GPU where ``each`` is ``vmap``
+            and it has some.
+        round_timeout: seconds after which clients without an update are left out, ``None``: wait
+            for all.
         each: how an actor trains, ``serial`` or ``vmap``.
         load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
         device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
@@ -101,7 +113,8 @@ class RayEngine:
         memory: of a ``vmap`` actor, GiB.
         retries: how often a client is run again after its actor was lost.
         patience: seconds without a single actor after which the run ends.
-        spare: actors that another engine let go (``release``), taken up before new ones are asked for.
+        spare: actors that another engine let go (``release``), taken up before new ones are asked
+            for.
 
     Raises:
         ConfigError: when it first trains, if there is no such cluster.
@@ -111,7 +124,7 @@ class RayEngine:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: LocalRunner,
         address: str | None = None,
         workers: int | None = None,
         round_timeout: float | None = None,
@@ -129,21 +142,30 @@ class RayEngine:
             what = "nobody holds all samples of a federation that is drawn client by client"
             raise ConfigError(f"engine.samples: {what}, got 'path'; expected 'shard'")
         self.bench = bench
-        self.address, self.workers, self.round_timeout = address, workers, round_timeout
-        self.each, self.load, self.memory = each, load, memory
+        self.address = address
+        self.workers = workers
+        self.round_timeout = round_timeout
+        self.each = each
+        self.load = load
+        self.memory = memory
         self.device = Device(device, precision, graphs)
-        self.retries, self.patience = retries, patience
+        self.retries = retries
+        self.patience = patience
         self.members: list[Member] = []
         self.count = 0
-        self.pace, self.room = float("inf"), 0.0
+        self.pace = float("inf")
+        self.room = 0.0
         self.spare = list(spare)
-        self.ours, self.lost, self.print = False, 0, ""
+        self.ours = False
+        self.lost = 0
+        self.print = ""
         self._deal_shards()
 
-    # --- samples -------------------------------------------------------------------------------------------------
+    # --- samples ----------------------------------------------------------------------------------
 
     def _deal_shards(self) -> None:
-        """Which shard each client is in: neighbours, a few MB of samples in each; alone where samples are made."""
+        """Which shard each client is in: neighbours, a few MB of samples in each; alone where
+        samples are made."""
         population = self.bench.population
         sample = int(np.prod(population.shape, dtype=np.int64)) * 4
         ends = np.cumsum(population.sizes("train") * sample)
@@ -153,7 +175,8 @@ class RayEngine:
         self.version = self.stored = 0
 
     def _shard(self, number: int) -> Shard:
-        """A shard, put into the object store if it is not there as it is now; those unused the longest leave it."""
+        """A shard, put into the object store if it is not there as it is now; those unused the
+        longest leave it."""
         if number not in self.shards:
             population = self.bench.population
             first, last = np.searchsorted(self.shard_of, [number, number + 1])
@@ -185,29 +208,41 @@ class RayEngine:
                 self._drop(int(self.shard_of[at]))
         self.bench.hold(population)
 
-    # --- a round -------------------------------------------------------------------------------------------------
+    # --- a round ----------------------------------------------------------------------------------
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
         if not isinstance(work, Train):
             return [self.bench.answer(work, ids, models, which, key)]
         self._ensure()
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         delta = np.empty((len(ids), models.shape[1]), np.float32)
-        told, done, spent = np.zeros((2, len(ids))), np.zeros(len(ids), bool), 0.0
+        told = np.zeros((2, len(ids)))
+        done = np.zeros(len(ids), bool)
+        spent = 0.0
         for places, result in self._results(work, ids, models, which, key, end):
             delta[places], told[0, places], told[1, places], seconds = result
-            done[places], spent = True, spent + seconds
+            done[places] = True
+            spent = spent + seconds
         steps = float(self.bench.steps(work, ids[done]).sum())
         self.pace = spent / steps if steps else self.pace
         fields = {"delta": work.leaves(delta[done]), "size": told[0, done], "loss": told[1, done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
     def _results(
-        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key, end: float | None
+        self,
+        work: Train,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
+        end: float | None,
     ) -> Iterator[tuple[IntArray, Any]]:
         """What comes home, call by call, until all is there or the time is over."""
         calls = self._caller(work, ids, models, which, key)
-        tasks, lost = deque(self._cut(work, ids)), Counter[int]()
+        tasks = deque(self._cut(work, ids))
+        lost = Counter[int]()
         alone = time.monotonic() + self.patience
         try:
             while tasks or any(member.at for member in self.members):
@@ -217,12 +252,18 @@ class RayEngine:
                             places = tasks.popleft()
                             member.at[calls(member, places)] = places
                 now = time.monotonic()
-                alone = now + self.patience if any(member.coming is None for member in self.members) else alone
+                alone = (
+                    now + self.patience
+                    if any(member.coming is None for member in self.members)
+                    else alone
+                )
                 if now > alone:
                     raise RemoteError(self._nobody())
                 if end is not None and now > end:
                     return
-                for member, call in self._wait(min(1.0, alone - now, *([end - now] if end else []))):
+                for member, call in self._wait(
+                    min(1.0, alone - now, *([end - now] if end else []))
+                ):
                     places, result = self._take(member, call)
                     if result is not None:
                         yield places, result
@@ -236,9 +277,11 @@ class RayEngine:
                 self.members.remove(member)
 
     def _caller(self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Any:
-        """``(actor, places in ids) -> call``. Models that clients share go into the object store, once."""
+        """``(actor, places in ids) -> call``. Models that clients share go into the object store,
+        once."""
         used, rows = np.unique(which, return_inverse=True)
-        values, population = models.numpy(), self.bench.population
+        values = models.numpy()
+        population = self.bench.population
         shared = values[used] if len(used) < len(ids) else None
         if shared is not None and shared.nbytes > _SMALL:
             shared = ray.put(shared)
@@ -257,10 +300,20 @@ class RayEngine:
                 where.append((shard.name, shard.where[i]))
             stale = member.forget(self.room, {name for name, _ in where})
             row = rows[places] if shared is not None else np.arange(len(places))
-            keys, labels = tuple(key.client(i) for i in some), tuple(population.y[mine].numpy() for mine in held)
+            keys = tuple(key.client(i) for i in some)
+            labels = tuple(population.y[mine].numpy() for mine in held)
             pieces = -(-len(places) * values[0].nbytes // _SMALL)
             pieces = pieces if pieces <= _PIECES else 0
-            job = Job(work, keys, row, labels, tuple(where), tuple(shard.name for shard in fresh), stale, pieces)
+            job = Job(
+                work,
+                keys,
+                row,
+                labels,
+                tuple(where),
+                tuple(shard.name for shard in fresh),
+                stale,
+                pieces,
+            )
             given = values[which[places]] if shared is None else shared
             calling = member.handle.call.options(num_returns=1 + pieces)
             told = calling.remote(job, given, *(shard.ref for shard in fresh))
@@ -272,13 +325,16 @@ class RayEngine:
         return call
 
     def _cut(self, work: Train, ids: IntArray) -> list[IntArray]:
-        """Calls, the longest clients first, each a part of what is left; one for each actor where a round is short.
+        """Calls, the longest clients first, each a part of what is left; one for each actor where a
+        round is short.
 
-        A call costs milliseconds, ten and more where updates go through the object store: so each has work for
-        several times that, and where a round is short, an even share of the steps is better than a choice at the end.
+        A call costs milliseconds, ten and more where updates go through the object store: so each
+        has work for several times that, and where a round is short, an even share of the steps is
+        better than a choice at the end.
         """
         steps = self.bench.steps(work, ids)
-        order, actors = np.argsort(-steps, kind="stable"), max(1, len(self.members))
+        order = np.argsort(-steps, kind="stable")
+        actors = max(1, len(self.members))
         if self.round_timeout is not None and self.each == "serial":
             return np.split(order, range(1, len(order)))  # what is done in time comes home
         if self.pace * steps.sum() < _SHORT * actors:
@@ -286,7 +342,8 @@ class RayEngine:
         part = actors if self.each == "vmap" else 2 * actors
         least = _LEAST / self.pace if self.pace < float("inf") else 0
         before = np.concatenate([[0], np.cumsum(steps[order])])
-        calls, at = [], 0
+        calls = []
+        at = 0
         while at < len(order):
             aim = before[at] + max(least, (before[-1] - before[at]) / part)
             to = max(at + 1, int(np.searchsorted(before, aim, side="right")) - 1)
@@ -296,7 +353,11 @@ class RayEngine:
 
     def _wait(self, seconds: float) -> list[tuple[Member, Any]]:
         """The calls that ended, and whose they are."""
-        known = {call: member for member in self.members for call in ([member.coming] if member.coming else member.at)}
+        known = {
+            call: member
+            for member in self.members
+            for call in ([member.coming] if member.coming else member.at)
+        }
         if not known:
             time.sleep(seconds)
             return []
@@ -304,7 +365,8 @@ class RayEngine:
         return [(known[call], call) for call in ended]
 
     def _take(self, member: Member, call: Any) -> tuple[IntArray, Any]:
-        """What a call gave; ``None`` where the actor only said that it is there, or was lost and replaced."""
+        """What a call gave; ``None`` where the actor only said that it is there, or was lost and
+        replaced."""
         nothing = np.empty(0, np.int64)
         try:
             found = ray.get(call)
@@ -315,7 +377,9 @@ class RayEngine:
             self.lost += 1
             if self.lost > self.retries + len(self.members):
                 line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                raise RemoteError(f"engine: {self.lost} actors were lost, and nothing came home ({line})") from error
+                raise RemoteError(
+                    f"engine: {self.lost} actors were lost, and nothing came home ({line})"
+                ) from error
             self._replace(member)
             return nothing, None
         if call is member.coming:
@@ -338,7 +402,9 @@ class RayEngine:
         if isinstance(cause, CoterieError):
             return cause
         if isinstance(cause, ImportError):
-            return ConfigError(f"engine.name: a node cannot import what the run needs: {cause}; expected it installed")
+            return ConfigError(
+                f"engine.name: a node cannot import what the run needs: {cause}; expected it installed"
+            )
         return error
 
     def _check(self, lost: Counter[int], ids: IntArray, key: Key) -> None:
@@ -350,29 +416,41 @@ class RayEngine:
             )
 
     def _nobody(self) -> str:
-        got = {name: value for name, value in ray.cluster_resources().items() if name in ("CPU", "GPU")}
+        got = {
+            name: value for name, value in ray.cluster_resources().items() if name in ("CPU", "GPU")
+        }
         return (
             f"engine.workers: no node has taken an actor for {self.patience:g} s, got a cluster with {got}; "
             f"expected room for one that asks for {self._asked()}"
         )
 
-    # --- actors --------------------------------------------------------------------------------------------------
+    # --- actors -----------------------------------------------------------------------------------
 
     def _asked(self) -> dict[str, int]:
-        gpu = self.each == "vmap" and self.device.name != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
-        return {"num_cpus": 1, "num_gpus": 1} if gpu else {"num_cpus": 1}
+        gpu = (
+            self.each == "vmap"
+            and self.device.name != "cpu"
+            and ray.cluster_resources().get("GPU", 0) > 0
+        )
+        if gpu:
+            return {"num_cpus": 1, "num_gpus": 1}
+        return {"num_cpus": 1}
 
     def _ensure(self) -> None:
-        """A connection, and as many actors as there should be; those that are not there yet may come later."""
+        """A connection, and as many actors as there should be; those that are not there yet may
+        come later."""
         if not self.count:
             self._begin()
         self.members += [self._hire() for _ in range(self.count - len(self.members))]
 
     def _begin(self) -> None:
         self.ours = connect(self.address, self.workers)
-        asked, bench = self._asked(), self.bench
+        asked = self._asked()
+        bench = self.bench
         self.print = "" if self.load is None else fingerprint(torch.as_tensor(bench.population.x))
-        own = Equipment(bench.module, bench.solver, bench.decay, self.each, self.device, self.memory, self.load)
+        own = Equipment(
+            bench.module, bench.solver, bench.decay, self.each, self.device, self.memory, self.load
+        )
         self.own = ray.put(own)
         self.remote = ray.remote(**asked, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
         room = ray.cluster_resources().get("GPU" if "num_gpus" in asked else "CPU", 1)
@@ -385,8 +463,11 @@ class RayEngine:
         return Member(handle, handle.equip.remote(self.own))
 
     def release(self) -> list[Any]:
-        """Let the actors go without ending them: another engine may take them up, which saves their start."""
-        handles, self.members, self.count = [member.handle for member in self.members], [], 0
+        """Let the actors go without ending them: another engine may take them up, which saves their
+        start."""
+        handles = [member.handle for member in self.members]
+        self.members = []
+        self.count = 0
         return handles
 
     def _replace(self, member: Member) -> None:
@@ -400,13 +481,16 @@ class RayEngine:
                 ray.kill(member.handle)
             if self.ours:
                 ray.shutdown()
-        self.members, self.count, self.ours = [], 0, False
+        self.members = []
+        self.count = 0
+        self.ours = False
         self.shards.clear()
         self.stored = 0
 
 
 def shares(order: IntArray, steps: IntArray, count: int) -> list[IntArray]:
-    """At most ``count`` even shares: each client, the longest first, goes to the share with the fewest steps.
+    """At most ``count`` even shares: each client, the longest first, goes to the share with the
+    fewest steps.
 
     Example:
         >>> [share.tolist() for share in shares(np.array([2, 0, 1]), np.array([3, 2, 5]), 2)]
@@ -429,7 +513,11 @@ def connect(address: str | None, workers: int | None = None) -> bool:
     """
     if ray.is_initialized():
         return False
-    here = {} if address or os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+    here = (
+        {}
+        if address or os.environ.get("RAY_ADDRESS")
+        else {"num_cpus": workers, "include_dashboard": False}
+    )
     try:
         _knock(address)
         with _own_signals():
@@ -437,7 +525,9 @@ def connect(address: str | None, workers: int | None = None) -> bool:
     except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         expected = "a cluster that runs (ray start --head), or none to start one here"
-        raise ConfigError(f"engine.address: cannot join ({line}), got {address!r}; expected {expected}") from error
+        raise ConfigError(
+            f"engine.address: cannot join ({line}), got {address!r}; expected {expected}"
+        ) from error
     return True
 
 

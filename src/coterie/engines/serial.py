@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.client import Bench
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.threads import one_thread
+from coterie.core.work import Train, Work
 from coterie.data.population import Population
-from coterie.keys import Key
-from coterie.threads import one_thread
-from coterie.types import CoterieError, IntArray, Reply, Train, Work
+from coterie.errors import CoterieError
+from coterie.local import LocalRunner
 
 
 class ClientError(CoterieError):
@@ -32,19 +35,24 @@ class SerialEngine:
 
     Args:
         bench: the population, the module and the solver.
-        round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for all.
+        round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for
+            all.
     """
 
-    def __init__(self, bench: Bench, round_timeout: float | None = None) -> None:
+    def __init__(self, bench: LocalRunner, round_timeout: float | None = None) -> None:
         self.bench = bench
         self.round_timeout = round_timeout
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
         if not isinstance(work, Train):
             return [self.bench.answer(work, ids, models, which, key)]
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         delta = torch.empty(len(ids), models.shape[1])
-        size, loss, done = np.zeros(len(ids)), np.zeros(len(ids)), np.zeros(len(ids), bool)
+        size = np.zeros(len(ids))
+        loss = np.zeros(len(ids))
+        done = np.zeros(len(ids), bool)
         with one_thread():
             for at, (id, row) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
                 if end is not None and time.monotonic() > end:
@@ -53,7 +61,9 @@ class SerialEngine:
                     result = self.bench.train(work, id, models[row], delta[at], key)
                 except Exception as error:
                     raise ClientError(failure(id, key, error)) from error
-                size[at], loss[at], done[at] = result.size, result.loss, True
+                size[at] = result.size
+                loss[at] = result.loss
+                done[at] = True
         fields = {"delta": work.leaves(delta.numpy()[done]), "size": size[done], "loss": loss[done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
 

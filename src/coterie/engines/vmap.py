@@ -1,7 +1,8 @@
 """Many clients at once on one device: clients sorted by steps, cut into blocks that fit its memory.
 
-It is for a GPU, and runs on a CPU, too. A client's random draws come from its own key, so the updates do not depend on
-the blocks but for rounding, and equal those of ``serial`` to 1e-4 in float32.
+It is for a GPU, and runs on a CPU, too. A client's random draws come from its own key, so the
+updates do not depend on the blocks but for rounding, and equal those of ``serial`` to 1e-4 in
+float32.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client import Bench
-from coterie.client.many import Device, Many, Precision, Sample, refuse_statistics
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.work import Train, Work
 from coterie.data.population import Population
 from coterie.engines.serial import ClientError
-from coterie.keys import Key
-from coterie.types import ConfigError, CoterieError, FloatArray, IntArray, Objective, Reply, Solver, Train, Work
+from coterie.errors import ConfigError, CoterieError
+from coterie.local import LocalRunner
+from coterie.local.batched import BatchedTrainer, Device, Precision, Sample, refuse_statistics
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
 _SHARE = 0.5  # of the memory that is free on an accelerator
@@ -38,11 +44,15 @@ def find_device(name: str = "auto") -> str:
     """
     count = torch.cuda.device_count()
     if name == "auto":
-        return "cuda:0" if count else "cpu"
+        if count:
+            return "cuda:0"
+        return "cpu"
     kind, _, number = name.partition(":")
     known = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
     if name not in known or (kind == "cpu" and number):
-        raise ConfigError(f"engine.device: not on this machine, got {name!r}; expected {', '.join(known)}")
+        raise ConfigError(
+            f"engine.device: not on this machine, got {name!r}; expected {', '.join(known)}"
+        )
     return name
 
 
@@ -54,7 +64,8 @@ class Blocks:
         solver: the run's local SGD.
         decay: names of the kernels that carry L2.
         device: where and how.
-        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a CPU.
+        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
+            CPU.
 
     Raises:
         ConfigError: for a network with running statistics, or graphs without a GPU.
@@ -69,12 +80,16 @@ class Blocks:
         memory: float | None = None,
     ) -> None:
         refuse_statistics(module)
-        self.module, self.solver, self.decay = module, solver, decay
+        self.module = module
+        self.solver = solver
+        self.decay = decay
         self.device = device or Device()
         if self.device.graphs and self.device.name == "cpu":
-            raise ConfigError("engine.graphs: CUDA graphs need a GPU, got true on the CPU; expected false")
+            raise ConfigError(
+                "engine.graphs: CUDA graphs need a GPU, got true on the CPU; expected false"
+            )
         self.memory = memory
-        self.many: dict[Objective, Many] = {}
+        self.many: dict[Objective, BatchedTrainer] = {}
 
     def train(
         self,
@@ -104,35 +119,49 @@ class Blocks:
             ClientError: if the network fails.
         """
         delta = torch.zeros(len(sizes), models.shape[1])
-        loss, done = np.zeros(len(sizes)), np.zeros(len(sizes), bool)
-        many, solver = self._trainer(work.objective), work.solver(self.solver)
+        loss = np.zeros(len(sizes))
+        done = np.zeros(len(sizes), bool)
+        many = self._trainer(work.objective)
+        solver = work.solver(self.solver)
         if not any(solver.count(int(size)) for size in sizes):
             return delta, loss, ~done
         for block in self._blocks(many, solver, sizes, samples, keys):
             if end is not None and time.monotonic() > end:
                 break
-            held, theirs = [samples(place) for place in block.tolist()], [keys[place] for place in block.tolist()]
+            held = [samples(place) for place in block.tolist()]
+            theirs = [keys[place] for place in block.tolist()]
             starts = models[torch.from_numpy(which[block])]
             with self._named(theirs):
                 some = torch.from_numpy(block)
-                delta[some], loss[block], done[block] = many.train(held, starts, solver, theirs, end)
+                delta[some], loss[block], done[block] = many.train(
+                    held, starts, solver, theirs, end
+                )
         return delta, loss, done
 
     def _blocks(
-        self, many: Many, solver: Solver, sizes: IntArray, samples: Callable[[int], Sample], keys: Sequence[Key]
+        self,
+        many: BatchedTrainer,
+        solver: Solver,
+        sizes: IntArray,
+        samples: Callable[[int], Sample],
+        keys: Sequence[Key],
     ) -> Iterator[IntArray]:
-        """Places, the clients with the most steps first, cut where a block would outgrow the memory."""
+        """Places, the clients with the most steps first, cut where a block would outgrow the
+        memory."""
         steps = np.array([solver.count(int(size)) for size in sizes], np.int64)
         order = np.lexsort((-sizes, -steps))
         x, y = samples(int(order[0]))
         with self._named([keys[int(order[0])]]):
             many.look(x, y)
-        most, used, first = self._room(), 0, 0
+        most = self._room()
+        used = 0
+        first = 0
         for at, place in enumerate(order.tolist()):
             cost = many.cost(int(sizes[place]), int(sizes[order[first]]), x, solver)
             if used + cost > most and at > first:
                 yield order[first:at]
-                used, first = 0, at
+                used = 0
+                first = at
                 cost = many.cost(int(sizes[place]), int(sizes[place]), x, solver)
             used += cost
         yield order[first:]
@@ -147,9 +176,9 @@ class Blocks:
         kept = torch.cuda.memory_reserved(name) - torch.cuda.memory_allocated(name)
         return _SHARE * (torch.cuda.mem_get_info(name)[0] + kept)
 
-    def _trainer(self, objective: Objective) -> Many:
+    def _trainer(self, objective: Objective) -> BatchedTrainer:
         if objective not in self.many:
-            self.many[objective] = Many(self.module, objective, self.decay, self.device)
+            self.many[objective] = BatchedTrainer(self.module, objective, self.decay, self.device)
         return self.many[objective]
 
     @contextmanager
@@ -161,12 +190,18 @@ class Blocks:
             raise
         except torch.OutOfMemoryError as error:
             what = f"a block of {len(keys)} clients does not fit {self.device.name} in round {keys[0].round}"
-            raise ClientError(f"engine.memory: {what}, got {self.memory or 'no limit'}; expected less GiB") from error
+            raise ClientError(
+                f"engine.memory: {what}, got {self.memory or 'no limit'}; expected less GiB"
+            ) from error
         except Exception as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            shown = ", ".join(str(key.id) for key in keys[:4]) + (f", ... ({len(keys)} in all)" if keys[4:] else "")
+            shown = ", ".join(str(key.id) for key in keys[:4]) + (
+                f", ... ({len(keys)} in all)" if keys[4:] else ""
+            )
             what = f"client{'s' * (len(keys) > 1)} {shown}: training failed in round {keys[0].round}: {line}"
-            raise ClientError(f"model.name: {what} (vmap takes fewer networks than pool and serial)") from error
+            raise ClientError(
+                f"model.name: {what} (vmap takes fewer networks than pool and serial)"
+            ) from error
 
 
 class VmapEngine:
@@ -174,11 +209,14 @@ class VmapEngine:
 
     Args:
         bench: the population, the module and the solver.
-        round_timeout: seconds after which clients not yet done are left out, ``None``: wait for all.
+        round_timeout: seconds after which clients not yet done are left out, ``None``: wait for
+            all.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        precision: ``float32``; ``tf32`` or ``bfloat16`` are faster on a GPU, and do not equal ``serial``.
+        precision: ``float32``; ``tf32`` or ``bfloat16`` are faster on a GPU, and do not equal
+            ``serial``.
         graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
-        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a CPU.
+        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
+            CPU.
 
     Raises:
         ConfigError: for a network with running statistics, or a device that is not there.
@@ -186,7 +224,7 @@ class VmapEngine:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: LocalRunner,
         round_timeout: float | None = None,
         device: str = "auto",
         precision: Precision = "float32",
@@ -197,15 +235,20 @@ class VmapEngine:
         self.blocks = Blocks(bench.module, bench.solver, bench.decay, where, memory)
         self.bench = bench
         if where.name != "cpu":
-            self.bench = Bench(bench.population, bench.module, bench.solver, bench.decay, where.name)
+            self.bench = LocalRunner(
+                bench.population, bench.module, bench.solver, bench.decay, where.name
+            )
         self.round_timeout = round_timeout
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Sequence[Reply]:
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
         if not isinstance(work, Train):
             with self.blocks.device.arithmetic():  # cuDNN takes TF32 where it is not told otherwise
                 return [self.bench.answer(work, ids, models, which, key)]
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
-        population, size = self.bench.population, self.bench.sizes[ids]
+        population = self.bench.population
+        size = self.bench.sizes[ids]
 
         def samples(place: int) -> Sample:
             rows = torch.from_numpy(population.train[ids[place]])
@@ -213,7 +256,11 @@ class VmapEngine:
 
         keys = [key.client(i) for i in ids.tolist()]
         delta, loss, done = self.blocks.train(work, size, samples, models, which, keys, end)
-        fields = {"delta": work.leaves(delta.numpy()[done]), "size": size[done].astype(np.float64), "loss": loss[done]}
+        fields = {
+            "delta": work.leaves(delta.numpy()[done]),
+            "size": size[done].astype(np.float64),
+            "loss": loss[done],
+        }
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
     def hold(self, population: Population) -> None:

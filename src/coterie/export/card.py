@@ -1,4 +1,5 @@
-"""The model card of an export, in the form of the Hugging Face hub: facts of the run, and what they do not say."""
+"""The model card of an export, in the form of the Hugging Face hub: facts of the run, and what they
+do not say."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import nn
 
-from coterie.config import registry
+from coterie.config.load import registry
+from coterie.core.arrays import IntArray
 from coterie.data import Population
-from coterie.experiment import Prepared
-from coterie.store import summarise
+from coterie.runs.run import Prepared
+from coterie.runs.store import summarise
 from coterie.terminal import percent
-from coterie.types import IntArray
 
 CHUNK = 1024
 PLACES = ("root", "path")  # where data are on this machine is nobody else's business
@@ -32,9 +33,10 @@ class Figures:
     """How good the models are.
 
     Args:
-        groups: a row for each model: name, clients, accuracy; training and test samples and label counts ``[c]``, each
-            ``None`` where the clients alone know them.
-        accuracy: over all test samples, each client with the model that serves it; ``None`` without any.
+        groups: a row for each model: name, clients, accuracy; training and test samples and label
+            counts ``[c]``, each ``None`` where the clients alone know them.
+        accuracy: over all test samples, each client with the model that serves it; ``None`` without
+            any.
         told: after how many rounds real clients told it; ``None``: scored here, or not told yet.
     """
 
@@ -95,10 +97,18 @@ def card_of(
     resolved = config.resolved()
     labels = tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))
     return Card(
-        config.algorithm.name, config.data.source, config.model.name, figures,
-        summarise(resolved, rows, population.clients), _public(resolved), labels, population.shape,
-        _scaling(config.data.source, config.options("source")), needs, difference,
-    )  # fmt: skip
+        config.algorithm.name,
+        config.data.source,
+        config.model.name,
+        figures,
+        summarise(resolved, rows, population.clients),
+        _public(resolved),
+        labels,
+        population.shape,
+        _scaling(config.data.source, config.options("source")),
+        needs,
+        difference,
+    )
 
 
 def scored(population: Population, which: IntArray, modules: Mapping[str, nn.Module]) -> Figures:
@@ -109,16 +119,22 @@ def scored(population: Population, which: IntArray, modules: Mapping[str, nn.Mod
         which: int64 ``[N]``, the row of the model that serves each client.
         modules: name -> model, in the order of the rows.
     """
-    train, mixes = population.sizes("train"), population.histograms()
-    groups, tested, right = [], 0, 0
+    train = population.sizes("train")
+    mixes = population.histograms()
+    groups = []
+    tested = 0
+    right = 0
     for row, (name, module) in enumerate(modules.items()):
         ids = np.flatnonzero(which == row)
         test = np.concatenate([*(population.test[i] for i in ids.tolist()), np.empty(0, np.int64)])
         correct = _correct(module, population, test)
-        tested, right = tested + len(test), right + correct
+        tested = tested + len(test)
+        right = right + correct
         figures = {"clients": len(ids), "train": int(train[ids].sum()), "test": len(test)}
         accuracy = correct / len(test) if len(test) else None
-        groups.append({"name": name, **figures, "accuracy": accuracy, "mix": mixes[ids].sum(axis=0).tolist()})
+        groups.append(
+            {"name": name, **figures, "accuracy": accuracy, "mix": mixes[ids].sum(axis=0).tolist()}
+        )
     return Figures(groups, right / tested if tested else None)
 
 
@@ -136,7 +152,10 @@ def _public(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without what is of this machine only."""
     gone = ("engine", "checkpoint", "folder", "log")
     tables = {name: value for name, value in resolved.items() if name not in gone}
-    return {**tables, "data": {name: value for name, value in tables["data"].items() if name not in PLACES}}
+    return {
+        **tables,
+        "data": {name: value for name, value in tables["data"].items() if name not in PLACES},
+    }
 
 
 def _scaling(source: str, options: Mapping[str, Any]) -> str:
@@ -147,16 +166,21 @@ def _scaling(source: str, options: Mapping[str, Any]) -> str:
     if chosen and found:
         return f'`pixels = "{chosen}"`: {" ".join(found[1].split()).replace("``", "`")}'
     paragraphs = [" ".join(p.split()).replace("``", "`") for p in text.split("\n\n")]
-    return next((p for p in paragraphs[1:] if not p.startswith(("Args:", "Raises:", "Example:"))), "as in the data")
+    return next(
+        (p for p in paragraphs[1:] if not p.startswith(("Args:", "Raises:", "Example:"))),
+        "as in the data",
+    )
 
 
-# --- as Markdown --------------------------------------------------------------------------------------------------
+# --- as Markdown ----------------------------------------------------------------------------------
 
 
 def markdown(card: Card) -> str:
     """The card as the ``README.md`` of a model on the Hugging Face hub."""
     environment = Environment(
-        loader=PackageLoader("coterie.export", "templates"), undefined=StrictUndefined, keep_trailing_newline=True
+        loader=PackageLoader("coterie.export", "templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     environment.filters |= {"text": escaped, "percent": percent}
     return environment.get_template("card.md.j2").render(
@@ -176,7 +200,8 @@ def escaped(text: Any) -> str:
         'a&#124;&lt;b&gt;'
     """
     return "".join(
-        c if c.isalnum() or c in " .,-+()/%" else f"&#{ord(c)};" if c not in "<>&" else _NAMED[c] for c in str(text)
+        c if c.isalnum() or c in " .,-+()/%" else f"&#{ord(c)};" if c not in "<>&" else _NAMED[c]
+        for c in str(text)
     )
 
 
@@ -197,7 +222,12 @@ def _front(card: Card) -> dict[str, Any]:
         if g["accuracy"] is not None
     ]
     result = {"task": {"type": _task(card)}, "dataset": dataset, "metrics": metrics}
-    tags = ["federated-learning", "clustered-federated-learning", "coterie", card.algorithm.rpartition(":")[2]]
+    tags = [
+        "federated-learning",
+        "clustered-federated-learning",
+        "coterie",
+        card.algorithm.rpartition(":")[2],
+    ]
     front: dict[str, Any] = {
         "library_name": "pytorch",
         "pipeline_tag": _task(card),
@@ -211,7 +241,8 @@ def _front(card: Card) -> dict[str, Any]:
 
 
 def _mix(card: Card) -> list[list[str]]:
-    """A row for each group: its share of each class in percent, of the most frequent ones where there are many.
+    """A row for each group: its share of each class in percent, of the most frequent ones where
+    there are many.
 
     None where the clients alone know it.
     """
@@ -223,4 +254,7 @@ def _mix(card: Card) -> list[list[str]]:
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(100 * counts, totals, out=np.zeros_like(counts), where=totals > 0)[:, order]
     head = ["model", *(escaped(card.labels[c]) for c in order)]
-    return [head, *([g["name"], *(f"{v:.0f}" for v in row)] for g, row in zip(groups, shares, strict=True))]
+    return [
+        head,
+        *([g["name"], *(f"{v:.0f}" for v in row)] for g, row in zip(groups, shares, strict=True)),
+    ]

@@ -22,17 +22,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from coterie.config import load
+from coterie.config.load import load
+from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
-from coterie.data.shifts import Scene
-from coterie.experiment import Prepared, prepare
+from coterie.data.shifts import FederationSnapshot
+from coterie.errors import ConfigError
 from coterie.export.card import Card, card_of, markdown, scored
 from coterie.export.deployed import deployed, told
 from coterie.export.network import Unspellable, source_of
-from coterie.rounds import serving
-from coterie.store import NODES, Checkpoint, RunFolder
-from coterie.types import ConfigError
-from coterie.vectors import Layout, state_dict
+from coterie.methods.serving import served_by
+from coterie.runs.run import Prepared, prepare
+from coterie.runs.store import NODES, Checkpoint, RunFolder
 
 MANIFEST = "export.json"
 TOLERANCE = 1e-5
@@ -45,7 +45,8 @@ class Exported:
     Args:
         folder: where it is.
         card: what the model card tells.
-        onnx: largest difference between ONNX Runtime and torch, ``None`` where no ONNX was asked for.
+        onnx: largest difference between ONNX Runtime and torch, ``None`` where no ONNX was asked
+            for.
     """
 
     folder: Path
@@ -61,19 +62,22 @@ def export_run(
     Args:
         run: the folder of a run, of which the newest valid checkpoint is taken.
         out: the folder to write, new or an earlier export; default ``export`` in the run's folder.
-        onnx: write every model as ONNX, too, and check that ONNX Runtime gives what torch gives, to 1e-5.
+        onnx: write every model as ONNX, too, and check that ONNX Runtime gives what torch gives, to
+            1e-5.
         root: folder of the datasets; default that of the run.
 
     Raises:
-        ConfigError: if there is no run or no round yet, ``out`` holds something else, or the network cannot be written.
+        ConfigError: if there is no run or no round yet, ``out`` holds something else, or the
+            network cannot be written.
         CheckpointError: if no checkpoint is whole.
-        DataError: if the data of a simulation are not at hand: they tell the shape of inputs, and the accuracies of the
-            card. Of a run of real clients the server knows the shape, and what clients told of their accuracies.
+        DataError: if the data of a simulation are not at hand: they tell the shape of inputs, and
+            the accuracies of the card. Of a run of real clients the server knows the shape, and
+            what clients told of their accuracies.
 
     Example:
         >>> import tempfile
-        >>> from coterie.config import check
-        >>> from coterie.experiment import run_config
+        >>> from coterie.config.load import check
+        >>> from coterie.runs.run import run_config
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
         ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
@@ -92,7 +96,9 @@ def export_run(
         check_installed()
     checkpoint = folder.latest_checkpoint()
     if checkpoint is None:
-        raise ConfigError(f"{folder.path}: no model yet, got no checkpoint; expected a run that has saved one")
+        raise ConfigError(
+            f"{folder.path}: no model yet, got no checkpoint; expected a run that has saved one"
+        )
     config = load(folder.path / "config.toml", (), {"data.root": root})
     nodes = folder.path / NODES
     remote = nodes.is_file()
@@ -117,7 +123,9 @@ def export_run(
 
 def _check_free(target: Path) -> None:
     """Only a new folder, or what an earlier export wrote, is written over."""
-    if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not (target / MANIFEST).is_file())):
+    if target.exists() and (
+        not target.is_dir() or (any(target.iterdir()) and not (target / MANIFEST).is_file())
+    ):
         raise ConfigError(
             f"out: holds something else, got {target}; expected a new folder, or one of an earlier export"
         )
@@ -145,13 +153,19 @@ def _listed(target: Path) -> list[str]:
 
 
 def _fill(
-    hidden: Path, prepared: Prepared, checkpoint: Checkpoint, folder: RunFolder, onnx: bool, remote: bool
+    hidden: Path,
+    prepared: Prepared,
+    checkpoint: Checkpoint,
+    folder: RunFolder,
+    onnx: bool,
+    remote: bool,
 ) -> Exported:
     population = prepared.population
     if checkpoint.scene:
-        population = Scene.restore(population, checkpoint.scene).population
-    models, which = serving(checkpoint.groups)
-    layout, names = Layout.of(prepared.module), _names(checkpoint)
+        population = FederationSnapshot.restore(population, checkpoint.scene).population
+    models, which = served_by(checkpoint.groups)
+    layout = Layout.of(prepared.module)
+    names = _names(checkpoint)
     vectors = dict(zip(names, models, strict=False))
     for name, vector in vectors.items():
         tensors = {key: t.contiguous() for key, t in state_dict(layout, vector).items()}
@@ -164,7 +178,9 @@ def _fill(
     if onnx:
         from coterie.export.onnx import write_onnx
 
-        difference = max(write_onnx(module, inputs, hidden / f"{name}.onnx") for name, module in modules.items())
+        difference = max(
+            write_onnx(module, inputs, hidden / f"{name}.onnx") for name, module in modules.items()
+        )
     rows = [row for row in folder.rows() if row["round"] < checkpoint.round]
     figures = told(names, which, rows) if remote else scored(population, which, modules)
     card = card_of(prepared, population, figures, rows, needs, difference)
@@ -175,17 +191,23 @@ def _fill(
 
 def _names(checkpoint: Checkpoint) -> list[str]:
     groups = checkpoint.groups
-    return [*(f"group-{j}" for j in range(groups.k)), *(["no-group"] if (groups.member < 0).any() else [])]
+    return [
+        *(f"group-{j}" for j in range(groups.k)),
+        *(["no-group"] if (groups.member < 0).any() else []),
+    ]
 
 
 def _write_groups(path: Path, names: tuple[str, ...], checkpoint: Checkpoint) -> None:
-    """``groups.csv``: client, group (-1: none), since which round, and the file of the model that serves it."""
+    """``groups.csv``: client, group (-1: none), since which round, and the file of the model that
+    serves it."""
     since = np.asarray(checkpoint.extra["since"]).tolist()
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         out = csv.writer(file)
         out.writerow(["client", "group", "since_round", "model"])
         for name, group, at in zip(names, checkpoint.groups.member.tolist(), since, strict=True):
-            out.writerow([name, group, at, f"{'no-group' if group < 0 else f'group-{group}'}.safetensors"])
+            out.writerow(
+                [name, group, at, f"{'no-group' if group < 0 else f'group-{group}'}.safetensors"]
+            )
 
 
 def _some(population: Population, count: int = 32) -> Tensor:
@@ -198,24 +220,34 @@ def _some(population: Population, count: int = 32) -> Tensor:
     return population.x[torch.tensor(rows)]
 
 
-# --- the loader ---------------------------------------------------------------------------------------------------
+# --- the loader -----------------------------------------------------------------------------------
 
 
 def _write_loader(path: Path, prepared: Prepared, checkpoint: Checkpoint) -> str | None:
-    """Write ``load.py``; returns the ``module:factory`` of the user's own that it imports, if it does."""
-    name, population = prepared.config.model.name, prepared.population
+    """Write ``load.py``; returns the ``module:factory`` of the user's own that it imports, if it
+    does."""
+    name = prepared.config.model.name
+    population = prepared.population
     own: Mapping[str, str] | None = None
     try:
         source = source_of(prepared.module)
-        expression, imports, classes = source.expression, source.imports, source.classes
+        expression = source.expression
+        imports = source.imports
+        classes = source.classes
     except Unspellable as layer:
         if ":" not in name:
-            raise ConfigError(f"model.name: {name} has a layer that no source is known for, got {layer}") from None
+            raise ConfigError(
+                f"model.name: {name} has a layer that no source is known for, got {layer}"
+            ) from None
         module, _, attribute = name.partition(":")
         own = {"module": module, "root": attribute.partition(".")[0]}
-        expression, imports, classes = f"{attribute}{_arguments(name)}", (), ()
+        expression = f"{attribute}{_arguments(name)}"
+        imports = ()
+        classes = ()
     environment = Environment(
-        loader=PackageLoader("coterie.export", "templates"), undefined=StrictUndefined, keep_trailing_newline=True
+        loader=PackageLoader("coterie.export", "templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     torch_names = ["nn", *(n for n in ("Tensor", "_VF") if f"from torch import {n}" in imports)]
     text = environment.get_template("load.py.j2").render(
@@ -225,7 +257,9 @@ def _write_loader(path: Path, prepared: Prepared, checkpoint: Checkpoint) -> str
         names=sorted(torch_names),
         own=own,
         shape=repr(population.shape),
-        labels=ascii(tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))),
+        labels=ascii(
+            tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))
+        ),
         groups=checkpoint.groups.k,
         classes=classes,
         expression=expression,
@@ -233,47 +267,59 @@ def _write_loader(path: Path, prepared: Prepared, checkpoint: Checkpoint) -> str
         outside=bool((checkpoint.groups.member < 0).any()),
     )
     path.write_text(text, encoding="utf-8")
-    return None if own is None else name
+    if own is None:
+        return None
+    return name
 
 
 def _docstring(name: str) -> str:
     """A client's name as it may stand in a docstring."""
-    return name if name.isascii() and name.isprintable() and not set('"\\{}') & set(name) else "..."
+    if name.isascii() and name.isprintable() and not set('"\\{}') & set(name):
+        return name
+    return "..."
 
 
 def _arguments(name: str) -> str:
     """How the user's factory is called, as `coterie.models.own` does."""
     import inspect
 
-    from coterie.factory import find
+    from coterie.config.custom import find
 
     parameters = inspect.signature(find(name)).parameters
     if {"shape", "classes"} <= set(parameters):
         return "(shape=SHAPE, classes=len(LABELS))"
     required = [
-        p for p in parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        p
+        for p in parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    return "(SHAPE, len(LABELS))" if required else "()"
+    if required:
+        return "(SHAPE, len(LABELS))"
+    return "()"
 
 
 def _try_loader(
     path: Path, module: nn.Module, layout: Layout, vectors: Mapping[str, Tensor], inputs: Tensor
 ) -> dict[str, nn.Module]:
-    """Load every model with the loader just written; each must give what the run's own network gives.
+    """Load every model with the loader just written; each must give what the run's own network
+    gives.
 
     Raises:
         ConfigError: if one does not.
     """
     import copy
 
-    loader, loaded = _imported(path), {}
+    loader = _imported(path)
+    loaded = {}
     for name, vector in vectors.items():
         ours = copy.deepcopy(module)
         ours.load_state_dict(state_dict(layout, vector), strict=False)
         group = -1 if name == "no-group" else int(name.removeprefix("group-"))
         try:
             loaded[name] = loader.load(group)
-            difference = (_outputs(loaded[name], inputs) - _outputs(ours, inputs)).abs().max().item()
+            difference = (
+                (_outputs(loaded[name], inputs) - _outputs(ours, inputs)).abs().max().item()
+            )
         except Exception as error:  # noqa: BLE001 - the network may be the user's own, and raise anything
             line = (str(error).splitlines() or [""])[0]
             raise _unfit(f"fails ({type(error).__name__}: {line})") from None
@@ -283,14 +329,17 @@ def _try_loader(
 
 
 def _unfit(what: str) -> ConfigError:
-    return ConfigError(f"load.py: the network made anew {what}; expected the run's own outputs, to {TOLERANCE:g}")
+    return ConfigError(
+        f"load.py: the network made anew {what}; expected the run's own outputs, to {TOLERANCE:g}"
+    )
 
 
 def _imported(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("coterie_export_load", path)
     assert spec is not None
     assert spec.loader is not None
-    module, before = importlib.util.module_from_spec(spec), sys.dont_write_bytecode
+    module = importlib.util.module_from_spec(spec)
+    before = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     try:
         spec.loader.exec_module(module)
@@ -311,7 +360,8 @@ def _outputs(module: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _write_manifest(folder: Path, checkpoint: Checkpoint) -> None:
-    """``export.json``: the files and their SHA-256, and after how many rounds the models were taken."""
+    """``export.json``: the files and their SHA-256, and after how many rounds the models were
+    taken."""
     files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
     text = json.dumps({"schema": 1, "rounds": checkpoint.round, "files": files}, indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")

@@ -63,9 +63,17 @@ def source_of(module: nn.Module) -> Source:
     expression = _spelled(module, kinds, 1)
     classes = tuple(_definition(kind) for kind in kinds)
     text = "\n".join((*classes, expression))
-    constants = "\n".join(line for name, line in CONSTANTS.items() if re.search(rf"\b{name}\b", text))
-    lines = [line for word, line in IMPORTS.items() if re.search(rf"(?<!\w){re.escape(word)}", text)]
-    return Source(tuple(sorted(lines, key=_order)), (constants, *classes) if constants else classes, expression)
+    constants = "\n".join(
+        line for name, line in CONSTANTS.items() if re.search(rf"\b{name}\b", text)
+    )
+    lines = [
+        line for word, line in IMPORTS.items() if re.search(rf"(?<!\w){re.escape(word)}", text)
+    ]
+    return Source(
+        tuple(sorted(lines, key=_order)),
+        (constants, *classes) if constants else classes,
+        expression,
+    )
 
 
 def _order(line: str) -> tuple[bool, bool, str]:
@@ -74,10 +82,13 @@ def _order(line: str) -> tuple[bool, bool, str]:
 
 
 def _definition(kind: type[nn.Module]) -> str:
-    """The source of one of our classes, without its docstring, which names modules that are not there."""
+    """The source of one of our classes, without its docstring, which names modules that are not
+    there."""
     text = inspect.getsource(kind).rstrip()
     doc = re.search(r'^    """.*?"""\n', text, re.DOTALL | re.MULTILINE)
-    return text.replace(doc[0], "", 1).replace(":\n\n", ":\n", 1) if doc else text
+    if doc:
+        return text.replace(doc[0], "", 1).replace(":\n\n", ":\n", 1)
+    return text
 
 
 def _spelled(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
@@ -88,15 +99,21 @@ def _spelled(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) 
         made = OURS[kind](module, kinds, depth)
         kinds.setdefault(kind)
         return made
-    own = kind.__module__.startswith("torch.nn.modules.") and getattr(nn, kind.__name__, None) is kind
+    own = (
+        kind.__module__.startswith("torch.nn.modules.") and getattr(nn, kind.__name__, None) is kind
+    )
     text = repr(module)
     if not own or "\n" in text or any(True for _ in module.children()):
         raise Unspellable(f"{kind.__module__}.{kind.__qualname__}")
     return f"nn.{text}"
 
 
-def _layers(named: Iterator[tuple[str, nn.Module]], kinds: dict[type[nn.Module], None], depth: int) -> str:
-    inner = "".join(f"{'    ' * (depth + 1)}({n!r}, {_spelled(m, kinds, depth + 1)}),\n" for n, m in named)
+def _layers(
+    named: Iterator[tuple[str, nn.Module]], kinds: dict[type[nn.Module], None], depth: int
+) -> str:
+    inner = "".join(
+        f"{'    ' * (depth + 1)}({n!r}, {_spelled(m, kinds, depth + 1)}),\n" for n, m in named
+    )
     return f"[\n{inner}{'    ' * depth}]"
 
 

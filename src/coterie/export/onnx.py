@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from coterie.types import ConfigError
+from coterie.errors import ConfigError
 
 TOLERANCE = 1e-5
 
@@ -30,7 +30,8 @@ def check_installed() -> None:
 
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
-    """Write a model as ONNX, with any number of inputs at a time, and compare it with torch in ONNX Runtime.
+    """Write a model as ONNX, with any number of inputs at a time, and compare it with torch in ONNX
+    Runtime.
 
     Args:
         module: in evaluation mode.
@@ -41,8 +42,8 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
         the largest absolute difference of an output.
 
     Raises:
-        ConfigError: if torch cannot write it, ONNX Runtime not run it, or an output differs by more than 1e-5
-            (relative to outputs above 1).
+        ConfigError: if torch cannot write it, ONNX Runtime not run it, or an output differs by more
+            than 1e-5 (relative to outputs above 1).
     """
     sink = StringIO()
     level = logging.root.manager.disable
@@ -51,9 +52,14 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
         with warnings.catch_warnings(), redirect_stdout(sink), redirect_stderr(sink):
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                module, (inputs,), dynamo=True, input_names=["x"], output_names=["logits"],
-                dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False,
-            )  # fmt: skip
+                module,
+                (inputs,),
+                dynamo=True,
+                input_names=["x"],
+                output_names=["logits"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                verbose=False,
+            )
             assert program is not None
             program.save(str(path), external_data=False)
     except Exception as error:
@@ -79,7 +85,8 @@ def _difference(module: nn.Module, inputs: Tensor, path: Path) -> float:
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    worst, off = 0.0, 0.0
+    worst = 0.0
+    off = 0.0
     for part in (inputs, inputs[:1]):  # as many as it was traced with, and another number
         (got,) = session.run(None, {session.get_inputs()[0].name: part.numpy()})
         with torch.no_grad():
@@ -88,5 +95,7 @@ def _difference(module: nn.Module, inputs: Tensor, path: Path) -> float:
         worst = max(worst, gap.max().item())
         off = max(off, (gap / expected.abs().clamp(min=1)).max().item())
     if not off <= TOLERANCE:
-        raise ConfigError(f"--onnx: {path.name} differs from torch, got {off:.1e}; expected at most {TOLERANCE:g}")
+        raise ConfigError(
+            f"--onnx: {path.name} differs from torch, got {off:.1e}; expected at most {TOLERANCE:g}"
+        )
     return worst

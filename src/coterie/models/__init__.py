@@ -11,7 +11,8 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from coterie.keys import Key, keyed_torch
+from coterie.core.keys import Key, keyed_torch
+from coterie.errors import ConfigError
 from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
 from coterie.models.dense import mclr, mlp, mlp512
 from coterie.models.initial import initialise, starts
@@ -20,7 +21,6 @@ from coterie.models.own import check_outputs, own
 from coterie.models.recurrent import bigru, bilstm, stacked_lstm
 from coterie.models.spec import ModelSpec, Shape, kernels
 from coterie.models.vgg import vgg16
-from coterie.types import ConfigError
 
 __all__ = ["MODELS", "ModelSpec", "build", "decay_for", "initialise", "spec", "starts"]
 
@@ -60,26 +60,35 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
     """
     if ":" in name:
         if parameters:
-            raise ConfigError(f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters")
+            raise ConfigError(
+                f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters"
+            )
         return own(name)
     if name not in MODELS:
-        raise ConfigError(f"model.name: unknown, got {name!r}; expected {_expected(name, MODELS)} or module:factory")
+        raise ConfigError(
+            f"model.name: unknown, got {name!r}; expected {_expected(name, MODELS)} or module:factory"
+        )
     factory = MODELS[name]
     hints = get_type_hints(factory, include_extras=True)
     known = inspect.signature(factory).parameters
     for key, value in parameters.items():
         if key not in known:
-            raise ConfigError(f"model.{key}: unknown for {name!r}; expected {_expected(key, known)}")
+            raise ConfigError(
+                f"model.{key}: unknown for {name!r}; expected {_expected(key, known)}"
+            )
         try:
             parameters[key] = TypeAdapter(hints[key]).validate_python(value)
         except ValidationError as error:
             message = error.errors()[0]["msg"]
-            raise ConfigError(f"model.{key}: {message[0].lower()}{message[1:]}, got {value!r}") from None
+            raise ConfigError(
+                f"model.{key}: {message[0].lower()}{message[1:]}, got {value!r}"
+            ) from None
     return factory(**parameters)
 
 
 def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) -> nn.Module:
-    """Build a network with first weights from a key. The user's own keeps the weights its factory gives it.
+    """Build a network with first weights from a key. The user's own keeps the weights its factory
+    gives it.
 
     Args:
         name: one of `MODELS`, or ``module:factory``.
@@ -108,7 +117,8 @@ def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) ->
 
 
 def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any) -> tuple[str, ...]:
-    """The names of the kernels that carry L2: those of the paper, or all kernels of the user's own network.
+    """The names of the kernels that carry L2: those of the paper, or all kernels of the user's own
+    network.
 
     Args:
         name: one of `MODELS`; ``module:factory`` or ``None`` for the user's own.
@@ -132,4 +142,6 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
 
 def _expected(name: str, known: Any) -> str:
     near = get_close_matches(name, list(known), n=1)
-    return f"one of {', '.join(known) or '(none)'}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"one of {', '.join(known) or '(none)'}" + (
+        f"; did you mean {near[0]!r}?" if near else ""
+    )

@@ -1,4 +1,5 @@
-"""The papers' convolutional networks, with Keras' padding where it is theirs; and a small one of our own."""
+"""The papers' convolutional networks, with Keras' padding where it is theirs; and a small one of
+our own."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def cnn_mnist() -> ModelSpec:
 
     def build(shape: Shape, classes: int) -> nn.Module:
         channels, height, width = image(shape, "cnn_mnist")
-        height, width = height // 4, width // 4
+        height = height // 4
+        width = width // 4
         large_enough(height, width, shape, "cnn_mnist")
         return nn.Sequential(
             *(nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -32,7 +34,8 @@ def cnn_mnist() -> ModelSpec:
 
 
 def cnn_fashion(hidden: Annotated[int, Field(ge=1)] = 1024) -> ModelSpec:
-    """Fashion-MNIST CNN: conv5(32) pool conv5(64) pool 1024 relu -> classes (LEAF's network with hidden 2048).
+    """Fashion-MNIST CNN: conv5(32) pool conv5(64) pool 1024 relu -> classes (LEAF's network with
+    hidden 2048).
 
     Args:
         hidden: width of the dense layer.
@@ -61,12 +64,18 @@ def cnn_leaf(hidden: Annotated[int, Field(ge=1)] = 2048) -> ModelSpec:
 def _two_convolutions(name: str, hidden: int, classes: int) -> ModelSpec:
     def build(shape: Shape, classes: int) -> nn.Module:
         channels, height, width = image(shape, name)
-        height, width = height // 4, width // 4
+        height = height // 4
+        width = width // 4
         large_enough(height, width, shape, name)
         return nn.Sequential(
             *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(64 * height * width, hidden), nn.ReLU(), nn.Linear(hidden, classes)),
+            *(
+                nn.Flatten(),
+                nn.Linear(64 * height * width, hidden),
+                nn.ReLU(),
+                nn.Linear(hidden, classes),
+            ),
         )
 
     return ModelSpec(build, (), f"two convolutions, {hidden} hidden units", classes=classes)
@@ -75,7 +84,8 @@ def _two_convolutions(name: str, hidden: int, classes: int) -> ModelSpec:
 def cnn_rfedavg() -> ModelSpec:
     """MNIST CNN of RFedAvg, without padding: conv5(10) pool conv5(20) pool 50 relu -> classes.
 
-    The paper gives the kinds of layers and not their sizes; these are those of a widespread MNIST example.
+    The paper gives the kinds of layers and not their sizes; these are those of a widespread MNIST
+    example.
 
     Example:
         >>> cnn_rfedavg().parameters
@@ -95,11 +105,14 @@ def cnn_rfedavg() -> ModelSpec:
     return ModelSpec(build, (), "two small convolutions, 50 hidden units")
 
 
-def cnn_small(first: Annotated[int, Field(ge=1)] = 8, second: Annotated[int, Field(ge=1)] = 16) -> ModelSpec:
-    """A small CNN of our own, for many rounds on a laptop: conv5/2(8) pool conv3(16) pool -> classes.
+def cnn_small(
+    first: Annotated[int, Field(ge=1)] = 8, second: Annotated[int, Field(ge=1)] = 16
+) -> ModelSpec:
+    """A small CNN of our own, for many rounds on a laptop: conv5/2(8) pool conv3(16) pool ->
+    classes.
 
-    No paper has it; it is for FEMNIST by writer. The first convolution has stride 2, and a step on five 28x28 images
-    takes half the time of LeNet-5's on ten CIFAR-10 images.
+    No paper has it; it is for FEMNIST by writer. The first convolution has stride 2, and a step on
+    five 28x28 images takes half the time of LeNet-5's on ten CIFAR-10 images.
 
     Args:
         first: channels of the first convolution.
@@ -124,7 +137,8 @@ def cnn_small(first: Annotated[int, Field(ge=1)] = 8, second: Annotated[int, Fie
 
 
 def cnn_femnist() -> ModelSpec:
-    """FEMNIST CNN: twice conv3 conv3 conv5/2 dropout 0.4 (32, then 64 channels), 128 relu dropout 0.4 -> classes.
+    """FEMNIST CNN: twice conv3 conv3 conv5/2 dropout 0.4 (32, then 64 channels), 128 relu dropout
+    0.4 -> classes.
 
     Example:
         >>> cnn_femnist().parameters
@@ -137,13 +151,28 @@ def cnn_femnist() -> ModelSpec:
         for width in (32, 64):
             inner = [side - 4 for side in size]
             large_enough(min(inner), min(inner), shape, "cnn_femnist")
-            layers += [nn.Conv2d(channels, width, 3), nn.ReLU(), nn.Conv2d(width, width, 3), nn.ReLU()]
-            layers += [_same(inner, 5, 2), nn.Conv2d(width, width, 5, stride=2), nn.ReLU(), nn.Dropout(0.4)]
-            channels, size = width, [-(-side // 2) for side in inner]
+            layers += [
+                nn.Conv2d(channels, width, 3),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3),
+                nn.ReLU(),
+            ]
+            layers += [
+                _same(inner, 5, 2),
+                nn.Conv2d(width, width, 5, stride=2),
+                nn.ReLU(),
+                nn.Dropout(0.4),
+            ]
+            channels = width
+            size = [-(-side // 2) for side in inner]
         hidden = nn.Linear(64 * size[0] * size[1], 128)
-        return nn.Sequential(*layers, nn.Flatten(), hidden, nn.ReLU(), nn.Dropout(0.4), nn.Linear(128, classes))
+        return nn.Sequential(
+            *layers, nn.Flatten(), hidden, nn.ReLU(), nn.Dropout(0.4), nn.Linear(128, classes)
+        )
 
-    return ModelSpec(build, ("17.weight", "20.weight"), "six convolutions, 128 hidden units, dropout")
+    return ModelSpec(
+        build, ("17.weight", "20.weight"), "six convolutions, 128 hidden units, dropout"
+    )
 
 
 def _same(size: list[int], kernel: int, stride: int) -> nn.ZeroPad2d:

@@ -18,7 +18,8 @@ def mclr(outputs: Outputs = None) -> ModelSpec:
     """Multinomial logistic regression: inputs -> classes.
 
     Args:
-        outputs: more outputs than the data have classes (FedGroup's FEMNIST models have 26); ``None``: as many.
+        outputs: more outputs than the data have classes (FedGroup's FEMNIST models have 26);
+            ``None``: as many.
 
     Example:
         >>> mclr().parameters, mclr().count((60,), 10), mclr(outputs=26).parameters
@@ -26,7 +27,9 @@ def mclr(outputs: Outputs = None) -> ModelSpec:
     """
 
     def build(shape: Shape, classes: int) -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs_for(outputs, classes)))
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(math.prod(shape), outputs_for(outputs, classes))
+        )
 
     return ModelSpec(build, ("1.weight",), "multinomial logistic regression")
 
@@ -45,7 +48,9 @@ def mlp(hidden: Width = 128, outputs: Outputs = None) -> ModelSpec:
 
     def build(shape: Shape, classes: int) -> nn.Module:
         first = nn.Linear(math.prod(shape), hidden)
-        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(hidden, outputs_for(outputs, classes)))
+        return nn.Sequential(
+            nn.Flatten(), first, nn.ReLU(), nn.Linear(hidden, outputs_for(outputs, classes))
+        )
 
     return ModelSpec(build, ("1.weight", "3.weight"), f"perceptron, {hidden} hidden units")
 

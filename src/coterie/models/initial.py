@@ -11,9 +11,9 @@ from torch.nn import init
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from coterie.keys import Key
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
 from coterie.models.recurrent import OneBiasLSTM
-from coterie.vectors import flatten
 
 RECURRENT = (nn.RNNBase, OneBiasLSTM)
 
@@ -22,8 +22,9 @@ RECURRENT = (nn.RNNBase, OneBiasLSTM)
 def initialise(module: nn.Module, key: Key) -> None:
     """Draw first weights in place, as Keras does: Glorot-uniform kernels, zero biases.
 
-    Recurrent kernels are orthogonal, the forget bias of an LSTM is 1, embeddings are uniform in [-0.05, 0.05],
-    normalisation layers start as the identity. Every tensor has its own stream, named after it.
+    Recurrent kernels are orthogonal, the forget bias of an LSTM is 1, embeddings are uniform in
+    [-0.05, 0.05], normalisation layers start as the identity. Every tensor has its own stream,
+    named after it.
 
     Args:
         module: any module.
@@ -58,7 +59,8 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
 
 
 def starts(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
-    """The first models of a run: the module's own parameters, then ones initialised anew from the key."""
+    """The first models of a run: the module's own parameters, then ones initialised anew from the
+    key."""
 
     def start(j: int) -> Tensor:
         if j == 0:

@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from coterie.factory import find
+from coterie.config.custom import find
+from coterie.errors import ConfigError
 from coterie.models.spec import ModelSpec, Shape
-from coterie.types import ConfigError
 
 
 def own(name: str) -> ModelSpec:
-    """The network that ``module:factory`` makes; the current folder is searched for the module, too.
+    """The network that ``module:factory`` makes; the current folder is searched for the module,
+    too.
 
-    The factory is called as ``factory(shape, classes)`` if it takes two such arguments, else as ``factory()``.
+    The factory is called as ``factory(shape, classes)`` if it takes two such arguments, else as
+    ``factory()``.
 
     Args:
         name: ``package.module:factory``; a subclass of ``nn.Module`` is a factory.
@@ -43,7 +45,9 @@ def own(name: str) -> ModelSpec:
         except Exception as error:
             raise ConfigError(f"model.name: {name} failed: {_line(error)}") from error
         if not isinstance(made, nn.Module):
-            raise ConfigError(f"model.name: {name} gave a {type(made).__name__}; expected an nn.Module")
+            raise ConfigError(
+                f"model.name: {name} gave a {type(made).__name__}; expected an nn.Module"
+            )
         return made
 
     return ModelSpec(build, (), f"your own, {name}")
@@ -61,11 +65,18 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
         with torch.no_grad():
             logits = module(torch.zeros(2, *shape))
     except Exception as error:
-        raise ConfigError(f"model.name: {name} fails on inputs of shape {shape}: {_line(error)}") from error
+        raise ConfigError(
+            f"model.name: {name} fails on inputs of shape {shape}: {_line(error)}"
+        ) from error
     finally:
         module.train(before)
     got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != 2 or logits.shape[1] < classes:
+    if (
+        not isinstance(logits, torch.Tensor)
+        or logits.ndim != 2
+        or len(logits) != 2
+        or logits.shape[1] < classes
+    ):
         raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected (2, {classes})")
 
 

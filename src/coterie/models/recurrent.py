@@ -1,4 +1,5 @@
-"""The papers' recurrent networks for text: sequences of word vectors ``[n, words, dim]`` to classes."""
+"""The papers' recurrent networks for text: sequences of word vectors ``[n, words, dim]`` to
+classes."""
 
 from __future__ import annotations
 
@@ -9,17 +10,19 @@ import torch
 from pydantic import Field
 from torch import _VF, Tensor, nn
 
+from coterie.errors import ConfigError
 from coterie.models.spec import ModelSpec, Shape
-from coterie.types import ConfigError
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 SENTENCE = (25, 300)  # words, dimensions of a word vector
 
 
 class OneBiasLSTM(nn.Module):
-    """One LSTM layer over ``[n, words, inputs]`` with one bias vector per gate, as in Keras; torch's own has two.
+    """One LSTM layer over ``[n, words, inputs]`` with one bias vector per gate, as in Keras;
+    torch's own has two.
 
-    Parameters have the names and the gate order (i, f, g, o) of ``nn.LSTM``; its second bias is zero and no parameter.
+    Parameters have the names and the gate order (i, f, g, o) of ``nn.LSTM``; its second bias is
+    zero and no parameter.
 
     Args:
         inputs: size of one input.
@@ -27,7 +30,8 @@ class OneBiasLSTM(nn.Module):
         bidirectional: read backwards, too.
 
     Returns:
-        outputs ``[n, words, directions * hidden]`` and last states ``[directions, n, hidden]``, as ``nn.GRU`` does.
+        outputs ``[n, words, directions * hidden]`` and last states ``[directions, n, hidden]``, as
+        ``nn.GRU`` does.
 
     Example:
         >>> layer = OneBiasLSTM(3, 2)
@@ -48,7 +52,9 @@ class OneBiasLSTM(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weights: list[Tensor] = []
         for end in self.directions:
-            own = [getattr(self, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih")]
+            own = [
+                getattr(self, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih")
+            ]
             weights += [*own, torch.zeros_like(own[-1])]
         state = x.new_zeros(len(self.directions), x.shape[0], self.hidden_size)
         # has_biases, layers, dropout, training, bidirectional, batch_first
@@ -66,14 +72,16 @@ class Outputs(nn.Module):
 
 
 class Last(nn.Module):
-    """Of a recurrent layer's two results, the last states side by side: ``[n, directions * hidden]``."""
+    """Of a recurrent layer's two results, the last states side by side: ``[n, directions *
+    hidden]``."""
 
     def forward(self, results: tuple[Tensor, Tensor]) -> Tensor:
         return results[1].transpose(0, 1).flatten(1)
 
 
 class AgainstZero(nn.Module):
-    """One unit ``z`` as two logits ``(0, z)``: their softmax is the sigmoid, cross-entropy the binary one.
+    """One unit ``z`` as two logits ``(0, z)``: their softmax is the sigmoid, cross-entropy the
+    binary one.
 
     Example:
         >>> AgainstZero()(torch.tensor([[2.0]])).tolist()
@@ -98,7 +106,9 @@ def bigru(dropout: Probability = 0.5) -> ModelSpec:
     def build(shape: Shape, classes: int) -> nn.Module:
         _, dim = sentence(shape, "bigru")
         first = nn.GRU(dim, 64, batch_first=True, bidirectional=True)
-        return _two_way(first, nn.GRU(128, 32, batch_first=True, bidirectional=True), dropout, classes)
+        return _two_way(
+            first, nn.GRU(128, 32, batch_first=True, bidirectional=True), dropout, classes
+        )
 
     return ModelSpec(build, (), "bidirectional GRU, two layers", SENTENCE, 2)
 
@@ -132,7 +142,9 @@ def stacked_lstm() -> ModelSpec:
     def build(shape: Shape, classes: int) -> nn.Module:
         _, dim = sentence(shape, "stacked_lstm")
         if classes != 2:
-            raise ConfigError(f"model.name: stacked_lstm has one output unit, got {classes} classes; expected 2")
+            raise ConfigError(
+                f"model.name: stacked_lstm has one output unit, got {classes} classes; expected 2"
+            )
         recurrent = (OneBiasLSTM(dim, 100), Outputs(), OneBiasLSTM(100, 100), Last())
         return nn.Sequential(*recurrent, nn.Linear(100, 30), nn.Linear(30, 1), AgainstZero())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from coterie.types import ConfigError
+from coterie.errors import ConfigError
 
 Shape = tuple[int, ...]
 Image = tuple[int, int, int]
@@ -20,7 +20,8 @@ class ModelSpec:
 
     Args:
         build: ``(shape, classes) -> nn.Module``; the weights are whatever torch's defaults give.
-        decay: names of the kernels that carry the papers' L2 term ``0.001 sum w^2`` (biases never do).
+        decay: names of the kernels that carry the papers' L2 term ``0.001 sum w^2`` (biases never
+            do).
         description: one line.
         shape: input shape of the paper's own use.
         classes: number of classes of the paper's own use.
@@ -50,7 +51,8 @@ class ModelSpec:
 
 
 def kernels(module: nn.Module) -> tuple[str, ...]:
-    """The names of all weight tensors with two dimensions or more: what carries L2 in a network of the user's own.
+    """The names of all weight tensors with two dimensions or more: what carries L2 in a network of
+    the user's own.
 
     Example:
         >>> kernels(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
@@ -89,7 +91,9 @@ def image(shape: Shape, model: str) -> Image:
         (1, 28, 28)
     """
     if len(shape) != 3:
-        raise ConfigError(f"model.name: {model} needs images, got inputs of shape {shape}; expected mclr or mlp")
+        raise ConfigError(
+            f"model.name: {model} needs images, got inputs of shape {shape}; expected mclr or mlp"
+        )
     return shape[0], shape[1], shape[2]
 
 
@@ -100,4 +104,6 @@ def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
         ConfigError: if not.
     """
     if min(height, width) < 1:
-        raise ConfigError(f"model.name: {model} needs larger images, got {shape}; expected another model, such as mlp")
+        raise ConfigError(
+            f"model.name: {model} needs larger images, got {shape}; expected another model, such as mlp"
+        )

@@ -9,19 +9,28 @@ from torch import nn
 
 from coterie.models.spec import ModelSpec, Shape, image, large_enough
 
-BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels, convolutions before each pooling
+BLOCKS = (
+    (64, 2),
+    (128, 2),
+    (256, 3),
+    (512, 3),
+    (512, 3),
+)  # channels, convolutions before each pooling
 
 
 def vgg16(hidden: Annotated[int, Field(ge=1)] = 512) -> ModelSpec:
-    """VGG-16: 13 conv3 with relu in 5 blocks, each max-pooled, then two dense layers of 512 with relu -> classes.
+    """VGG-16: 13 conv3 with relu in 5 blocks, each max-pooled, then two dense layers of 512 with
+    relu -> classes.
 
-    Sixteen layers with weights, as the name says. The published network has dense layers of 4,096 for images of
-    224x224; for 32x32 a dense layer sees 512 values, and 512 is what is used here. No dropout, no normalisation.
+    Sixteen layers with weights, as the name says. The published network has dense layers of 4,096
+    for images of 224x224; for 32x32 a dense layer sees 512 values, and 512 is what is used here. No
+    dropout, no normalisation.
 
     Args:
         hidden: units of the two dense layers before the last.
 
-    Source: Simonyan, Zisserman, "Very deep convolutional networks for large-scale image recognition", 2014, column D.
+    Source: Simonyan, Zisserman, "Very deep convolutional networks for large-scale image
+    recognition", 2014, column D.
 
     Example:
         >>> vgg16().parameters, vgg16(hidden=4096).count((3, 224, 224), 1000)

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from types import MappingProxyType
 
+from coterie.core.objective import Objective
 from coterie.objectives.cross_entropy import CrossEntropy, cross_entropy, plain, proximal
 from coterie.objectives.fusion import Fused, Fusion, fuse, fusion
 from coterie.objectives.mmd import Mmd, mmd, squared_mmd
-from coterie.types import Objective
 
 OBJECTIVES: MappingProxyType[str, Callable[..., Objective]] = MappingProxyType(
     {"plain": cross_entropy, "proximal": proximal, "mmd": mmd, "fusion": fusion}

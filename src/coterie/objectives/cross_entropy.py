@@ -10,21 +10,25 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.checked import checked
+from coterie.config.arguments import validated
 
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """Mean cross-entropy of a batch, plus ``mu / 2 ||w - w_start||^2`` in the solver where ``mu > 0``.
+    """Mean cross-entropy of a batch, plus ``mu / 2 ||w - w_start||^2`` in the solver where ``mu >
+    0``.
 
-    The gradient of the proximal term is ``mu (w - w_start)``, with ``w_start`` a snapshot of the model received.
+    The gradient of the proximal term is ``mu (w - w_start)``, with ``w_start`` a snapshot of the
+    model received.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks, eq. 2.
     """
 
     mu: float = 0.0
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]) -> Tensor:
+    def loss(
+        self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
+    ) -> Tensor:
         return F.cross_entropy(module(x), y)
 
 
@@ -41,7 +45,7 @@ def cross_entropy() -> CrossEntropy:
     return plain
 
 
-@checked
+@validated
 def proximal(mu: Annotated[float, Field(ge=0)] = 1.0) -> CrossEntropy:
     """Cross-entropy and FedProx's proximal term, ``F_k(w) + mu/2 ||w - w_t||^2``.
 

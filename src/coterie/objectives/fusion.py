@@ -1,4 +1,5 @@
-"""FedFusion's objective: the features of the model received are fused into those of the one in training."""
+"""FedFusion's objective: the features of the model received are fused into those of the one in
+training."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import activation, batchnorm, instancenorm, normalization, pooling
 
-from coterie.checked import checked
-from coterie.keys import Key, keyed_torch
-from coterie.types import ConfigError
+from coterie.config.arguments import validated
+from coterie.core.keys import Key, keyed_torch
+from coterie.errors import ConfigError
 
 Operator = Literal["conv", "multi", "single"]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -31,12 +32,15 @@ NAME = "fusion"
 
 
 class Mix(nn.Module):
-    """``conv``: a 1x1 convolution from ``2C`` channels to ``C`` on the two streams side by side, local first."""
+    """``conv``: a 1x1 convolution from ``2C`` channels to ``C`` on the two streams side by side,
+    local first."""
 
     def __init__(self, layer: nn.Module, channels: int) -> None:
         super().__init__()
         kind = next((kind for kind in CONVOLUTIONS if isinstance(layer, kind)), None)
-        self.mix = nn.Linear(2 * channels, channels) if kind is None else kind(2 * channels, channels, 1)
+        self.mix = (
+            nn.Linear(2 * channels, channels) if kind is None else kind(2 * channels, channels, 1)
+        )
 
     def forward(self, local: Tensor, received: Tensor) -> Tensor:
         mixed: Tensor = self.mix(torch.cat([local, received], dim=1))
@@ -44,7 +48,8 @@ class Mix(nn.Module):
 
 
 class Blend(nn.Module):
-    """``gamma * received + (1 - gamma) * local``, one ``gamma`` per channel (``multi``) or one for all (``single``)."""
+    """``gamma * received + (1 - gamma) * local``, one ``gamma`` per channel (``multi``) or one for
+    all (``single``)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -58,8 +63,8 @@ class Blend(nn.Module):
 class Fused(nn.Sequential):
     """A network with an operator between its feature extractor and the rest.
 
-    The layers keep their names, and the operator has its place among them. Alone, as the server and the report use
-    it, the network takes its own features for both inputs of the operator.
+    The layers keep their names, and the operator has its place among them. Alone, as the server and
+    the report use it, the network takes its own features for both inputs of the operator.
 
     Args:
         layers: named layers of the network.
@@ -67,12 +72,15 @@ class Fused(nn.Sequential):
         operator: ``(local, received) -> fused``.
     """
 
-    def __init__(self, layers: Sequence[tuple[str, nn.Module]], cut: int, operator: nn.Module) -> None:
+    def __init__(
+        self, layers: Sequence[tuple[str, nn.Module]], cut: int, operator: nn.Module
+    ) -> None:
         super().__init__(OrderedDict([*layers[:cut], (NAME, operator), *layers[cut:]]))
         self.cut = cut
 
     def features(self, x: Tensor) -> Tensor:
-        """The feature maps ``[n, C, ...]`` of the last convolutional block, or of the last hidden layer."""
+        """The feature maps ``[n, C, ...]`` of the last convolutional block, or of the last hidden
+        layer."""
         for layer in islice(self, self.cut):
             x = layer(x)
         return x
@@ -87,7 +95,8 @@ class Fused(nn.Sequential):
 
 
 def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
-    """The network with an operator behind its last convolutional block, or behind its last hidden layer.
+    """The network with an operator behind its last convolutional block, or behind its last hidden
+    layer.
 
     Args:
         module: an ``nn.Sequential``; it is copied.
@@ -110,7 +119,11 @@ def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
     assert isinstance(channels, int)
     assert NAME not in dict(layers)
     with keyed_torch(key):
-        made = Mix(layer, channels) if operator == "conv" else Blend(channels if operator == "multi" else 1)
+        made = (
+            Mix(layer, channels)
+            if operator == "conv"
+            else Blend(channels if operator == "multi" else 1)
+        )
     for name, parameter in made.named_parameters():
         if parameter.ndim > 1:
             nn.init.xavier_uniform_(parameter, generator=key.of(f"{NAME}.{name}").torch())
@@ -149,11 +162,12 @@ def _refuse(what: str) -> NoReturn:
 class Fusion:
     """Cross-entropy of the network whose features are ``F(E_l(x), E_g(x))``.
 
-    ``E_l`` is the extractor in training, ``E_g`` that of the model received, frozen. The operator ``F`` is trained and
-    averaged like everything else, but the server follows the coefficients ``gamma`` slowly:
-    ``gamma <- (1 - smoothing) mean of the clients' + smoothing gamma``.
+    ``E_l`` is the extractor in training, ``E_g`` that of the model received, frozen. The operator
+    ``F`` is trained and averaged like everything else, but the server follows the coefficients
+    ``gamma`` slowly: ``gamma <- (1 - smoothing) mean of the clients' + smoothing gamma``.
 
-    Source: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach (2019).
+    Source: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach
+    (2019).
     """
 
     operator: Operator = "conv"
@@ -167,9 +181,13 @@ class Fusion:
         return fuse(module, self.operator, key)
 
     def pace(self) -> Mapping[str, float]:
-        return {} if self.operator == "conv" else {f"{NAME}.gamma": 1 - self.smoothing}
+        if self.operator == "conv":
+            return {}
+        return {f"{NAME}.gamma": 1 - self.smoothing}
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]) -> Tensor:
+    def loss(
+        self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
+    ) -> Tensor:
         theirs = received()
         assert isinstance(module, Fused), "the network has no operator"
         assert isinstance(theirs, Fused)
@@ -178,12 +196,15 @@ class Fusion:
         return F.cross_entropy(module(x, features), y)
 
 
-@checked
-def fusion(operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9) -> Fusion:
+@validated
+def fusion(
+    operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9
+) -> Fusion:
     """Cross-entropy of FedFusion's network, which fuses in the features of the model received.
 
     Args:
-        operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel; ``single``: one for all.
+        operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel;
+            ``single``: one for all.
         smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
 
     Example:

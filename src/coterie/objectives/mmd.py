@@ -1,4 +1,5 @@
-"""FedMMD's objective: two streams, the model received and the one in training, held together by their logits."""
+"""FedMMD's objective: two streams, the model received and the one in training, held together by
+their logits."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.checked import checked
+from coterie.config.arguments import validated
 from coterie.objectives.cross_entropy import CrossEntropy, plain
 
 WIDTHS = (
@@ -24,14 +25,15 @@ FLOOR = 1e-4
 def squared_mmd(x: Tensor, y: Tensor) -> Tensor:
     """The squared maximum mean discrepancy of two samples, as the biased V-statistic.
 
-    ``mean k(x, x') + mean k(y, y') - 2 mean k(x, y)`` with ``k(a, b) = sum_s exp(-|a - b|^2 / (2 s))`` over the 19
-    ``WIDTHS``.
+    ``mean k(x, x') + mean k(y, y') - 2 mean k(x, y)`` with ``k(a, b) = sum_s exp(-|a - b|^2 / (2
+    s))`` over the 19 ``WIDTHS``.
 
     Args:
         x: ``[n, c]``.
         y: ``[m, c]``.
 
-    Source: the kernel is that of the reference code, thu-media/TwoStreamFederatedLearning, ``mnist/losses.py``.
+    Source: the kernel is that of the reference code, thu-media/TwoStreamFederatedLearning,
+    ``mnist/losses.py``.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -48,10 +50,11 @@ def squared_mmd(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Mmd:
-    """``CE(theta_L) + weight max(MMD^2(logits of theta_G, logits of theta_L), 1e-4)`` on each batch.
+    """``CE(theta_L) + weight max(MMD^2(logits of theta_G, logits of theta_L), 1e-4)`` on each
+    batch.
 
-    ``theta_G`` is the model received, frozen; ``theta_L`` starts from it and is trained. Below the floor the second
-    term has no gradient.
+    ``theta_G`` is the model received, frozen; ``theta_L`` starts from it and is trained. Below the
+    floor the second term has no gradient.
 
     Source: Yao et al., Two-Stream Federated Learning: Reduce the Communication Costs (2018).
     """
@@ -62,14 +65,18 @@ class Mmd:
     def mu(self) -> float:
         return 0.0
 
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]) -> Tensor:
+    def loss(
+        self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
+    ) -> Tensor:
         logits = module(x)
         with torch.no_grad():
             theirs = received()(x)
-        return F.cross_entropy(logits, y) + self.weight * squared_mmd(logits, theirs).clamp_min(FLOOR)
+        return F.cross_entropy(logits, y) + self.weight * squared_mmd(logits, theirs).clamp_min(
+            FLOOR
+        )
 
 
-@checked
+@validated
 def mmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Mmd | CrossEntropy:
     """Cross-entropy and FedMMD's distance of the logits from those of the model received.
 
@@ -80,4 +87,6 @@ def mmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Mmd | CrossEntropy:
         >>> mmd(0.5).weight
         0.5
     """
-    return Mmd(weight) if weight else plain
+    if weight:
+        return Mmd(weight)
+    return plain

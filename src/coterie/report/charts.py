@@ -1,4 +1,5 @@
-"""The page's charts, as Altair specifications without a theme: the page adds light or dark when it draws them."""
+"""The page's charts, as Altair specifications without a theme: the page adds light or dark when it
+draws them."""
 
 from __future__ import annotations
 
@@ -9,32 +10,59 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from coterie.report.colours import GROUPS, LABELS, RUNS, Spec, by_round, colour, finished, group_colour, group_name
+from coterie.core.arrays import FloatArray
+from coterie.report.colours import (
+    GROUPS,
+    LABELS,
+    RUNS,
+    Spec,
+    by_round,
+    colour,
+    finished,
+    group_colour,
+    group_name,
+)
 from coterie.report.series import Series, series_of
 from coterie.report.view import RunView
-from coterie.types import FloatArray
 
 POINTS = 100.0
 
 
 def accuracy_chart(runs: Sequence[RunView]) -> Spec:
-    """Accuracy by round: a line per series, a band from its least to its greatest seed, a rule where newcomers came."""
+    """Accuracy by round: a line per series, a band from its least to its greatest seed, a rule
+    where newcomers came."""
     series = series_of(runs)
     rows = [
-        {"round": at["round"], "run": one.name, **{name: POINTS * at[name] for name in ("mean", "low", "high")}}
+        {
+            "round": at["round"],
+            "run": one.name,
+            **{name: POINTS * at[name] for name in ("mean", "low", "high")},
+        }
         for one in series
         for at in one.curve()
     ]
     many = any(len(one.runs) > 1 for one in series)
-    name, colours = "mean" if many else "accuracy", _run_colour(series)
-    tooltip: list[Any] = ["run:N", "round:Q", alt.Tooltip("mean:Q", format=".1f", title=f"{name}, %")]
+    name = "mean" if many else "accuracy"
+    colours = _run_colour(series)
+    tooltip: list[Any] = [
+        "run:N",
+        "round:Q",
+        alt.Tooltip("mean:Q", format=".1f", title=f"{name}, %"),
+    ]
     ends = [alt.Tooltip(f"{end}:Q", format=".1f", title=f"{said} seed, %") for end, said in ENDS]
     base = alt.Chart(pd.DataFrame(rows)).encode(by_round("round:Q"), color=colours)
-    across = alt.Scale(domain=_room([POINTS * at[end] for one in series for at in one.curve() for end, _ in ENDS]))
-    lines = base.mark_line(strokeWidth=2.5, point={"size": 60, "opacity": 0, "tooltip": True}).encode(
-        y=alt.Y("mean:Q", title="accuracy, %", scale=across), tooltip=tooltip + (ends if many else [])
+    across = alt.Scale(
+        domain=_room([POINTS * at[end] for one in series for at in one.curve() for end, _ in ENDS])
     )
-    band = base.mark_area(opacity=0.16, line=False, tooltip=False).encode(y=alt.Y("low:Q", scale=across), y2="high:Q")
+    lines = base.mark_line(
+        strokeWidth=2.5, point={"size": 60, "opacity": 0, "tooltip": True}
+    ).encode(
+        y=alt.Y("mean:Q", title="accuracy, %", scale=across),
+        tooltip=tooltip + (ends if many else []),
+    )
+    band = base.mark_area(opacity=0.16, line=False, tooltip=False).encode(
+        y=alt.Y("low:Q", scale=across), y2="high:Q"
+    )
     arrivals = sorted({r for run in runs for r in _arrivals(run)})
     layers = [*([_rule(arrivals[0])] if arrivals else []), *([band] if many else []), lines]
     return finished(alt.layer(*layers), 300)
@@ -45,7 +73,9 @@ ENDS = (("low", "lowest"), ("high", "highest"))
 
 def _run_colour(series: Sequence[Series]) -> Any:
     names = [one.name for one in series]
-    return colour("run", names, RUNS, "run") if len(series) > 1 else alt.value(GROUPS[0])
+    if len(series) > 1:
+        return colour("run", names, RUNS, "run")
+    return alt.value(GROUPS[0])
 
 
 def _room(values: Sequence[float]) -> list[float]:
@@ -70,7 +100,8 @@ def _rule(round: int) -> alt.LayerChart:
 
 
 def map_chart(run: RunView) -> Spec:
-    """The clients by their embedding: colour is the group, shape the planted population, hollow a newcomer."""
+    """The clients by their embedding: colour is the group, shape the planted population, hollow a
+    newcomer."""
     assert run.embedding is not None
     flat = plane(run.embedding)
     rows = [_dot(run, i, flat[i]) for i in range(run.clients) if np.isfinite(flat[i]).all()]
@@ -86,7 +117,9 @@ def map_chart(run: RunView) -> Spec:
     early = base.mark_point(filled=True, size=size, opacity=0.88)
     if not any(row["late"] for row in rows):
         return finished(early, 380)
-    late = base.transform_filter("datum.late").mark_point(filled=False, size=1.5 * size, strokeWidth=2.6, opacity=1)
+    late = base.transform_filter("datum.late").mark_point(
+        filled=False, size=1.5 * size, strokeWidth=2.6, opacity=1
+    )
     return finished(alt.layer(early.transform_filter("!datum.late"), late), 380)
 
 
@@ -104,7 +137,8 @@ def _dot(run: RunView, i: int, at: FloatArray) -> dict[str, Any]:
 
 
 def plane(embedding: FloatArray) -> FloatArray:
-    """Turn an embedding ``[N, m]`` so that its two axes of greatest spread come first, ``[N, 2]``; distances are kept.
+    """Turn an embedding ``[N, m]`` so that its two axes of greatest spread come first, ``[N, 2]``;
+    distances are kept.
 
     Example:
         >>> plane(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]])).tolist()
@@ -122,7 +156,8 @@ def plane(embedding: FloatArray) -> FloatArray:
 
 
 def mix_chart(run: RunView) -> Spec:
-    """The label mix of each group: one bar a group, its clients' training labels in shares of 100 %."""
+    """The label mix of each group: one bar a group, its clients' training labels in shares of 100
+    %."""
     assert run.histograms is not None
     classes = run.histograms.shape[1]
     labels = [str(name) for name in run.labels] or [str(c) for c in range(classes)]
@@ -137,7 +172,12 @@ def mix_chart(run: RunView) -> Spec:
         .mark_bar(height={"band": 0.75})
         .encode(
             y=alt.Y("group:N", title=None, sort=_names(run)),
-            x=alt.X("samples:Q", stack="normalize", title="share of the training samples", axis=alt.Axis(format="%")),
+            x=alt.X(
+                "samples:Q",
+                stack="normalize",
+                title="share of the training samples",
+                axis=alt.Axis(format="%"),
+            ),
             color=colour("label", labels, LABELS, "label"),
             order=alt.Order("order:Q"),
             tooltip=["group:N", "label:N", "samples:Q"],
@@ -148,7 +188,10 @@ def mix_chart(run: RunView) -> Spec:
 
 def _totals(run: RunView) -> list[tuple[str, np.ndarray]]:
     assert run.histograms is not None
-    return [(group_name(int(g)), run.histograms[run.groups == g].sum(axis=0)) for g in np.unique(run.groups)]
+    return [
+        (group_name(int(g)), run.histograms[run.groups == g].sum(axis=0))
+        for g in np.unique(run.groups)
+    ]
 
 
 def _names(run: RunView) -> list[str]:

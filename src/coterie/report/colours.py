@@ -22,15 +22,20 @@ LABELS = (
     "#9c755f",
     "#bab0ac",
 )
-NO_GROUP_COLOUR, SEVERAL_COLOUR = "#647080", "#8d97a3"
-NONE, SEVERAL = -1, -2  # in place of a group's number
+NO_GROUP_COLOUR = "#647080"
+SEVERAL_COLOUR = "#8d97a3"
+# in place of a group's number
+NONE = -1
+SEVERAL = -2
 
 
 def colour(field: str, domain: list[str], palette: tuple[str, ...], title: str | None) -> alt.Color:
     """Colour by a field with known values, which keep their order and colours."""
     colours = [palette[i % len(palette)] for i in range(len(domain))]
     scale = alt.Scale(domain=domain, range=colours)
-    return alt.Color(f"{field}:N", title=title, sort=domain, scale=scale, legend=alt.Legend(symbolOpacity=1))
+    return alt.Color(
+        f"{field}:N", title=title, sort=domain, scale=scale, legend=alt.Legend(symbolOpacity=1)
+    )
 
 
 def group_name(number: int) -> str:
@@ -54,7 +59,9 @@ def group_colour(numbers: Iterable[int]) -> alt.Color:
 def by_round(field: str) -> alt.X:
     """The axis of rounds, which are whole numbers."""
     whole = "datum.value % 1 ? '' : format(datum.value, 'd')"
-    return alt.X(field, title="round", axis=alt.Axis(tickMinStep=1, grid=False, ticks=False, labelExpr=whole))
+    return alt.X(
+        field, title="round", axis=alt.Axis(tickMinStep=1, grid=False, ticks=False, labelExpr=whole)
+    )
 
 
 def finished(chart: Any, height: int) -> Spec:
@@ -68,7 +75,8 @@ def finished(chart: Any, height: int) -> Spec:
 
 
 def packed(spec: Spec) -> Spec:
-    """A specification whose data stand in columns, without the names of the fields in every row; the page unpacks them.
+    """A specification whose data stand in columns, without the names of the fields in every row;
+    the page unpacks them.
 
     Example:
         >>> packed({"datasets": {"d": [{"a": 1, "b": 2}, {"a": 3}]}})

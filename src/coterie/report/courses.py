@@ -1,4 +1,5 @@
-"""Charts of what happens from round to round beside the accuracy: shifts, agreement with the truth, divergence."""
+"""Charts of what happens from round to round beside the accuracy: shifts, agreement with the truth,
+divergence."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ LANE = 14  # pixels between the schedules of two kinds of shift
 
 
 def shift_chart(run: RunView) -> Spec | None:
-    """Clients by round: whose data changed, and of whom the method noticed or missed it; ticks say when a shift came.
+    """Clients by round: whose data changed, and of whom the method noticed or missed it; ticks say
+    when a shift came.
 
     Returns:
         ``None`` for a run without shifts.
@@ -32,21 +34,33 @@ def shift_chart(run: RunView) -> Spec | None:
     rows = [bar for row in shifted for bar in _bars(row)]
     told = [name for name in COUNTS if any(row["what"] == COUNTS[name] for row in rows)]
     shades = dict(zip(COUNTS, (RUNS[0], GROUPS[0], GROUPS[6], GROUPS[1]), strict=True))
-    what = colour("what", [COUNTS[name] for name in told], tuple(shades[name] for name in told), None)
+    what = colour(
+        "what", [COUNTS[name] for name in told], tuple(shades[name] for name in told), None
+    )
     what.legend = alt.Legend(symbolOpacity=1, columns=1)
     base = alt.Chart(pd.DataFrame(rows)).encode(what, tooltip=["what:N", "round:Q", "clients:Q"])
     across = by_round("left:Q")
-    across.scale = alt.Scale(domain=[shifted[0]["round"] - 0.7, shifted[-1]["round"] + 0.7], nice=False)
-    counts = base.mark_rect().encode(across, alt.Y("low:Q", title="clients"), x2="right:Q", y2="high:Q")
-    changed, others = (counts.transform_filter(f"datum.what {sign} '{COUNTS['changed']}'") for sign in ("==", "!="))
+    across.scale = alt.Scale(
+        domain=[shifted[0]["round"] - 0.7, shifted[-1]["round"] + 0.7], nice=False
+    )
+    counts = base.mark_rect().encode(
+        across, alt.Y("low:Q", title="clients"), x2="right:Q", y2="high:Q"
+    )
+    changed, others = (
+        counts.transform_filter(f"datum.what {sign} '{COUNTS['changed']}'") for sign in ("==", "!=")
+    )
     return finished(alt.layer(changed.mark_rect(opacity=0.35), others, *_schedule(shifted)), 260)
 
 
 def _bars(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A wide bar of all whose data changed, and on it a stack of what became of it; none of what is zero."""
-    at, high, found = int(row["round"]), 0, []
+    """A wide bar of all whose data changed, and on it a stack of what became of it; none of what is
+    zero."""
+    at = int(row["round"])
+    high = 0
+    found = []
     for name, shown in COUNTS.items():
-        clients, low = int(row.get(name) or 0), 0 if name == "changed" else high
+        clients = int(row.get(name) or 0)
+        low = 0 if name == "changed" else high
         half = 0.48 if name == "changed" else 0.3
         high = low + clients if name != "changed" else 0
         edges = {"left": at - half, "right": at + half, "low": low, "high": low + clients}
@@ -69,8 +83,12 @@ def _schedule(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
         here = alt.Chart(pd.DataFrame([e for e in events if e["shift"] == kind])).encode(y=at)
         ticks = here.mark_tick(orient="vertical", thickness=2, height=10, opacity=0.8)
         lanes.append(ticks.encode(x="round:Q", tooltip=["shift:N", "round:Q", "clients:Q"]))
-        name = alt.Chart(pd.DataFrame([{"shift": kind.replace("_", " ")}])).encode(y=at, x=alt.value(-8))
-        lanes.append(name.mark_text(align="right", baseline="middle", fontSize=11).encode(text="shift:N"))
+        name = alt.Chart(pd.DataFrame([{"shift": kind.replace("_", " ")}])).encode(
+            y=at, x=alt.value(-8)
+        )
+        lanes.append(
+            name.mark_text(align="right", baseline="middle", fontSize=11).encode(text="shift:N")
+        )
     return lanes
 
 
@@ -78,7 +96,9 @@ def met(event: Mapping[str, Any]) -> int | None:
     """How many clients an event met, where it says so."""
     if "pairs" in event:
         return 2 * len(event["pairs"])
-    return len(event["clients"]) if "clients" in event else None
+    if "clients" in event:
+        return len(event["clients"])
+    return None
 
 
 def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
@@ -97,7 +117,9 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
         return None
     low = min(0.0, *(row["agreement"] for row in rows))
     lines = _lines(rows, "agreement", "agreement, 1 = the same groups", [low, 1])
-    lines = lines.encode(tooltip=["run:N", "what:N", "round:Q", alt.Tooltip("agreement:Q", format=".3f")])
+    lines = lines.encode(
+        tooltip=["run:N", "what:N", "round:Q", alt.Tooltip("agreement:Q", format=".3f")]
+    )
     strokes = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2)
     dash = alt.StrokeDash("what:N", title=None, sort=list(names.values()), legend=strokes)
     if len(told) > 1:
@@ -107,7 +129,8 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
 
 
 def divergence_chart(run: RunView) -> Spec | None:
-    """Gradient divergence within groups by round, with the run's and as if all were one; ``None`` if unmeasured."""
+    """Gradient divergence within groups by round, with the run's and as if all were one; ``None``
+    if unmeasured."""
     names = {"divergence": "with these groups", "divergence_one": "as one group"}
     rows = [
         {"round": row["round"], "divergence": row["theory"][name], "what": shown}
@@ -120,10 +143,17 @@ def divergence_chart(run: RunView) -> Spec | None:
         return None
     lines = _lines(rows, "divergence", "gradient divergence")
     shades = colour("what", list(names.values()), (GROUPS[0], RUNS[0]), None)
-    return finished(lines.encode(shades, tooltip=["what:N", "round:Q", alt.Tooltip("divergence:Q", format=".4g")]), 240)
+    return finished(
+        lines.encode(
+            shades, tooltip=["what:N", "round:Q", alt.Tooltip("divergence:Q", format=".4g")]
+        ),
+        240,
+    )
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], field: str, title: str, domain: Sequence[float] | None = None) -> Any:
+def _lines(
+    rows: Sequence[Mapping[str, Any]], field: str, title: str, domain: Sequence[float] | None = None
+) -> Any:
     scale = alt.Undefined if domain is None else alt.Scale(domain=list(domain))
     return (
         alt.Chart(pd.DataFrame(rows))

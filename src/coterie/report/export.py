@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from coterie.config.schema import Problem, nearest
+from coterie.errors import ConfigError
 from coterie.report.page import PRINT
 from coterie.report.sections import sections
 from coterie.report.view import RunView
-from coterie.schema import Problem, nearest
-from coterie.types import ConfigError
 
 KINDS = ("png", "svg", "pdf")
 
@@ -37,26 +37,42 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
     Raises:
         ConfigError: for another ending, or a chart that the page has not.
     """
-    kind, charts = path.suffix.removeprefix(".").lower(), _charts(runs)
+    kind = path.suffix.removeprefix(".").lower()
+    charts = _charts(runs)
     if kind not in KINDS:
-        _refuse("--out", "unknown kind of file", path.name, f"a name that ends in {', '.join('.' + k for k in KINDS)}")
+        _refuse(
+            "--out",
+            "unknown kind of file",
+            path.name,
+            f"a name that ends in {', '.join('.' + k for k in KINDS)}",
+        )
     found = name if name in charts else f"{name}-0"
     if found not in charts:
         known = list(charts)
         _refuse(
-            "--chart", "not on the page of the run", name, f"one of {', '.join(known) or 'none'}", nearest(name, known)
+            "--chart",
+            "not on the page of the run",
+            name,
+            f"one of {', '.join(known) or 'none'}",
+            nearest(name, known),
         )
     data = _draw(kind)({**charts[found], "width": 640, "background": "white", "config": PRINT})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     except OSError as error:
-        _refuse("--out", f"cannot be written ({error.strerror})", str(path), "a file that can be made")
+        _refuse(
+            "--out", f"cannot be written ({error.strerror})", str(path), "a file that can be made"
+        )
     return path
 
 
 def _charts(runs: Sequence[RunView]) -> dict[str, Any]:
-    return {chart["id"]: chart["spec"] for section in sections(runs) for chart in section.get("charts", ())}
+    return {
+        chart["id"]: chart["spec"]
+        for section in sections(runs)
+        for chart in section.get("charts", ())
+    }
 
 
 def _draw(kind: str) -> Callable[[Any], bytes]:

@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from coterie.config import RunConfig, config_hash, load
-from coterie.data import Population, load_parts
-from coterie.data.parts import Parts
-from coterie.data.shifts import Scene
-from coterie.experiment import load_data
-from coterie.plans import parts_hash
+from coterie.config.load import RunConfig, config_hash, load
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.solver import Solver
+from coterie.data import Population, load_partition
+from coterie.data.parts import Partition
+from coterie.data.shifts import FederationSnapshot
+from coterie.errors import DataError
 from coterie.report.places import Placed, along, by_labels, by_losses, remembered
 from coterie.report.view import RunView
-from coterie.store import Checkpoint, RunFolder, damaged
-from coterie.types import DataError, FloatArray, IntArray, Solver
+from coterie.runs.run import load_data
+from coterie.runs.store import Checkpoint, RunFolder, damaged
+from coterie.sweep.plan import parts_hash
 
 SENTENCES = 6
 
@@ -41,24 +43,35 @@ def run_folders(paths: Sequence[Path | str]) -> list[Path]:
 
 def _inside(sweep: Path) -> list[Path]:
     """The runs of a sweep, in the order of its table where it has one."""
-    runs = [file.parent for file in sorted(sweep.glob("*/config.toml")) if not file.parent.name.startswith(".")]
+    runs = [
+        file.parent
+        for file in sorted(sweep.glob("*/config.toml"))
+        if not file.parent.name.startswith(".")
+    ]
     try:
         with (sweep / "runs.csv").open(newline="", encoding="utf-8") as file:
             listed = [row.get("run") for row in csv.DictReader(file)]
     except (OSError, ValueError, csv.Error):
         return runs
-    return sorted(runs, key=lambda run: listed.index(run.name) if run.name in listed else len(listed))
+    return sorted(
+        runs, key=lambda run: listed.index(run.name) if run.name in listed else len(listed)
+    )
 
 
 def views_of(paths: Sequence[Path | str], root: str | None = None) -> list[RunView]:
-    """Read runs and the runs of sweeps. Data are read for one run of each configuration, that of the lowest seed.
+    """Read runs and the runs of sweeps. Data are read for one run of each configuration, that of
+    the lowest seed.
 
     Raises:
         ConfigError: for a folder that holds neither a run nor runs.
         CheckpointError: if a file of a run is damaged.
     """
-    folders, seen = run_folders(paths), set()
-    order = sorted(range(len(folders)), key=lambda at: (RunFolder.open(folders[at]).resolved.get("seed", 0), at))
+    folders = run_folders(paths)
+    seen = set()
+    order = sorted(
+        range(len(folders)),
+        key=lambda at: (RunFolder.open(folders[at]).resolved.get("seed", 0), at),
+    )
     views: dict[int, RunView] = {}
     for at in order:
         alike = config_hash({**RunFolder.open(folders[at]).resolved, "seed": 0})
@@ -68,7 +81,8 @@ def views_of(paths: Sequence[Path | str], root: str | None = None) -> list[RunVi
 
 
 def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -> RunView:
-    """Read a run, finished or not: rows, newest valid checkpoint, partition, and the data where they are at hand.
+    """Read a run, finished or not: rows, newest valid checkpoint, partition, and the data where
+    they are at hand.
 
     Args:
         path: the folder of the run.
@@ -81,8 +95,8 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
 
     Example:
         >>> import tempfile
-        >>> from coterie.config import check
-        >>> from coterie.experiment import run_config
+        >>> from coterie.config.load import check
+        >>> from coterie.runs.run import run_config
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
         ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
@@ -94,10 +108,13 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     """
     folder = RunFolder.open(path)
     config = load(folder.path / "config.toml", (), {"data.root": root})
-    rows, checkpoint = folder.rows(), folder.latest_checkpoint()
-    parts = load_parts(folder.path / "partition.npz")
+    rows = folder.rows()
+    checkpoint = folder.latest_checkpoint()
+    parts = load_partition(folder.path / "partition.npz")
     data, labels = (None, ()) if light else _data(config, folder.path / "partition.npz", checkpoint)
-    resolved, scored, summary = folder.resolved, folder.clients(), folder.summary() or {}
+    resolved = folder.resolved
+    scored = folder.clients()
+    summary = folder.summary() or {}
     try:
         where = None if light else _places(config, data, checkpoint)
         return RunView(
@@ -134,7 +151,8 @@ def title_of(paths: Sequence[Path | str]) -> str:
 
 
 def intro_of(views: Sequence[RunView]) -> str:
-    """What some runs were, a few words each, as their configurations say; of many, the first ones."""
+    """What some runs were, a few words each, as their configurations say; of many, the first
+    ones."""
     lines: dict[str, list[int]] = {}
     for view in views:
         c = view.tables
@@ -142,7 +160,9 @@ def intro_of(views: Sequence[RunView]) -> str:
         said = f"{c['algorithm']['name']} on {data}, {c['model']['name']}"
         lines.setdefault(said, []).append(view.seed)
     every = [f"{said}, {_seeds(seeds)}" for said, seeds in lines.items()]
-    return "; ".join(every[:SENTENCES]) + (f"; {len(every) - SENTENCES} more." if len(every) > SENTENCES else ".")
+    return "; ".join(every[:SENTENCES]) + (
+        f"; {len(every) - SENTENCES} more." if len(every) > SENTENCES else "."
+    )
 
 
 def _vectors(data: Mapping[str, Any]) -> str:
@@ -150,7 +170,9 @@ def _vectors(data: Mapping[str, Any]) -> str:
     if data["source"] != "sent140":
         return ""
     file = data.get("embeddings")
-    return ", word vectors " + (f"from {Path(file).name}" if file else "learned from other users' tweets")
+    return ", word vectors " + (
+        f"from {Path(file).name}" if file else "learned from other users' tweets"
+    )
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -158,44 +180,64 @@ def _seeds(seeds: Sequence[int]) -> str:
     if len(every) == 1:
         return f"seed {every[0]}"
     run = every == list(range(every[0], every[-1] + 1)) and len(every) > 2
-    return f"seeds {every[0]} to {every[-1]}" if run else f"seeds {', '.join(map(str, every))}"
+    if run:
+        return f"seeds {every[0]} to {every[-1]}"
+    return f"seeds {', '.join(map(str, every))}"
 
 
-def _data(config: RunConfig, saved: Path, checkpoint: Checkpoint | None) -> tuple[Population | None, Sequence[str]]:
+def _data(
+    config: RunConfig, saved: Path, checkpoint: Checkpoint | None
+) -> tuple[Population | None, Sequence[str]]:
     """The clients' data at the end of the run, ``None`` where they cannot be read here."""
     try:
         samples, _, population = load_data(config, saved)
     except DataError:
         return None, ()
     if checkpoint is not None and checkpoint.scene:
-        population = Scene.restore(population, checkpoint.scene).population
+        population = FederationSnapshot.restore(population, checkpoint.scene).population
     return population, samples.label_names
 
 
-def _places(config: RunConfig, data: Population | None, checkpoint: Checkpoint | None) -> Placed | None:
+def _places(
+    config: RunConfig, data: Population | None, checkpoint: Checkpoint | None
+) -> Placed | None:
     """The map of a run that ended with several groups, by the best of what there is."""
-    if checkpoint is None or len(np.unique(checkpoint.groups.member[checkpoint.groups.member >= 0])) < 2:
+    if (
+        checkpoint is None
+        or len(np.unique(checkpoint.groups.member[checkpoint.groups.member >= 0])) < 2
+    ):
         return None
-    memory, clients = checkpoint.groups.memory, len(checkpoint.groups.member)
+    memory = checkpoint.groups.memory
+    clients = len(checkpoint.groups.member)
     whole = data is not None and not getattr(data, "drawn", False)
     found = remembered(memory, clients)
     if found is None and whole and data is not None:
-        found = along(config.model.name, Solver(**config.local.model_dump()), data, memory, config.seed)
+        found = along(
+            config.model.name, Solver(**config.local.model_dump()), data, memory, config.seed
+        )
     if found is None and whole and data is not None:
-        found = by_losses(config.model.name, config.options("model"), data, checkpoint.groups.models, config.seed)
+        found = by_losses(
+            config.model.name, config.options("model"), data, checkpoint.groups.models, config.seed
+        )
     if found is None and whole and data is not None:
         found = by_labels(data.histograms())
-    return found if found is not None and np.isfinite(found[0]).any() else None
+    if found is not None and np.isfinite(found[0]).any():
+        return found
+    return None
 
 
 def _shares(correct: IntArray, size: IntArray) -> FloatArray:
     return np.where(size > 0, correct / np.maximum(size, 1), np.nan)
 
 
-def _dealt(resolved: Mapping[str, Any], parts: Parts) -> str:
+def _dealt(resolved: Mapping[str, Any], parts: Partition) -> str:
     """The same text for runs whose clients hold the same samples in every round."""
-    source = {key: value for key, value in resolved["data"].items() if key not in ("partition", "root")}
-    return json.dumps([source, resolved.get("shift")], sort_keys=True, default=str) + parts_hash(parts)
+    source = {
+        key: value for key, value in resolved["data"].items() if key not in ("partition", "root")
+    }
+    return json.dumps([source, resolved.get("shift")], sort_keys=True, default=str) + parts_hash(
+        parts
+    )
 
 
 def _late(rows: Sequence[Mapping[str, Any]], clients: int) -> np.ndarray | None:
@@ -206,4 +248,6 @@ def _late(rows: Sequence[Mapping[str, Any]], clients: int) -> np.ndarray | None:
         for event in row.get("shift", ())
         if event["shift"] == "awaited"
     ]
-    return np.isin(np.arange(clients), np.concatenate(awaited)) if awaited else None
+    if awaited:
+        return np.isin(np.arange(clients), np.concatenate(awaited))
+    return None

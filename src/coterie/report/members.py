@@ -1,4 +1,5 @@
-"""The chart of who is in which group, from round to round, with newcomers, migrations and shifts marked."""
+"""The chart of who is in which group, from round to round, with newcomers, migrations and shifts
+marked."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from coterie.core.arrays import IntArray
 from coterie.report.colours import NONE, Spec, by_round, finished, group_colour, group_name
 from coterie.report.courses import met
 from coterie.report.series import thinned
 from coterie.report.view import RunView
-from coterie.types import IntArray
 
 ONE_BY_ONE = 150  # clients of whom each has a line of its own
 STAYS = 6000  # of all of them
@@ -23,7 +24,8 @@ MARKS = {"newcomers": "newcomers", "migrations": "migrations", "drifted": "drift
 
 
 def member_chart(run: RunView) -> Spec | None:
-    """Group membership by round: a line per client, or for many the groups' sizes; ``None`` where it was not kept."""
+    """Group membership by round: a line per client, or for many the groups' sizes; ``None`` where
+    it was not kept."""
     rows = [row for row in run.rounds if "sizes" in row]
     if not rows:
         return None
@@ -33,7 +35,8 @@ def member_chart(run: RunView) -> Spec | None:
         chart = _one_by_one(run, held)
         height = max(120, min(520, 5 * run.clients))
     else:
-        chart, height = _sizes(run, rows), 260
+        chart = _sizes(run, rows)
+        height = 260
     return finished(alt.layer(chart, *lanes), height)
 
 
@@ -88,7 +91,12 @@ def _one_by_one(run: RunView, held: Sequence[Mapping[str, int]]) -> alt.Chart:
         .mark_rect()
         .encode(
             _across(run, "left:Q"),
-            alt.Y("low:Q", title=f"{run.clients} clients", scale=scale, axis=alt.Axis(labels=False, ticks=False)),
+            alt.Y(
+                "low:Q",
+                title=f"{run.clients} clients",
+                scale=scale,
+                axis=alt.Axis(labels=False, ticks=False),
+            ),
             group_colour(stay["group"] for stay in held),
             x2="right:Q",
             y2="high:Q",
@@ -123,7 +131,12 @@ def _places(run: RunView, held: Sequence[Mapping[str, int]]) -> IntArray:
 def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
     kept = set(thinned([int(row["round"]) for row in rows], 250))
     counted = [
-        {"round": int(row["round"]), "group": group_name(g), "clients": int(n), "order": g if g >= 0 else 10**6}
+        {
+            "round": int(row["round"]),
+            "group": group_name(g),
+            "clients": int(n),
+            "order": g if g >= 0 else 10**6,
+        }
         for row in rows
         if int(row["round"]) in kept
         for g, n in [*enumerate(row["sizes"]), (NONE, run.clients - sum(row["sizes"]))]
@@ -155,12 +168,16 @@ def marks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         happened = [(said, int(row[name])) for name, said in MARKS.items() if row.get(name)]
         events = [event for event in row.get("shift", ()) if event["shift"] != "awaited"]
         happened += [(str(event["shift"]).replace("_", " "), met(event) or 0) for event in events]
-        found += [{"round": int(row["round"]), "what": what, "clients": clients} for what, clients in happened]
+        found += [
+            {"round": int(row["round"]), "what": what, "clients": clients}
+            for what, clients in happened
+        ]
     return found
 
 
 def _lanes(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Above the chart a lane for each kind of event, a tick in each round in which there was one."""
+    """Above the chart a lane for each kind of event, a tick in each round in which there was
+    one."""
     events = marks(rows)
     layers: list[Any] = []
     for lane, what in enumerate(dict.fromkeys(event["what"] for event in events)):
@@ -169,5 +186,7 @@ def _lanes(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
         ticks = here.mark_tick(orient="vertical", thickness=2, height=11, opacity=0.85)
         layers.append(ticks.encode(x="round:Q", tooltip=["what:N", "round:Q", "clients:Q"]))
         name = alt.Chart(pd.DataFrame([{"what": what[:LETTERS]}])).encode(y=at, x=alt.value(-8))
-        layers.append(name.mark_text(align="right", baseline="middle", fontSize=11).encode(text="what:N"))
+        layers.append(
+            name.mark_text(align="right", baseline="middle", fontSize=11).encode(text="what:N")
+        )
     return layers

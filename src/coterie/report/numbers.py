@@ -16,15 +16,24 @@ from coterie.report.view import RunView
 from coterie.terminal import amount, percent
 
 Table = tuple[list[str], list[list[Any]]]
-ROWS, WIDE, NAMES = 12, 12, 12
+ROWS = 12
+WIDE = 12
+NAMES = 12
 
 
 def accuracy(series: Sequence[Series]) -> Table:
-    """Accuracy of each series in a dozen rounds; with several seeds, the lowest and highest beside the mean."""
+    """Accuracy of each series in a dozen rounds; with several seeds, the lowest and highest beside
+    the mean."""
     curves = [{int(at["round"]): at for at in one.curve()} for one in series]
     rounds = thinned(sorted({t for curve in curves for t in curve}), ROWS)
     rows = [
-        [str(t), *(_range(curve.get(t), len(one.runs) > 1) for curve, one in zip(curves, series, strict=True))]
+        [
+            str(t),
+            *(
+                _range(curve.get(t), len(one.runs) > 1)
+                for curve, one in zip(curves, series, strict=True)
+            ),
+        ]
         for t in rounds
     ]
     return ["round", *(one.name for one in series)], rows
@@ -33,14 +42,17 @@ def accuracy(series: Sequence[Series]) -> Table:
 def _range(at: dict[str, float] | None, many: bool) -> str:
     if at is None:
         return "-"
-    return percent(at["mean"]) + (f" ({100 * at['low']:.1f} to {100 * at['high']:.1f})" if many else "")
+    return percent(at["mean"]) + (
+        f" ({100 * at['low']:.1f} to {100 * at['high']:.1f})" if many else ""
+    )
 
 
 def moved(series: Sequence[Series]) -> Table:
     """Bytes and accuracy at a quarter, at half and at the end of each series."""
     rows = []
     for one in series:
-        every, curve = bytes_moved(one.first), {int(at["round"]): at["mean"] for at in one.curve()}
+        every = bytes_moved(one.first)
+        curve = {int(at["round"]): at["mean"] for at in one.curve()}
         if every is None or not curve:
             continue
         for part in (0.25, 0.5, 1.0):
@@ -53,7 +65,11 @@ def moved(series: Sequence[Series]) -> Table:
 
 def times(series: Sequence[Series]) -> Table:
     """Mean seconds of a round by part."""
-    rows = [[one.name, *(f"{parts[p]:.4f}" for p in PARTS)] for one in series if (parts := split(one)) is not None]
+    rows = [
+        [one.name, *(f"{parts[p]:.4f}" for p in PARTS)]
+        for one in series
+        if (parts := split(one)) is not None
+    ]
     return ["run", *(f"{part}, s" for part in PARTS)], rows
 
 
@@ -69,8 +85,20 @@ def members(run: RunView) -> Table:
         for mark in marks(rows[before + 1 : at + 1]):
             happened[mark["what"]] = happened.get(mark["what"], 0) + mark["clients"]
         said = ", ".join(f"{n} {what}" for what, n in happened.items())
-        found.append([str(rows[at]["round"]), *map(str, sizes), str(run.clients - sum(rows[at]["sizes"])), said or "-"])
-    return ["round", *(group_name(g) for g in range(wide)), group_name(NONE), "since the row above"], found
+        found.append(
+            [
+                str(rows[at]["round"]),
+                *map(str, sizes),
+                str(run.clients - sum(rows[at]["sizes"])),
+                said or "-",
+            ]
+        )
+    return [
+        "round",
+        *(group_name(g) for g in range(wide)),
+        group_name(NONE),
+        "since the row above",
+    ], found
 
 
 def inhabitants(run: RunView) -> Table:
@@ -79,7 +107,13 @@ def inhabitants(run: RunView) -> Table:
     for g in np.unique(run.groups):
         inside = np.flatnonzero(run.groups == g)
         names = ", ".join(str(run.names[i]) for i in inside[:NAMES])
-        rows.append([group_name(int(g)), f"{len(inside):,}", names + (", ..." if len(inside) > NAMES else "")])
+        rows.append(
+            [
+                group_name(int(g)),
+                f"{len(inside):,}",
+                names + (", ..." if len(inside) > NAMES else ""),
+            ]
+        )
     return ["group", "clients", "who"], rows
 
 
@@ -91,7 +125,9 @@ def mix(run: RunView) -> Table:
     for g in np.unique(run.groups):
         total = run.histograms[run.groups == g].sum(axis=0)
         order = np.argsort(-total, kind="stable")[:WIDE]
-        said = ", ".join(f"{names[c]} {100 * total[c] / max(1, total.sum()):.0f} %" for c in order if total[c])
+        said = ", ".join(
+            f"{names[c]} {100 * total[c] / max(1, total.sum()):.0f} %" for c in order if total[c]
+        )
         rows.append([group_name(int(g)), f"{int(total.sum()):,}", said])
     return ["group", "samples", "largest labels"], rows
 
@@ -100,7 +136,9 @@ def shifts(run: RunView) -> Table:
     """The rounds in which data changed, and what the method made of it."""
     met = [row for row in run.rounds if row.get("changed") or row.get("migrations")]
     keys = ("changed", "migrations", "same_group", "missed")
-    rows = [[str(row["round"]), *(str(row.get(key) or 0) for key in keys)] for row in thinned_rows(met)]
+    rows = [
+        [str(row["round"]), *(str(row.get(key) or 0) for key in keys)] for row in thinned_rows(met)
+    ]
     return ["round", "data changed", "moved to another group", "stayed", "missed"], rows
 
 
@@ -125,13 +163,17 @@ def measured(runs: Sequence[RunView], field: str, names: dict[str, str], form: s
 
 def agreed(runs: Sequence[RunView]) -> Table:
     """Agreement with the planted groups in a dozen rounds."""
-    return measured(runs, "agreement", {"ari": "adjusted Rand index", "nmi": "mutual information"}, ".2f")
+    return measured(
+        runs, "agreement", {"ari": "adjusted Rand index", "nmi": "mutual information"}, ".2f"
+    )
 
 
 def merges(tree: Tree) -> Table:
     """The last merges of a tree, from the highest."""
     last = tree.links[::-1][:ROWS]
-    return ["distance at the merge", "clients under it"], [[f"{height:.4g}", f"{int(n)}"] for *_, height, n in last]
+    return ["distance at the merge", "clients under it"], [
+        [f"{height:.4g}", f"{int(n)}"] for *_, height, n in last
+    ]
 
 
 def nearness(tree: Tree, groups: np.ndarray) -> Table:
@@ -144,6 +186,10 @@ def nearness(tree: Tree, groups: np.ndarray) -> Table:
         assert tree.proximity is not None
         block = tree.proximity[np.ix_(own == a, own == b)]
         block = block[~np.eye(len(block), dtype=bool)] if a == b else block
-        return f"{block.mean():.4g}" if block.size else "-"
+        if block.size:
+            return f"{block.mean():.4g}"
+        return "-"
 
-    return ["mean distance", *map(group_name, known)], [[group_name(a), *(mean(a, b) for b in known)] for a in known]
+    return ["mean distance", *map(group_name, known)], [
+        [group_name(a), *(mean(a, b) for b in known)] for a in known
+    ]

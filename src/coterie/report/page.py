@@ -1,4 +1,5 @@
-"""One self-contained HTML page of some runs: works offline, runs no script but its own, light and dark."""
+"""One self-contained HTML page of some runs: works offline, runs no script but its own, light and
+dark."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from coterie.errors import ConfigError
 from coterie.report.colours import packed
 from coterie.report.sections import Section, facts, sections
 from coterie.report.series import headline, lead
 from coterie.report.view import RunView
-from coterie.types import ConfigError
 
 PRINT = {
     "view": {"stroke": "transparent"},
@@ -25,11 +26,14 @@ PRINT = {
 __all__ = ["RunView", "Section", "headline", "sections", "write_figures", "write_page"]
 
 
-def write_page(path: Path | str, runs: Sequence[RunView], title: str = "Coterie", intro: str = "") -> Path:
+def write_page(
+    path: Path | str, runs: Sequence[RunView], title: str = "Coterie", intro: str = ""
+) -> Path:
     """Write the page of some runs over the same clients.
 
-    Names of runs, clients and labels are escaped. The page loads nothing: data, charts and the Vega libraries are in
-    it, and its content security policy allows only its own two scripts and its style, by their hashes.
+    Names of runs, clients and labels are escaped. The page loads nothing: data, charts and the Vega
+    libraries are in it, and its content security policy allows only its own two scripts and its
+    style, by their hashes.
 
     Args:
         path: the file to write; its folder is made.
@@ -51,7 +55,8 @@ def write_page(path: Path | str, runs: Sequence[RunView], title: str = "Coterie"
         ...     "FedAvg reached 50.0 %" in write_page(Path(folder) / "page.html", [run]).read_text(encoding="utf-8")
         True
     """
-    target, text = Path(path), page_of(runs, title, intro)
+    target = Path(path)
+    text = page_of(runs, title, intro)
     with writing("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -80,7 +85,11 @@ def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") ->
 
 
 def render(
-    title: str, headline: str, intro: str, facts: Sequence[tuple[str, str]], sections: Sequence[Mapping[str, Any]]
+    title: str,
+    headline: str,
+    intro: str,
+    facts: Sequence[tuple[str, str]],
+    sections: Sequence[Mapping[str, Any]],
 ) -> str:
     """A page as text.
 
@@ -89,12 +98,15 @@ def render(
         headline: the result in words.
         intro: a sentence or two under the headline, or none.
         facts: figures under it: name and value.
-        sections: each with ``title`` and ``note``, and either ``charts`` (each with ``id``, ``spec``, a ``title`` where
-            there are several, and maybe ``table``, the same as columns and rows), or a table (``columns`` and
-            ``rows``), or ``texts`` (each a name and a text). A cell is text, or text and a class. Sections that follow
-            each other with the same ``part`` stand under its heading.
+        sections: each with ``title`` and ``note``, and either ``charts`` (each with ``id``,
+            ``spec``, a ``title`` where there are several, and maybe ``table``, the same as columns
+            and rows), or a table (``columns`` and ``rows``), or ``texts`` (each a name and a text).
+            A cell is text, or text and a class. Sections that follow each other with the same
+            ``part`` stand under its heading.
     """
-    library, draw, style = _library(), _template("draw.js"), _template("style.css")
+    library = _library()
+    draw = _template("draw.js")
+    style = _template("style.css")
     return (
         _environment()
         .get_template("page.html.j2")
@@ -104,7 +116,11 @@ def render(
             intro=intro,
             facts=facts,
             sections=sections,
-            specs={chart["id"]: packed(chart["spec"]) for section in sections for chart in section.get("charts", ())},
+            specs={
+                chart["id"]: packed(chart["spec"])
+                for section in sections
+                for chart in section.get("charts", ())
+            },
             library=library,
             draw=draw,
             style=style,
@@ -115,7 +131,8 @@ def render(
 
 
 def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
-    """Each chart of the page as a PNG file, drawn from the same specification; returns the paths."""
+    """Each chart of the page as a PNG file, drawn from the same specification; returns the
+    paths."""
     import vl_convert
 
     paths = []
@@ -130,7 +147,8 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``; no network, no browser."""
+    """Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``; no network, no
+    browser."""
     import altair
     import vl_convert
 
@@ -156,4 +174,6 @@ def _environment() -> Any:
     import jinja2
 
     loader = jinja2.PackageLoader("coterie.report")
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )

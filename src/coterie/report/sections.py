@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from coterie.config import differing
+from coterie.config.load import differing
 from coterie.report import charts, courses, members, numbers, spending, winners
 from coterie.report.series import (
     Balance,
@@ -23,7 +23,7 @@ from coterie.report.series import (
 )
 from coterie.report.trees import Tree, dendrogram, heat_map
 from coterie.report.view import RunView, agreement, placements
-from coterie.store import covered
+from coterie.runs.store import covered
 from coterie.terminal import amount, duration, percent, sizes
 
 ACCURACY_NOTE = "Share of the clients' own test samples classified correctly by the model each client is served."
@@ -32,9 +32,7 @@ SPREAD_NOTE = (
     " With several seeds: means, and the standard deviation of the final accuracy; groups, bytes and time are those of "
     "the first seed."
 )
-PART_NOTE = (
-    " Final and best are of the clients that had a group; where a run left some without, the difference is over all."
-)
+PART_NOTE = " Final and best are of the clients that had a group; where a run left some without, the difference is over all."
 SHORT_NOTE = " Some runs are not at their end: {}."
 GAIN_NOTE = (
     "Accuracy of each client on its own test samples at the end, under both methods, over the same data. A client is "
@@ -55,26 +53,35 @@ THEORY_NOTE = (
     "Mean distance of a client's gradient from that of its group (FedGroup, definition 2): the smaller, the better the "
     "group's model suits its clients."
 )
-TREE_NOTE = "Two clients meet at the height of their distance; colour is the group, grey joins several."
-NEAR_NOTE = "Distances between clients, in the order of the tree above; the strips tell the group of each."
+TREE_NOTE = (
+    "Two clients meet at the height of their distance; colour is the group, grey joins several."
+)
+NEAR_NOTE = (
+    "Distances between clients, in the order of the tree above; the strips tell the group of each."
+)
 CONFIG_NOTE = "With every default filled in; `coterie run` takes it as it is."
 DETAILED = 6  # series with groups that are shown in detail, the best ones
 Section = dict[str, Any]
 
 
 def sections(runs: Sequence[RunView]) -> list[Section]:
-    """The sections of the page of some runs; runs that differ in their seeds alone are shown as one."""
+    """The sections of the page of some runs; runs that differ in their seeds alone are shown as
+    one."""
     series = series_of(runs)
-    base, every = baseline_of(series), []
+    base = baseline_of(series)
+    every = []
     if any(run.accuracies for run in runs):
         note = ACCURACY_NOTE + (BAND_NOTE if any(len(one.runs) > 1 for one in series) else "")
         chart = _chart("accuracy", charts.accuracy_chart(runs), numbers.accuracy(series))
         every.append({"title": "Accuracy by round", "note": note, "charts": [chart]})
     every += [_table(series, base), *_winners(series, base), *_costs(series)]
     firsts = [one.first for one in series]
-    agreed, title = courses.agreement_chart(firsts), "Agreement with the planted groups"
+    agreed = courses.agreement_chart(firsts)
+    title = "Agreement with the planted groups"
     every += _charted("agreement", title, AGREEMENT_NOTE, agreed, lambda: numbers.agreed(firsts))
-    chosen = sorted((one for one in series if one.grouped), key=lambda one: -np.nan_to_num(one.final, nan=-1))
+    chosen = sorted(
+        (one for one in series if one.grouped), key=lambda one: -np.nan_to_num(one.final, nan=-1)
+    )
     chosen = chosen[:DETAILED]
     for at, one in enumerate(series):
         if one in chosen or not one.grouped:
@@ -82,7 +89,9 @@ def sections(runs: Sequence[RunView]) -> list[Section]:
     return [*every, *_configuration(series)]
 
 
-def _chart(id: str, spec: Any, table: numbers.Table | None = None, title: str | None = None) -> dict[str, Any]:
+def _chart(
+    id: str, spec: Any, table: numbers.Table | None = None, title: str | None = None
+) -> dict[str, Any]:
     named = {} if title is None else {"title": title}
     return {"id": id, "spec": spec, **named, **({} if table is None else {"table": table})}
 
@@ -90,10 +99,16 @@ def _chart(id: str, spec: Any, table: numbers.Table | None = None, title: str | 
 def _charted(id: str, title: str, note: str, spec: Any, table: Any = None) -> list[Section]:
     if spec is None:
         return []
-    return [{"title": title, "note": note, "charts": [_chart(id, spec, None if table is None else table())]}]
+    return [
+        {
+            "title": title,
+            "note": note,
+            "charts": [_chart(id, spec, None if table is None else table())],
+        }
+    ]
 
 
-# --- over all runs ------------------------------------------------------------------------------------------------
+# --- over all runs --------------------------------------------------------------------------------
 
 
 def _table(series: Sequence[Series], base: Series | None) -> Section:
@@ -108,9 +123,20 @@ def _table(series: Sequence[Series], base: Series | None) -> Section:
         columns.insert(3 if many else 2, f"against {base.name}")
         note += f" The difference to {base.name} is in points, over the same clients"
         note += ", with its 95 % interval over the seeds." if many else "."
-        note += PART_NOTE if any(everybody(a, b) for one in series for a, b in pairs(one, base)) else ""
-    short = [f"{one.name} (seed {run.seed}, {done})" for one in series for run in one.runs if (done := _short(run))]
-    note += SHORT_NOTE.format(", ".join(short[:12]) + (" and more" if len(short) > 12 else "")) if short else ""
+        note += (
+            PART_NOTE if any(everybody(a, b) for one in series for a, b in pairs(one, base)) else ""
+        )
+    short = [
+        f"{one.name} (seed {run.seed}, {done})"
+        for one in series
+        for run in one.runs
+        if (done := _short(run))
+    ]
+    note += (
+        SHORT_NOTE.format(", ".join(short[:12]) + (" and more" if len(short) > 12 else ""))
+        if short
+        else ""
+    )
     rows = [_row(one, many, base if compared else None) for one in series]
     return {"title": "The runs", "note": note, "columns": columns, "rows": rows}
 
@@ -146,14 +172,18 @@ def _row(one: Series, many: bool, base: Series | None) -> list[Any]:
 def _short(run: RunView) -> str:
     """How far a run is that has not done all its rounds; empty for one that has."""
     planned = run.tables.get("train", {}).get("rounds")
-    return "" if planned is None or len(run.rounds) >= planned else f"{len(run.rounds)} of {planned} rounds"
+    if planned is None or len(run.rounds) >= planned:
+        return ""
+    return f"{len(run.rounds)} of {planned} rounds"
 
 
 def _mean(one: Series) -> str:
     known = [run.final for run in one.runs if run.accuracies]
     if not known:
         return "-"
-    return percent(one.final) + (f" ± {100 * float(np.std(known, ddof=1)):.1f}" if len(known) > 1 else "")
+    return percent(one.final) + (
+        f" ± {100 * float(np.std(known, ddof=1)):.1f}" if len(known) > 1 else ""
+    )
 
 
 def _against(one: Series, base: Series) -> str:
@@ -175,11 +205,20 @@ def _winners(series: Sequence[Series], base: Series | None) -> list[Section]:
         ranks = winners.table(winners.ranked(ours, theirs))
         both = "Before and after (moved by up to a point, so that many show); above the dashed line a client won"
         drawn = [
-            _chart(f"gain-{at}", winners.gain_chart(ours, theirs), ranks, "What each client gained"),
+            _chart(
+                f"gain-{at}", winners.gain_chart(ours, theirs), ranks, "What each client gained"
+            ),
             _chart(f"before-after-{at}", winners.scatter_chart(ours, theirs), None, both),
         ]
         title = f"Who wins, who loses: {one.name} against {base.name}"
-        found.append({"title": title, "note": _weighed(weighed) + GAIN_NOTE + many, "charts": drawn, "wide": True})
+        found.append(
+            {
+                "title": title,
+                "note": _weighed(weighed) + GAIN_NOTE + many,
+                "charts": drawn,
+                "wide": True,
+            }
+        )
     return found[:DETAILED]
 
 
@@ -190,13 +229,16 @@ def _weighed(found: Balance) -> str:
 
 
 def _costs(series: Sequence[Series]) -> list[Section]:
-    moved, spent = spending.bytes_chart(series), spending.time_chart(series)
+    moved = spending.bytes_chart(series)
+    spent = spending.time_chart(series)
     drawn = []
     if moved is not None:
         drawn.append(_chart("bytes", moved, numbers.moved(series), "Accuracy by bytes"))
     if spent is not None:
         drawn.append(_chart("time", spent, numbers.times(series), "Seconds of a round"))
-    return [{"title": "What it costs", "note": BYTES_NOTE, "charts": drawn, "wide": True}] if drawn else []
+    if drawn:
+        return [{"title": "What it costs", "note": BYTES_NOTE, "charts": drawn, "wide": True}]
+    return []
 
 
 def _configuration(series: Sequence[Series]) -> list[Section]:
@@ -205,17 +247,30 @@ def _configuration(series: Sequence[Series]) -> list[Section]:
     if not known:
         return []
     first = known[0].first.tables
-    keys = list(dict.fromkeys(key for one in known[1:] for key in differing(first, one.first.tables) if key != "seed"))
-    said = f" They differ in {', '.join(keys[:12])}{' and more' if len(keys) > 12 else ''}." if keys else ""
+    keys = list(
+        dict.fromkeys(
+            key for one in known[1:] for key in differing(first, one.first.tables) if key != "seed"
+        )
+    )
+    said = (
+        f" They differ in {', '.join(keys[:12])}{' and more' if len(keys) > 12 else ''}."
+        if keys
+        else ""
+    )
     runs = [run for one in known for run in one.runs]
-    versions = list(dict.fromkeys(", ".join(f"{k} {v}" for k, v in run.versions.items()) for run in runs))
+    versions = list(
+        dict.fromkeys(", ".join(f"{k} {v}" for k, v in run.versions.items()) for run in runs)
+    )
     done = [v for v in versions if v]
-    texts = [(f"{one.name} (seed {one.first.seed})", tomli_w.dumps(one.first.tables)) for one in known[:20]]
+    texts = [
+        (f"{one.name} (seed {one.first.seed})", tomli_w.dumps(one.first.tables))
+        for one in known[:20]
+    ]
     note = CONFIG_NOTE + said + (f" Done with {'; '.join(done)}." if done else "")
     return [{"title": "Configuration and versions", "note": note, "texts": texts}]
 
 
-# --- of one series ------------------------------------------------------------------------------------------------
+# --- of one series --------------------------------------------------------------------------------
 
 
 def _of_one(one: Series, at: int) -> list[Section]:
@@ -238,21 +293,36 @@ def _of_one(one: Series, at: int) -> list[Section]:
         lambda: numbers.shifts(run),
     )
     names = {"divergence": "with these groups", "divergence_one": "as one group"}
-    found += _charted(f"theory-{at}", "How far gradients lie apart", _theory_note(run), courses.divergence_chart(run),
-                      lambda: numbers.measured([run], "theory", names, ".4g"))  # fmt: skip
+    found += _charted(
+        f"theory-{at}",
+        "How far gradients lie apart",
+        _theory_note(run),
+        courses.divergence_chart(run),
+        lambda: numbers.measured([run], "theory", names, ".4g"),
+    )
     found += _merged(run, at) if run.count > 1 else []
-    return [*found, _late(run)] if run.count > 1 and len(run.late) else found
+    if run.count > 1 and len(run.late):
+        return [*found, _late(run)]
+    return found
 
 
 def _map_and_mix(run: RunView, at: int) -> list[Section]:
     found: list[Section] = []
     if run.embedding is not None:
         found += _charted(
-            f"map-{at}", "Who is alike", _map_note(run), charts.map_chart(run), lambda: numbers.inhabitants(run)
+            f"map-{at}",
+            "Who is alike",
+            _map_note(run),
+            charts.map_chart(run),
+            lambda: numbers.inhabitants(run),
         )
     if run.histograms is not None:
         found += _charted(
-            f"mix-{at}", "Label mix of the groups", MIX_NOTE, charts.mix_chart(run), lambda: numbers.mix(run)
+            f"mix-{at}",
+            "Label mix of the groups",
+            MIX_NOTE,
+            charts.mix_chart(run),
+            lambda: numbers.mix(run),
         )
     return found
 
@@ -262,17 +332,27 @@ def _merged(run: RunView, at: int) -> list[Section]:
     if tree is None or len(run.groups) <= tree.leaves.max():
         return []
     drawn = dendrogram(tree, run.groups, run.names)
-    found = _charted(f"tree-{at}", "How clients were merged", TREE_NOTE, drawn, lambda: numbers.merges(tree))
+    found = _charted(
+        f"tree-{at}", "How clients were merged", TREE_NOTE, drawn, lambda: numbers.merges(tree)
+    )
     if tree.proximity is not None:
         names = [str(run.names[i]) for i in tree.leaves]
         near = heat_map(tree.proximity, tree.rows, run.groups[tree.leaves], names)
-        every = _charted(f"near-{at}", "Who is near whom", NEAR_NOTE, near, lambda: numbers.nearness(tree, run.groups))
+        every = _charted(
+            f"near-{at}",
+            "Who is near whom",
+            NEAR_NOTE,
+            near,
+            lambda: numbers.nearness(tree, run.groups),
+        )
         found += [{**section, "square": True} for section in every]
     return found
 
 
 def _theory_note(run: RunView) -> str:
-    last: Mapping[str, Any] = next((row["theory"] for row in reversed(run.rounds) if row.get("theory")), {})
+    last: Mapping[str, Any] = next(
+        (row["theory"] for row in reversed(run.rounds) if row.get("theory")), {}
+    )
     if last.get("bound") is None or last.get("bound_one") is None:
         return THEORY_NOTE
     bounds = f"{last['bound']:.4g} with these groups, {last['bound_one']:.4g} as one group"
@@ -288,44 +368,60 @@ def _map_note(run: RunView) -> str:
 def _late(run: RunView) -> Section:
     placed = placements(run)
     columns = ["client", "joined in round", "population", "placed in", "with its own"]
-    rows = [[p["client"], _or_dash(p["round"]), _population(p["planted"]), *_place(p)] for p in placed[:100]]
-    return {"title": "Where newcomers were placed", "note": _late_note(placed), "columns": columns, "rows": rows}
+    rows = [
+        [p["client"], _or_dash(p["round"]), _population(p["planted"]), *_place(p)]
+        for p in placed[:100]
+    ]
+    return {
+        "title": "Where newcomers were placed",
+        "note": _late_note(placed),
+        "columns": columns,
+        "rows": rows,
+    }
 
 
 def _or_dash(value: Any) -> str:
-    return "-" if value is None else str(value)
+    if value is None:
+        return "-"
+    return str(value)
 
 
 def _population(number: int | None) -> str:
-    return "-" if number is None else chr(ord("A") + number % 26)
+    if number is None:
+        return "-"
+    return chr(ord("A") + number % 26)
 
 
 def _place(placed: Mapping[str, Any]) -> tuple[Any, Any]:
     """Where a newcomer went, and whether that is right."""
-    group, right = placed["group"], placed["right"]
+    group = placed["group"]
+    right = placed["right"]
     verdict = "-" if right is None else ("yes", "good") if right else ("no", "bad")
     return ("no group" if group is None else f"group {group}", "figure"), verdict
 
 
 def _late_note(placed: Sequence[dict[str, Any]]) -> str:
-    known, more = (
-        [p for p in placed if p["right"] is not None],
-        " The first 100 are listed." if len(placed) > 100 else "",
-    )
+    known = [p for p in placed if p["right"] is not None]
+    more = " The first 100 are listed." if len(placed) > 100 else ""
     if not known:
         return f"{len(placed)} clients came late.{more}"
-    return (
-        f"{sum(p['right'] for p in known)} of {len(known)} were placed with the clients of their own population.{more}"
-    )
+    return f"{sum(p['right'] for p in known)} of {len(known)} were placed with the clients of their own population.{more}"
 
 
 def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:
     """Figures under the headline: name and value."""
     if not runs:
         return []
-    found = [("clients", f"{runs[0].clients:,}"), ("rounds", str(max(len(run.rounds) for run in runs)))]
+    found = [
+        ("clients", f"{runs[0].clients:,}"),
+        ("rounds", str(max(len(run.rounds) for run in runs))),
+    ]
     series = series_of(runs)
-    best = max((one for one in series if one.grouped), key=lambda one: np.nan_to_num(one.final, nan=-1), default=None)
+    best = max(
+        (one for one in series if one.grouped),
+        key=lambda one: np.nan_to_num(one.final, nan=-1),
+        default=None,
+    )
     if best is None:
         return found
     run = best.first
@@ -336,5 +432,7 @@ def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:
         found.append((named.format(best.name), f"{score:.2f}"))
     known = [p["right"] for p in placements(run) if p["right"] is not None]
     if known:
-        found.append((f"newcomers that {best.name} placed with their own", f"{sum(known)} of {len(known)}"))
+        found.append(
+            (f"newcomers that {best.name} placed with their own", f"{sum(known)} of {len(known)}")
+        )
     return found

@@ -1,4 +1,5 @@
-"""Runs that differ in their seeds alone, shown as one; and what they say about grouping, in words."""
+"""Runs that differ in their seeds alone, shown as one; and what they say about grouping, in
+words."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.compare import Difference, paired
-from coterie.config import config_hash, differing
+from coterie.config.load import config_hash, differing
+from coterie.config.schema import shown
+from coterie.core.arrays import FloatArray
 from coterie.report.view import RunView
-from coterie.schema import shown
+from coterie.sweep.table import Difference, paired
 from coterie.terminal import counted, percent
-from coterie.types import FloatArray
 
 MOST_POINTS = 500  # of a curve; longer ones are thinned
 BASELINE = "fedavg"
@@ -47,10 +48,15 @@ class Series:
     def final(self) -> float:
         """Mean accuracy at the end; NaN where nothing was evaluated."""
         known = [run.final for run in self.runs if run.accuracies]
-        return statistics.fmean(known) if known else float("nan")
+        if known:
+            return statistics.fmean(known)
+        return float("nan")
 
-    def curve(self, measured: Sequence[Sequence[float | None]] | None = None) -> list[dict[str, float]]:
-        """Mean, least and greatest value over the seeds, by round, in the rounds that all runs have.
+    def curve(
+        self, measured: Sequence[Sequence[float | None]] | None = None
+    ) -> list[dict[str, float]]:
+        """Mean, least and greatest value over the seeds, by round, in the rounds that all runs
+        have.
 
         Args:
             measured: a value for each row of each run; default the accuracy.
@@ -73,7 +79,9 @@ class Series:
         found = []
         for t in thinned(common):
             here = [one[t] for one in every]
-            found.append({"round": t, "mean": statistics.fmean(here), "low": min(here), "high": max(here)})
+            found.append(
+                {"round": t, "mean": statistics.fmean(here), "low": min(here), "high": max(here)}
+            )
         return found
 
 
@@ -89,10 +97,12 @@ def thinned(values: Sequence[int], most: int = MOST_POINTS) -> list[int]:
 
 
 def series_of(runs: Sequence[RunView]) -> list[Series]:
-    """Runs of the same configuration together, whatever their seeds, in the order in which they are first met.
+    """Runs of the same configuration together, whatever their seeds, in the order in which they are
+    first met.
 
-    A run without a configuration stands for itself. Series are called by their algorithm, and by the keys in which
-    those of the same algorithm differ; where that is not enough, by the names of their runs.
+    A run without a configuration stands for itself. Series are called by their algorithm, and by
+    the keys in which those of the same algorithm differ; where that is not enough, by the names of
+    their runs.
     """
     found: dict[Any, list[RunView]] = {}
     for at, run in enumerate(runs):
@@ -103,14 +113,20 @@ def series_of(runs: Sequence[RunView]) -> list[Series]:
     every = [sorted(group, key=lambda run: run.seed) for group in found.values()]
     names = _names(every)
     return [
-        Series(name, tuple(replace(run, name=name) for run in group)) for name, group in zip(names, every, strict=True)
+        Series(name, tuple(replace(run, name=name) for run in group))
+        for name, group in zip(names, every, strict=True)
     ]
 
 
 def _names(every: Sequence[Sequence[RunView]]) -> list[str]:
-    names = [_name(group[0], [other[0] for other in every if other is not group]) for group in every]
+    names = [
+        _name(group[0], [other[0] for other in every if other is not group]) for group in every
+    ]
     own = [group[0].name for group in every]
-    twice = [f"{name} ({run})" if names.count(name) > 1 else name for name, run in zip(names, own, strict=True)]
+    twice = [
+        f"{name} ({run})" if names.count(name) > 1 else name
+        for name, run in zip(names, own, strict=True)
+    ]
     return [f"{name} {at}" if twice.count(name) > 1 else name for at, name in enumerate(twice, 1)]
 
 
@@ -119,7 +135,9 @@ def _name(run: RunView, others: Sequence[RunView]) -> str:
     if not run.tables:
         return run.name
     same = [other for other in others if other.algorithm == run.algorithm]
-    keys = dict.fromkeys(key for other in same for key in differing(run.tables, other.tables) if key != "seed")
+    keys = dict.fromkeys(
+        key for other in same for key in differing(run.tables, other.tables) if key != "seed"
+    )
     said = [f"{key.removeprefix('algorithm.')} = {_value(run.tables, key)}" for key in keys]
     return ", ".join([run.algorithm, *said])
 
@@ -128,10 +146,14 @@ def _value(tables: Mapping[str, Any], key: str) -> str:
     value: Any = tables
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    return "-" if value is None else value if isinstance(value, str) else shown(value)
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return shown(value)
 
 
-# --- against a baseline -------------------------------------------------------------------------------------------
+# --- against a baseline ---------------------------------------------------------------------------
 
 
 def baseline_of(series: Sequence[Series]) -> Series | None:
@@ -147,12 +169,16 @@ def pairs(ours: Series, theirs: Series) -> list[tuple[RunView, RunView]]:
         (a, b)
         for a in ours.runs
         for b in theirs.runs
-        if a.seed == b.seed and a.clients == b.clients and a.dealt == b.dealt and list(a.names) == list(b.names)
+        if a.seed == b.seed
+        and a.clients == b.clients
+        and a.dealt == b.dealt
+        and list(a.names) == list(b.names)
     ]
 
 
 def everybody(ours: RunView, theirs: RunView) -> bool:
-    """Whether the two are to be compared over all clients: at its end, one of them scored only those with a group.
+    """Whether the two are to be compared over all clients: at its end, one of them scored only
+    those with a group.
 
     Example:
         >>> row = {"round": 0, "accuracy": 0.9, "accuracy_all": 0.6, "clients_assigned": 1}
@@ -175,19 +201,23 @@ def finals(ours: Series, theirs: Series) -> list[tuple[float, float]]:
 
 
 def difference(ours: Series, theirs: Series) -> Difference | None:
-    """Paired difference of the accuracies at the end, by seed; ``None`` where no two runs are over the same clients."""
+    """Paired difference of the accuracies at the end, by seed; ``None`` where no two runs are over
+    the same clients."""
     return paired([a - b for a, b in finals(ours, theirs)])
 
 
 def gains(ours: RunView, theirs: RunView) -> FloatArray | None:
-    """What each client gained, a fraction, NaN for one without test samples; ``None`` where it is not known.
+    """What each client gained, a fraction, NaN for one without test samples; ``None`` where it is
+    not known.
 
     Example:
         >>> a, b = (RunView("x", [], np.zeros(2, int), "ab", each=np.array(e)) for e in ([0.5, 1.0], [0.5, 0.25]))
         >>> gains(a, b).tolist()
         [0.0, 0.75]
     """
-    return None if ours.each is None or theirs.each is None else ours.each - theirs.each
+    if ours.each is None or theirs.each is None:
+        return None
+    return ours.each - theirs.each
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,21 +245,26 @@ class Balance:
 
 
 def balance(ours: Series, theirs: Series) -> Balance | None:
-    """Who wins and who loses by one series in place of another; ``None`` where no client is known under both."""
+    """Who wins and who loses by one series in place of another; ``None`` where no client is known
+    under both."""
     both = [gains(a, b) for a, b in pairs(ours, theirs)]
-    known = np.concatenate([one[np.isfinite(one)] for one in both if one is not None] or [np.empty(0)])
+    known = np.concatenate(
+        [one[np.isfinite(one)] for one in both if one is not None] or [np.empty(0)]
+    )
     if not len(known):
         return None
     worst = np.sort(known)[: max(1, len(known) // 10)]
-    won, lost = int((known > DASH).sum()), int((known < -DASH).sum())
+    won = int((known > DASH).sum())
+    lost = int((known < -DASH).sum())
     return Balance(won, lost, len(known) - won - lost, float(known.mean()), float(worst.mean()))
 
 
-# --- in words -----------------------------------------------------------------------------------------------------
+# --- in words -------------------------------------------------------------------------------------
 
 
 def headline(runs: Sequence[RunView]) -> str:
-    """The result in words: the best series that has groups against the best that has none, by final accuracy.
+    """The result in words: the best series that has groups against the best that has none, by final
+    accuracy.
 
     Example:
         >>> def run(name, groups, accuracy):
@@ -242,17 +277,22 @@ def headline(runs: Sequence[RunView]) -> str:
     finished = [one for one in series_of(runs) if any(run.accuracies for run in one.runs)]
     if not finished:
         return "No round has been run yet"
-    plain = max((one for one in finished if not one.grouped), key=lambda one: one.final, default=None)
+    plain = max(
+        (one for one in finished if not one.grouped), key=lambda one: one.final, default=None
+    )
     grouped = max((one for one in finished if one.grouped), key=lambda one: one.final, default=None)
     if plain is None or grouped is None:
         best = sorted(finished, key=lambda one: -one.final)
         said = ", ".join(
-            f"{one.name} {'reached ' if not at else ''}{percent(one.final)}" for at, one in enumerate(best[:4])
+            f"{one.name} {'reached ' if not at else ''}{percent(one.final)}"
+            for at, one in enumerate(best[:4])
         )
         return said + (f", and {len(best) - 4} others less" if len(best) > 4 else "")
     paired_finals = finals(grouped, plain)
     if not paired_finals:
-        both = f"{grouped.name} reached {percent(grouped.final)}, {plain.name} {percent(plain.final)}"
+        both = (
+            f"{grouped.name} reached {percent(grouped.final)}, {plain.name} {percent(plain.final)}"
+        )
         return f"{both}: over other clients or with other seeds, so what grouping did is not told"
     ours, theirs = (statistics.fmean(pair[at] for pair in paired_finals) for at in (0, 1))
     whole = any(everybody(a, b) for a, b in pairs(grouped, plain))
@@ -266,14 +306,19 @@ def _verdict(ours: float, theirs: float, found: Difference | None) -> str:
     if abs(points) < 0.05:
         return "grouping made no difference"
     half = None if found is None else found.half
-    sure = "" if half is None or found is None else f" (± {100 * half:.1f}, {counted(found.pairs, 'seed')})"
+    sure = (
+        ""
+        if half is None or found is None
+        else f" (± {100 * half:.1f}, {counted(found.pairs, 'seed')})"
+    )
     if half is not None and found is not None and abs(found.mean) <= half:
         return f"a difference of {abs(points):.1f} points{sure} that may be chance"
     return f"grouping {'gained' if points > 0 else 'lost'} {abs(points):.1f} points{sure}"
 
 
 def lead(runs: Sequence[RunView]) -> str:
-    """Who won and who lost by the best series with groups, in a sentence; empty where that is not known.
+    """Who won and who lost by the best series with groups, in a sentence; empty where that is not
+    known.
 
     Example:
         >>> def run(name, groups, each):
@@ -283,7 +328,11 @@ def lead(runs: Sequence[RunView]) -> str:
     """
     series = series_of(runs)
     base = baseline_of(series)
-    best = max((one for one in series if one.grouped and one.first.accuracies), key=lambda one: one.final, default=None)
+    best = max(
+        (one for one in series if one.grouped and one.first.accuracies),
+        key=lambda one: one.final,
+        default=None,
+    )
     found = None if base is None or best is None else balance(best, base)
     if found is None or base is None or best is None:
         return ""

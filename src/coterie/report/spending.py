@@ -32,15 +32,20 @@ def bytes_moved(run: RunView) -> list[float] | None:
     moved = [row.get("transfers") for row in run.rounds]
     if not moved or any(not one or "down_bytes" not in one for one in moved):
         return None
-    return list(itertools.accumulate(float(one["down_bytes"] + one["up_bytes"]) for one in moved if one))
+    return list(
+        itertools.accumulate(float(one["down_bytes"] + one["up_bytes"]) for one in moved if one)
+    )
 
 
 def bytes_chart(series: Sequence[Series]) -> Spec | None:
-    """Accuracy by the bytes that all clients have received and sent until then, means over seeds."""
+    """Accuracy by the bytes that all clients have received and sent until then, means over
+    seeds."""
     rows = [row for one in series for row in _by_bytes(one)]
     if not rows:
         return None
-    unit, size = next(((u, s) for u, s in UNITS if max(row["bytes"] for row in rows) >= s), UNITS[-1])
+    unit, size = next(
+        ((u, s) for u, s in UNITS if max(row["bytes"] for row in rows) >= s), UNITS[-1]
+    )
     for row in rows:
         row["moved"], row["said"] = row["bytes"] / size, amount(row.pop("bytes"))
     scale = alt.Scale(domain=_room([row["accuracy"] for row in rows]))
@@ -48,7 +53,11 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
         alt.Chart(pd.DataFrame(rows))
         .mark_line(strokeWidth=2.2, point={"size": 60, "opacity": 0, "tooltip": True})
         .encode(
-            alt.X("moved:Q", title=f"moved down and up, {unit}", axis=alt.Axis(grid=False, ticks=False, tickCount=6)),
+            alt.X(
+                "moved:Q",
+                title=f"moved down and up, {unit}",
+                axis=alt.Axis(grid=False, ticks=False, tickCount=6),
+            ),
             alt.Y("accuracy:Q", title="accuracy, %", scale=scale),
             color=_run_colour(series),
             order="round:Q",
@@ -66,17 +75,31 @@ def _by_bytes(one: Series) -> list[dict[str, Any]]:
     every = [bytes_moved(run) for run in one.runs]
     if any(moved is None for moved in every):
         return []
-    at = {point["round"]: point["mean"] for point in one.curve([list(moved) for moved in every if moved])}
+    at = {
+        point["round"]: point["mean"]
+        for point in one.curve([list(moved) for moved in every if moved])
+    }
     return [
-        {"run": one.name, "round": point["round"], "bytes": at[point["round"]], "accuracy": POINTS * point["mean"]}
+        {
+            "run": one.name,
+            "round": point["round"],
+            "bytes": at[point["round"]],
+            "accuracy": POINTS * point["mean"],
+        }
         for point in one.curve()
         if point["round"] in at
     ]
 
 
 def split(one: Series) -> Mapping[str, float] | None:
-    """Mean seconds of a round by what they went into, over all rounds and seeds; ``None`` where they were not kept."""
-    rows = [row["seconds"] for run in one.runs for row in run.rounds if "training" in row.get("seconds", {})]
+    """Mean seconds of a round by what they went into, over all rounds and seeds; ``None`` where
+    they were not kept."""
+    rows = [
+        row["seconds"]
+        for run in one.runs
+        for row in run.rounds
+        if "training" in row.get("seconds", {})
+    ]
     if not rows:
         return None
     known = {name: statistics.fmean(row.get(name, 0.0) for row in rows) for name in PARTS[:-1]}
@@ -94,7 +117,9 @@ def time_chart(series: Sequence[Series]) -> Spec | None:
         for name, parts in known.items()
         for at, part in enumerate(PARTS)
     ]
-    shades = colour("part", list(PARTS), (GROUPS[0], GROUPS[1], GROUPS[2], GROUPS[4], RUNS[0]), None)
+    shades = colour(
+        "part", list(PARTS), (GROUPS[0], GROUPS[1], GROUPS[2], GROUPS[4], RUNS[0]), None
+    )
     shades.legend = alt.Legend(columns=3)
     bars = (
         alt.Chart(pd.DataFrame(rows))

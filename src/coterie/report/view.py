@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.types import ConfigError, FloatArray, IntArray
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +20,25 @@ class RunView:
 
     Args:
         name: what the run is called on the page.
-        rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and ``accuracy`` must be there.
+        rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and ``accuracy`` must be
+            there.
         groups: int64 ``[N]``, the group of each client at the end, ``-1`` for none.
         names: ``N`` client names.
-        embedding: ``[N, m]`` coordinates of the clients in EDC space; a row of NaN is a client that was not measured.
+        embedding: ``[N, m]`` coordinates of the clients in EDC space; a row of NaN is a client that
+            was not measured.
         histograms: ``[N, c]`` label counts of the clients' training data.
         planted: int64 ``[N]``, the true population of each client where it is known.
         joined: int64 ``[N]``, the round in which the client got its group, ``-1`` for never.
         newcomers: bool ``[N]``, the clients that came late.
         labels: ``c`` names of the classes; default their numbers.
         memory: what the method remembers at the end; a tree of clients is drawn (see `trees.Tree`).
-        placed_by: what the embedding shows, in words; default the direction of a client's first update.
-        each: float64 ``[N]``, accuracy of each client's model on its own test samples at the end, NaN without any.
+        placed_by: what the embedding shows, in words; default the direction of a client's first
+            update.
+        each: float64 ``[N]``, accuracy of each client's model on its own test samples at the end,
+            NaN without any.
         tests: int64 ``[N]``, the clients' test samples.
-        tables: the resolved configuration; runs whose configurations differ in their seeds alone are shown as one.
+        tables: the resolved configuration; runs whose configurations differ in their seeds alone
+            are shown as one.
         versions: of the software that the run was done with.
         dealt: a text that is the same for runs over the same clients with the same data.
 
@@ -64,10 +70,21 @@ class RunView:
     dealt: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("names", "embedding", "histograms", "planted", "joined", "newcomers", "each", "tests"):
+        for name in (
+            "names",
+            "embedding",
+            "histograms",
+            "planted",
+            "joined",
+            "newcomers",
+            "each",
+            "tests",
+        ):
             value = getattr(self, name)
             if value is not None and len(value) != self.clients:
-                raise ConfigError(f"{name}: one entry per client, got {len(value)}; expected {self.clients}")
+                raise ConfigError(
+                    f"{name}: one entry per client, got {len(value)}; expected {self.clients}"
+                )
 
     @property
     def clients(self) -> int:
@@ -87,7 +104,9 @@ class RunView:
     @property
     def final(self) -> float:
         """Accuracy after the last evaluated round; NaN before the first."""
-        return self.accuracies[-1] if self.accuracies else float("nan")
+        if self.accuracies:
+            return self.accuracies[-1]
+        return float("nan")
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -107,14 +126,18 @@ class RunView:
     @property
     def late(self) -> IntArray:
         """The newcomers' numbers."""
-        return np.flatnonzero(self.newcomers) if self.newcomers is not None else np.empty(0, np.int64)
+        if self.newcomers is not None:
+            return np.flatnonzero(self.newcomers)
+        return np.empty(0, np.int64)
 
 
 def agreement(view: RunView) -> float | None:
-    """Adjusted Rand index between the groups and the planted populations, over clients that have a group.
+    """Adjusted Rand index between the groups and the planted populations, over clients that have a
+    group.
 
     Returns:
-        1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or nobody has a group.
+        1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or
+        nobody has a group.
 
     Example:
         >>> planted = np.array([0, 0, 1, 1])
@@ -142,11 +165,15 @@ def homes(view: RunView) -> dict[int, int]:
     if view.newcomers is not None:
         settled &= ~view.newcomers
     populations = np.unique(view.planted[settled])
-    return {int(p): int(np.bincount(view.groups[settled & (view.planted == p)]).argmax()) for p in populations}
+    return {
+        int(p): int(np.bincount(view.groups[settled & (view.planted == p)]).argmax())
+        for p in populations
+    }
 
 
 def placements(view: RunView) -> list[dict[str, Any]]:
-    """Where each newcomer was placed: client, round, group, population, and whether most of its population is there.
+    """Where each newcomer was placed: client, round, group, population, and whether most of its
+    population is there.
 
     Example:
         >>> late = np.array([False, False, True])

@@ -27,7 +27,10 @@ def gain_chart(run: RunView, base: RunView) -> Spec:
         .mark_rect()
         .encode(
             alt.X(
-                "left:Q", title=f"{len(rows)} clients, in order of their gain", scale=_ranks(len(rows)), axis=_bare()
+                "left:Q",
+                title=f"{len(rows)} clients, in order of their gain",
+                scale=_ranks(len(rows)),
+                axis=_bare(),
             ),
             alt.Y("gain:Q", title=f"gain over {base.name}, points"),
             group_colour(run.groups),
@@ -50,12 +53,20 @@ def _bare() -> alt.Axis:
 
 def _tooltip() -> list[Any]:
     percent = {"before": "before, %", "after": "after, %"}
-    figures = [alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in percent.items()]
-    return ["client:N", "group:N", *figures, alt.Tooltip("gain:Q", format="+.1f", title="gain, points")]
+    figures = [
+        alt.Tooltip(f"{name}:Q", format=".1f", title=title) for name, title in percent.items()
+    ]
+    return [
+        "client:N",
+        "group:N",
+        *figures,
+        alt.Tooltip("gain:Q", format="+.1f", title="gain, points"),
+    ]
 
 
 def scatter_chart(run: RunView, base: RunView) -> Spec:
-    """Each client's accuracy under both: above the line it won. Marks are moved by up to a point, so that many show."""
+    """Each client's accuracy under both: above the line it won. Marks are moved by up to a point,
+    so that many show."""
     rows = ranked(run, base)
     for row in rows:
         along, up = (row["rank"] * step % 1 - 0.5 for step in STEPS)
@@ -73,7 +84,9 @@ def scatter_chart(run: RunView, base: RunView) -> Spec:
         )
     )
     line = pd.DataFrame([{"x": 0, "y": 0}, {"x": 100, "y": 100}])
-    same = alt.Chart(line).mark_line(strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99")
+    same = alt.Chart(line).mark_line(
+        strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
+    )
     return finished(alt.layer(same.encode(x="x:Q", y="y:Q"), points), 300)
 
 
@@ -99,7 +112,8 @@ def ranked(run: RunView, base: RunView) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of a table of the clients, from the one that lost most; the middle of many is left out."""
+    """Columns and rows of a table of the clients, from the one that lost most; the middle of many
+    is left out."""
     half = LISTED // 2
     shown = rows if len(rows) <= LISTED else [*rows[:half], None, *rows[-half:]]
     columns = ["client", "group", "before, %", "after, %", "gain, points"]
@@ -110,4 +124,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]
 def _cells(row: Mapping[str, Any]) -> list[Any]:
     gain = row["gain"]
     look = "good" if gain > 100 * CAP else "bad" if gain < -100 * CAP else "figure"
-    return [row["client"], row["group"], f"{row['before']:.1f}", f"{row['after']:.1f}", (f"{gain:+.1f}", look)]
+    return [
+        row["client"],
+        row["group"],
+        f"{row['before']:.1f}",
+        f"{row['after']:.1f}",
+        (f"{gain:+.1f}", look),
+    ]

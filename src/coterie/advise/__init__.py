@@ -1,5 +1,0 @@
-"""Would grouping help on these data? A few rounds of probing, and an answer with its evidence."""
-
-from coterie.advise.judging import Advice, advise
-
-__all__ = ["Advice", "advise"]

@@ -1,0 +1,128 @@
+"""How a method reaches its clients."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.clients.ledger import Ledger
+from coterie.clients.quorum import Quorum
+from coterie.clients.validation import ReplyValidator, validator_for
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Engine, Reply, Watch
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout
+from coterie.core.work import Train, Work
+from coterie.data.population import Population
+
+
+class Clients:
+    """What an algorithm sees of its clients.
+
+    Args:
+        engine: reaches them.
+        gate: checks what they send.
+        quorum: says when a round counts.
+        classes: number of classes, which all clients agree on.
+        able: int64, the clients that can train (they are there and hold samples); ``None``: all.
+        layout: names and places of the model's tensors in its flat vector.
+        features: values of one input.
+        watch: where clients notice drift and place themselves, how to ask what they said; a
+            simulation has none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        gate: ReplyValidator | None = None,
+        quorum: Quorum | None = None,
+        classes: int = 0,
+        able: IntArray | None = None,
+        layout: Layout | None = None,
+        features: int = 0,
+        watch: Watch | None = None,
+    ) -> None:
+        self.engine = engine
+        self.gate = gate or ReplyValidator()
+        self.quorum = quorum or Quorum()
+        self.classes = classes
+        self.able = able
+        self.layout = layout
+        self.features = features
+        self.watch = watch
+        self.ledger = Ledger()
+
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
+        """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of
+        clients."""
+        self.ledger.sent(key, np.asarray(ids), models, which)
+        begun = time.perf_counter()
+        replies = self.engine.run(work, ids, models, which, key=key)
+        if isinstance(work, Train):
+            self.ledger.training += time.perf_counter() - begun
+        reply, refused = self._admit(work, ids, models, which, replies, key)
+        self.ledger.refused += refused
+        self.ledger.got(key, reply, models.shape[1])
+        return reply
+
+    def measure(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Reply:
+        """The same for the experimenter's eyes: no transfer, since no deployment would send it;
+        refusals count."""
+        replies = self.engine.run(work, ids, models, which, key=key)
+        reply, refused = self._admit(work, ids, models, which, replies, key)
+        self.ledger.refused += refused
+        return reply
+
+    def _admit(
+        self,
+        work: Work,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        replies: Sequence[Reply],
+        key: Key,
+    ) -> tuple[Reply, Counter[str]]:
+        r = which.shape[1] if which.ndim == 2 else 1
+        return self.gate.admit(
+            work,
+            np.asarray(ids),
+            replies,
+            round=key.round,
+            d=models.shape[1],
+            r=r,
+            purpose=key.purpose,
+        )
+
+    def hold(self, population: Population, present: NDArray[np.bool_] | None = None) -> None:
+        """From now on the clients of a simulation hold these data, and these of them are there."""
+        self.engine.hold(population)
+        now = validator_for(population)
+        before = self.gate
+        tested = None if before.tested is None else max(before.tested, now.tested or 0)
+        self.gate = replace(before, cap=max(before.cap, now.cap), tested=tested)
+        able = population.sizes("train") > 0
+        self.able = np.flatnonzero(able if present is None else able & present)
+
+    def close(self) -> None:
+        """Let go of processes and shared memory."""
+        self.engine.close()
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

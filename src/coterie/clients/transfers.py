@@ -1,0 +1,81 @@
+"""Every transfer that passes the door, and views of it.
+
+A transfer is (round, from, to, what, models, bytes). What is sent to or had from many clients at
+once is one block, so that a run of a thousand clients costs no more than one of ten;
+``Block.transfers`` spells it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from coterie.core.arrays import IntArray
+
+SERVER = -1
+
+
+class Transfer(NamedTuple):
+    """One client and the server (``-1``): who sent what to whom in which round."""
+
+    round: int
+    sender: int
+    receiver: int
+    what: str
+    models: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The same transfer between the server and several clients.
+
+    Args:
+        round: when.
+        what: the purpose: ``train``, ``cold_start``, ``newcomers``, ``choose``, ...
+        up: from the clients to the server, or down.
+        clients: int64 ``[n]``.
+        models: int64 ``[n]``, model-sized vectors per client.
+        bytes: int64 ``[n]``.
+        fields: what came up, by the names of the reply; ``delta`` is a whole update, ``slice`` a
+            part of one.
+    """
+
+    round: int
+    what: str
+    up: bool
+    clients: IntArray
+    models: IntArray
+    bytes: IntArray
+    fields: tuple[str, ...] = ()
+
+    def transfers(self) -> Iterator[Transfer]:
+        """One by one."""
+        for client, models, size in zip(
+            self.clients.tolist(), self.models.tolist(), self.bytes.tolist(), strict=True
+        ):
+            sender, receiver = (client, SERVER) if self.up else (SERVER, client)
+            yield Transfer(self.round, sender, receiver, self.what, models, size)
+
+
+def full(blocks: Iterable[Block]) -> dict[str, int]:
+    """Everything: model-sized transfers, and bytes down and up."""
+    blocks = list(blocks)
+    return {
+        "models": sum(int(b.models.sum()) for b in blocks),
+        "down_bytes": sum(int(b.bytes.sum()) for b in blocks if not b.up),
+        "up_bytes": sum(int(b.bytes.sum()) for b in blocks if b.up),
+    }
+
+
+def flexcfl(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
+    """Model-sized transfers as FlexCFL's Fig. 6 counts them.
+
+    Training, cold start and IFCA's choice count as they are. A newcomer counts the ``m`` directions
+    it downloads once (``notes["directions"]``) and then places itself, now and whenever it
+    migrates, for nothing; its ``w_0`` is not counted. Inter-group aggregation counts one exchange
+    per group and round (``notes["exchange"]``).
+    """
+    counted = sum(int(b.models.sum()) for b in blocks if b.what != "newcomers_frozen")
+    return counted + int(notes.get("directions", 0)) + int(notes.get("exchange", 0))

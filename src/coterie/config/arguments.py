@@ -1,0 +1,99 @@
+"""Arguments of Python calls, held to the same annotations as the tables of a configuration."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from coterie.config import schema
+from coterie.config.schema import Problem
+from coterie.errors import ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Arguments(BaseModel):
+    """Arguments by name; the ones left out have their factory's defaults."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def validated(factory: Callable[P, R]) -> Callable[P, R]:
+    """Check the arguments of a function before it runs; those of a type that TOML does not know
+    pass unseen.
+
+    Raises:
+        ConfigError: with a line ``<name>: <what>, got <value>; expected <what it may be>`` for each
+            wrong argument.
+
+    Example:
+        >>> from typing import Annotated, Literal
+        >>> from pydantic import Field
+        >>> @validated
+        ... def group(groups: Annotated[int, Field(ge=1)] = 3, measure: Literal["edc", "madc"] = "edc"):
+        ...     return groups
+        >>> group(5)
+        5
+        >>> group(groups=0)
+        Traceback (most recent call last):
+        coterie.errors.ConfigError: groups: out of range, got 0; expected an integer >= 1
+    """
+
+    @wraps(factory)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = _signature(factory).bind(*args, **kwargs)
+        bound.arguments.update(check(factory, bound.arguments))
+        return factory(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def check(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that can be checked, as the annotations of ``factory`` have them.
+
+    Raises:
+        ConfigError: for those that do not fit.
+    """
+    model = _model(factory)
+    given = {name: _plain(value) for name, value in arguments.items() if name in model.model_fields}
+    try:
+        record = model.model_validate(given)
+    except ValidationError as error:
+        refuse(*schema.problems(error, given, model))
+    return {name: getattr(record, name) for name in given}
+
+
+def refuse(*found: Problem) -> NoReturn:
+    """Raise the ConfigError that says what is wrong."""
+    raise ConfigError("\n".join(problem.line() for problem in found)) from None
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy are numbers."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+@lru_cache(maxsize=256)
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(factory)
+
+
+@lru_cache(maxsize=256)
+def _model(factory: Callable[..., Any]) -> type[Arguments]:
+    """A field for each parameter; a seed is left to whom it is for, since it may be larger than
+    other numbers."""
+    found = schema.options(factory, ("seed",))
+    fields: dict[str, Any] = {
+        name: (schema.strict(kind), default) for name, (kind, default) in found.items()
+    }
+    return create_model("Arguments", __base__=Arguments, **fields)

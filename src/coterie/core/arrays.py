@@ -1,0 +1,26 @@
+"""Array types that all of Coterie shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def empty_mapping() -> Mapping[str, Any]:
+    """A read-only mapping without entries, for the defaults of frozen records."""
+    return EMPTY
+
+
+def stack(rows: Sequence[Tensor]) -> Tensor:
+    """Flat vectors as float32 ``[n, d]``."""
+    return torch.stack([row.to(torch.float32) for row in rows])

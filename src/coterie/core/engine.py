@@ -1,0 +1,77 @@
+"""What engines are asked, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one client, or a block of clients in simulation, sent: every field has the clients
+    first, ``[n, ...]``.
+
+    ``purpose`` repeats the request it answers, since a client may be asked several times in a
+    round.
+    """
+
+    round: int
+    ids: IntArray
+    fields: Mapping[str, NDArray[Any]]
+    purpose: str = ""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Engine(Protocol):
+    """Reaches clients. It has never heard of groups."""
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        """Ask clients to work.
+
+        Args:
+            work: what to do.
+            ids: int64 ``[n]``, the clients.
+            models: float32 ``[k, d]``.
+            which: int64 ``[n]`` or ``[n, r]``, the row(s) of ``models`` that each client gets.
+            key: the stream of this request; client ``i`` draws from ``key.client(i)``,
+                ``key.round`` is the round.
+
+        Returns:
+            What came, in any order, from any subset of those asked, and untrusted.
+        """
+        ...
+
+    def hold(self, population: Any) -> None:
+        """From now on the clients hold these data (``coterie.data.Population``). Only a simulation
+        can say so."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and shared memory."""
+        ...
+
+
+@runtime_checkable
+class Watch(Protocol):
+    """Clients that look after themselves: real ones, which notice drift and place themselves."""
+
+    def compare(self, placement: IntArray) -> IntArray:
+        """The clients that said their data drifted since they were placed, ascending.
+
+        Args:
+            placement: int64 ``[N]``, how often each was placed; what was said of an earlier
+                placement counts nothing.
+        """
+        ...

@@ -1,0 +1,136 @@
+"""What a client is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from coterie.config.arguments import check
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+
+Epsilon = Annotated[
+    float, Field(ge=1e-6)
+]  # a smaller budget asks for more noise than whole numbers hold
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken
+    off its budget.
+
+    With ``full_gradient`` the update is minus the gradient of the whole local loss. With ``upload =
+    (start, stop)`` only that slice of the update leaves the client.
+    """
+
+    objective: Objective
+    epochs: int | None = None
+    steps: int | None = None
+    spent: int = 0
+    full_gradient: bool = False
+    upload: tuple[int, int] | None = None
+
+    def solver(self, base: Solver) -> Solver:
+        """The run's solver with this work's budget."""
+        if self.full_gradient:
+            return replace(base, epochs=1, steps=None, batch_size=2**31 - 1, lr=1.0, momentum=0.0)
+        if self.steps is not None:
+            return replace(base, steps=self.steps)
+        epochs = base.epochs if self.epochs is None else self.epochs
+        return replace(base, epochs=max(0, epochs - self.spent), steps=None)
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """Exactly what one client's reply holds: name -> (shape, NumPy dtype kind)."""
+        start, stop = self.upload or (0, d)
+        return {"delta": ((stop - start,), "f"), "size": ((), "f"), "loss": ((), "f")}
+
+    def leaves(self, delta: NDArray[Any]) -> NDArray[Any]:
+        """The part of the updates ``[n, d]`` that leaves the client."""
+        if self.upload is None:
+            return delta
+        return np.ascontiguousarray(delta[:, self.upload[0] : self.upload[1]])
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Score ``r`` models on a client's own split: correct predictions and, with ``loss``, the
+    summed loss."""
+
+    split: Literal["train", "test"] = "test"
+    loss: bool = True
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {
+            "correct": ((r,), "f"),
+            "size": ((), "f"),
+            **({"loss": ((r,), "f")} if self.loss else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """A statistic of the client's own training data that leaves it.
+
+    - ``histogram``: its label histogram ``[c]``.
+    - ``subspace``: per class the first ``vectors`` left singular vectors of its samples,
+      ``[features, vectors * c]``; columns of classes it does not hold, or has too few samples of,
+      are zero (PACFL).
+    - ``imbalance``: the number ``sum_m |level - D_m|`` over its class counts ``D_m`` (RFedAvg eq.
+      17).
+
+    Args:
+        statistic: which.
+        classes: number of classes ``c``.
+        features: values of one sample (``subspace``).
+        vectors: singular vectors per class (``subspace``).
+        level: samples per class of a balanced world, ``D / M`` (``imbalance``).
+        privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the
+            dominant class only, by ``randomised_response``. Drawn once per client and kept.
+        epsilon: privacy budget.
+
+    Raises:
+        ConfigError: for a budget out of its range.
+    """
+
+    statistic: Literal["histogram", "subspace", "imbalance"] = "histogram"
+    classes: int = 0
+    features: int = 0
+    vectors: int = 0
+    level: float = 0.0
+    privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
+    epsilon: Epsilon = 1.0
+
+    def __post_init__(self) -> None:
+        check(Describe, {"epsilon": self.epsilon})
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        shape = {
+            "histogram": (self.classes,),
+            "subspace": (self.features, self.vectors * self.classes),
+            "imbalance": (),
+        }[self.statistic]
+        return {self.statistic: (shape, "f"), "size": ((), "f")}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A client places itself: it trains from row 0 of ``1 + m`` models and tells which of the
+    others is its direction.
+
+    The rows 1..m are the directions of the groups. Only the number of the nearest, from 0, leaves
+    the client; -1 where the update has no direction. Clients that are processes of their own keep
+    the rows, and need them once.
+    """
+
+    train: Train
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"choice": ((), "f"), "size": ((), "f")}
+
+
+Work = Train | Evaluate | Describe | Place

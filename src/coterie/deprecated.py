@@ -1,0 +1,117 @@
+"""Names of modules before version 0.2: they still import, and warn with the new name.
+
+Code of users names modules in imports and as ``module:factory`` in configurations, so run folders
+of version 0.1 keep working while their owners change the names.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import Any
+
+# Old module -> the modules that hold its names now; the first one that has a name is its home.
+MOVED: dict[str, tuple[str, ...]] = {
+    "coterie.api": ("coterie.runs.python",),
+    "coterie.clustering": ("coterie.math.clustering",),
+    "coterie.counting": ("coterie.math.group_count",),
+    "coterie.engines.door": (
+        "coterie.clients.clients",
+        "coterie.clients.quorum",
+        "coterie.clients.ledger",
+    ),
+    "coterie.engines.gate": ("coterie.clients.validation",),
+    "coterie.experiment": ("coterie.runs.run",),
+    "coterie.grouping": ("coterie.rules.single_group", "coterie.rules.cold_start"),
+    "coterie.inter_group": ("coterie.rules.inter_group",),
+    "coterie.keys": ("coterie.core.keys",),
+    "coterie.observing": ("coterie.measures.optional",),
+    "coterie.reproduce.faults": ("coterie.studies.reproduce.faults",),
+    "coterie.rounds": (
+        "coterie.methods.method",
+        "coterie.methods.step",
+        "coterie.methods.serving",
+        "coterie.runs.cohort",
+        "coterie.runs.loop",
+        "coterie.measures.view",
+    ),
+    "coterie.server": ("coterie.rules.server",),
+    "coterie.similarity": ("coterie.math.similarity",),
+    "coterie.types": (
+        "coterie.errors",
+        "coterie.core.arrays",
+        "coterie.core.groups",
+        "coterie.core.plan",
+        "coterie.core.updates",
+        "coterie.core.solver",
+        "coterie.core.objective",
+        "coterie.core.work",
+        "coterie.core.engine",
+    ),
+    "coterie.variants": ("coterie.methods.override",),
+    "coterie.vectors": ("coterie.core.vectors",),
+    "coterie.weighing": ("coterie.rules.weighing",),
+}
+PACKAGES = ("coterie.reproduce",)  # old packages of which only a submodule is known
+NAMES = {
+    "Door": "Clients",
+    "Gate": "ReplyValidator",
+    "Look": "RoundView",
+    "Scene": "FederationSnapshot",
+    "checked": "validated",
+    "varied": "override",
+    "fitted": "fit_to_model",
+    "serving": "served_by",
+    "clustered": "Clustered",
+}
+
+
+class OldModule(Loader):
+    """Makes a module that finds its names in the new ones."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        homes = MOVED.get(spec.name, ())
+        if homes:
+            text = f"{spec.name} is deprecated; use {', '.join(homes)}"
+            warnings.warn(text, DeprecationWarning, stacklevel=6)
+        module = ModuleType(spec.name)
+        if spec.name in PACKAGES:
+            module.__path__ = []
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        homes = MOVED.get(module.__name__, ())
+
+        def find(name: str) -> Any:
+            for home in homes:
+                found = import_module(home)
+                for known in (name, NAMES.get(name, name)):
+                    if hasattr(found, known):
+                        return getattr(found, known)
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+        module.__getattr__ = find  # type: ignore[method-assign]
+
+
+class OldModules(MetaPathFinder):
+    """Finds modules by their names of version 0.1."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        known = fullname in MOVED or fullname in PACKAGES
+        if known:
+            return spec_from_loader(fullname, OldModule())
+        return None
+
+
+def install() -> None:
+    """Let old names import, after all others were tried."""
+    if not any(isinstance(finder, OldModules) for finder in sys.meta_path):
+        sys.meta_path.append(OldModules())

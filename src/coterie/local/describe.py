@@ -1,0 +1,90 @@
+"""What a client tells of its own training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.keys import Key
+from coterie.core.work import Describe
+from coterie.data.population import Population
+from coterie.local.subspace import subspaces
+
+Draw = Callable[[float, int, np.random.Generator], IntArray]
+
+
+def describe(
+    work: Describe, population: Population, ids: IntArray, key: Key
+) -> FloatArray | NDArray[np.float32]:
+    """The statistic of each client, ``[n, ...]`` as ``work.fields`` says.
+
+    Args:
+        work: which statistic, and how it is made private.
+        population: who holds what.
+        ids: int64 ``[n]``, the clients.
+        key: of the request; a client's privacy noise comes from the seed and its number alone: it
+            is drawn once.
+    """
+    match work.statistic:
+        case "histogram":
+            return told_histograms(work, population, ids, key)
+        case "imbalance":
+            return np.abs(work.level - told_histograms(work, population, ids, key)).sum(axis=1)
+        case "subspace":
+            return subspaces(population, ids, work.vectors)
+
+
+def told_histograms(work: Describe, population: Population, ids: IntArray, key: Key) -> FloatArray:
+    """Label histograms ``[n, c]`` as they leave the clients."""
+    counts = population.histograms_of(ids).astype(np.float64)
+    match work.privacy:
+        case "none":
+            return counts
+        case "discrete_laplace":
+            return np.maximum(counts + _each(_laplace, work, counts.shape[1], ids, key), 0)
+        case "randomised_response":
+            answers = _each(_responses, work, counts.shape[1], ids, key).astype(np.int64)
+            return np.eye(counts.shape[1])[answers[np.arange(len(ids)), counts.argmax(axis=1)]]
+
+
+def told_sizes(work: Describe, sizes: IntArray) -> FloatArray:
+    """The sample counts that go with a statistic; a private one goes with 1, which tells
+    nothing."""
+    if work.privacy == "none":
+        return sizes.astype(np.float64)
+    return np.ones(len(sizes))
+
+
+def _each(draw: Draw, work: Describe, classes: int, ids: IntArray, key: Key) -> FloatArray:
+    """One row of noise per client, from the seed and the client alone: the same in every round and
+    on every engine.
+
+    Mechanism and budget are part of the stream's name, so that two budgets do not share noise,
+    which would cancel.
+    """
+    stream = Key(key.seed).of(f"privacy/{work.privacy}/{work.epsilon!r}")
+    rows = [draw(work.epsilon, classes, stream.client(i).generator()) for i in ids.tolist()]
+    return np.array(rows, np.float64).reshape(len(ids), classes)
+
+
+def _laplace(epsilon: float, classes: int, rng: np.random.Generator) -> IntArray:
+    """Discrete Laplace noise, ``P(z) ~ exp(-epsilon |z|)``, as the difference of two geometric
+    draws."""
+    p = -np.expm1(-epsilon)
+    return rng.geometric(p, classes) - rng.geometric(p, classes)
+
+
+def _responses(epsilon: float, classes: int, rng: np.random.Generator) -> IntArray:
+    """What the client will answer for each class that may be its dominant one.
+
+    The truth with probability ``e^epsilon / (e^epsilon + c - 1)``, else any other class. A table
+    over all classes, so that a client whose data change answers afresh, and as before when they
+    change back.
+    """
+    if classes == 1:
+        return np.zeros(1, np.int64)
+    lie = rng.random(classes) >= 1 / (1 + (classes - 1) * np.exp(-epsilon))
+    return (np.arange(classes) + lie * rng.integers(1, classes, classes)) % classes

@@ -1,0 +1,1 @@
+"""Similarity, clustering, transport and balanced clusters: arrays in, arrays out, no federation."""

@@ -1,0 +1,245 @@
+"""Groups that are alike: heterogeneous clients put together so that every group looks like the
+whole.
+
+The growth of the number of groups, inter-cluster grouping (ICG) and Astraea's mediators. Pure
+functions from label histograms ``[n, c]`` to the group of each client.
+
+Sources: Zeng et al., "Heterogeneous Federated Learning via Grouped Sequential-to-Parallel Training"
+(FedGSP, 2022); Duan et al., "Astraea: Self-balancing Federated Learning" (2019).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from coterie.core.arrays import IntArray
+from coterie.core.groups import NO_GROUP
+from coterie.core.keys import Key
+from coterie.core.threads import one_library_thread
+from coterie.math.similarity import Matrix
+from coterie.math.transport import SOLVERS, Exact, whole
+
+Growth = Literal["linear", "log", "exp"]
+Leftover = Literal["idle", "append", "exact"]
+Init = Literal["random", "k-means++"]
+_SLACK = 1e-9  # floors sit on exact integers
+_LOG_LARGEST = 700.0
+
+
+def grow(growth: Growth, round: int, alpha: float, beta: int, most: int) -> int:
+    """Number of groups in a round, clipped to ``1..most`` (FedGSP eq. 1-3).
+
+    ``linear``: ``beta floor(alpha (r-1) + 1)``; ``log``: ``beta floor(alpha ln r + 1)``; ``exp``:
+    ``beta floor((1 + alpha)^(r-1))``.
+
+    Args:
+        growth: which.
+        round: ``r``, counted from 1.
+        alpha: growth rate, > 0.
+        beta: first number of groups and span of growth, >= 1.
+        most: number of clients.
+
+    Example:
+        >>> [grow("log", r, 2.0, 10, 368) for r in range(1, 11)]
+        [10, 20, 30, 30, 40, 40, 40, 50, 50, 50]
+        >>> grow("exp", 10_000, 2.0, 10, 368)
+        368
+    """
+    r = max(1, round)
+    if growth == "linear":
+        value = alpha * (r - 1) + 1
+    elif growth == "log":
+        value = alpha * math.log(r) + 1
+    else:
+        value = (1 + alpha) ** (r - 1) if (r - 1) * math.log1p(alpha) < _LOG_LARGEST else math.inf
+    return max(1, min(most, beta * math.floor(min(value, most) + _SLACK)))
+
+
+def share(kappa: float, groups: int) -> int:
+    """Groups that take part: ``kappa`` of them, rounded half up, at least one.
+
+    Example:
+        >>> [share(0.3, m) for m in (1, 5, 10, 130)]
+        [1, 2, 3, 39]
+    """
+    return max(1, math.floor(kappa * groups + 0.5 + _SLACK))
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Clusters of equal size.
+
+    Args:
+        label: int64 ``[n]``.
+        objective: ``sum_k 1/2 |V^k - C_l|^2`` after every assignment (eq. 10); it never increases.
+    """
+
+    label: IntArray
+    objective: tuple[float, ...] = ()
+
+
+def equal_clusters(
+    features: Matrix,
+    clusters: int,
+    key: Key,
+    iterations: int = 10,
+    init: Init = "random",
+    solver: Exact = "transport",
+) -> Clusters:
+    """K-means with clusters of exactly ``S = n / L`` clients (FedGSP eq. 10-13, Alg. 2 l. 2-5).
+
+    Assignment and centroids alternate until nobody moves, at most ``iterations`` times. With counts
+    for features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, ``T_l = S C_l`` the
+    sum of a cluster, which are integers.
+
+    Args:
+        features: ``[n, c]``, ``n`` divisible by ``clusters``.
+        clusters: ``L``.
+        key: random stream.
+        iterations: ``tau``.
+        init: centroids start at ``L`` distinct clients, drawn evenly or by k-means++.
+        solver: ``transport``, ``matching`` (scipy) or ``flow`` (OR-Tools); all exact.
+
+    Example:
+        >>> found = equal_clusters(np.array([[9.0, 0.0], [0.0, 9.0], [8.0, 0.0], [0.0, 8.0]]), 2, Key(0))
+        >>> bool(found.label[0] == found.label[2] != found.label[1] == found.label[3])
+        True
+    """
+    n = len(features)
+    size = n // clusters
+    assert size * clusters == n, (n, clusters)
+    if clusters == 1 or size == 1:
+        return Clusters(np.arange(n) % clusters)
+    fixed = 0.5 * float((features**2).sum())
+    label = np.full(n, -1)
+    objective = []
+    with one_library_thread():
+        total = size * features[_first(features, clusters, key, init)]
+        for _ in range(iterations):
+            cost = 0.5 * (total**2).sum(axis=1) - size * (features @ total.T)
+            found = SOLVERS[solver](whole(cost), size)
+            objective.append(fixed + float(cost[np.arange(n), found].sum()) / size**2)
+            if np.array_equal(found, label):
+                break
+            label = found
+            total = (
+                features[np.argsort(label, kind="stable")].reshape(clusters, size, -1).sum(axis=1)
+            )
+    return Clusters(label, tuple(objective))
+
+
+def _first(features: Matrix, clusters: int, key: Key, init: Init) -> IntArray:
+    """The clients at which the centroids start."""
+    if init == "random":
+        return key.of("centroids").generator().choice(len(features), clusters, replace=False)
+    from sklearn.cluster import kmeans_plusplus
+
+    chosen: IntArray = kmeans_plusplus(
+        features, clusters, random_state=key.of("centroids").seed32()
+    )[1]
+    return chosen
+
+
+def inter_cluster(
+    histograms: Matrix,
+    groups: int,
+    key: Key,
+    leftover: Leftover = "idle",
+    normalize: bool = False,
+    iterations: int = 10,
+    init: Init = "random",
+    solver: Exact = "transport",
+) -> IntArray:
+    """Inter-cluster grouping: ``M`` groups with one client from each of ``L = floor(K / M)``
+    clusters (FedGSP Alg. 2).
+
+    Args:
+        histograms: ``[K, c]``, the label counts of the clients.
+        groups: ``M``, 1 to ``K``.
+        key: random stream.
+        leftover: ``idle``: clusters of ``S = floor(K / L)``, of which ``M`` each are used, and ``K
+            - L M`` clients sit out; ``append``: those are dealt at random onto distinct groups;
+            ``exact``: ``L M`` clients are drawn first and make clusters of ``M``.
+        normalize: class shares instead of counts, so that large clients do not dominate.
+        iterations: ``tau``.
+        init: see ``equal_clusters``.
+        solver: see ``equal_clusters``.
+
+    Returns:
+        int64 ``[K]``, the group of each client, -1 for one that sits out.
+
+    Example:
+        >>> inter_cluster(np.array([[9, 0], [0, 9], [8, 0], [0, 8]]), 2, Key(1)).tolist()
+        [0, 1, 1, 0]
+    """
+    n = len(histograms)
+    assert 1 <= groups <= n, (groups, n)
+    if groups == 1:
+        return np.zeros(n, np.int64)
+    rng = key.of("deal").generator()
+    clusters = n // groups
+    size = groups if leftover == "exact" else n // clusters
+    drawn = np.sort(rng.permutation(n)[: clusters * size])
+    features = np.asarray(histograms, np.float64)
+    if normalize:
+        features = features / np.maximum(features.sum(axis=1, keepdims=True), 1e-12)
+    label = equal_clusters(features[drawn], clusters, key, iterations, init, solver).label
+    group = np.full(n, NO_GROUP)
+    for cluster in range(clusters):
+        group[rng.permutation(drawn[label == cluster])[:groups]] = np.arange(groups)
+    if leftover == "append":
+        idle = np.flatnonzero(group < 0)
+        group[idle] = rng.permutation(groups)[: len(idle)]
+    return group
+
+
+def at_random(clients: int, groups: int, key: Key) -> IntArray:
+    """Groups drawn at random, sizes equal or one apart: int64 ``[clients]`` (NaiveGSP).
+
+    Example:
+        >>> np.bincount(at_random(7, 3, Key(0))).tolist()
+        [3, 2, 2]
+    """
+    group = np.empty(clients, np.int64)
+    group[key.of("deal").generator().permutation(clients)] = np.arange(clients) % groups
+    return group
+
+
+def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:
+    """Astraea's mediators: greedily, the client that brings the mediator's labels nearest to
+    uniform comes next.
+
+    ``argmin_i KL((P_m + h_i) / |P_m + h_i| || uniform)`` over the clients left, until the mediator
+    has ``most`` of them; zeros are smoothed with 1e-12; ties go to the first client.
+
+    Args:
+        histograms: ``[n, c]``.
+        most: clients per mediator, ``gamma``.
+
+    Returns:
+        int64 ``[n]`` and ``[n]``: clients in the order they were taken, and the mediator of each of
+        these.
+
+    Example:
+        >>> order, mediator = mediators(np.array([[9, 0], [9, 0], [0, 9], [0, 9]]), 2)
+        >>> order.tolist(), mediator.tolist()
+        ([0, 2, 1, 3], [0, 0, 1, 1])
+    """
+    n, classes = histograms.shape
+    left = np.arange(n)
+    order = []
+    held = np.zeros(classes)
+    for at in range(n):
+        if at % most == 0:
+            held = np.zeros(classes)
+        together = held + histograms[left] + 1e-12
+        shares = together / together.sum(axis=1, keepdims=True)
+        best = int((shares * np.log(shares * classes)).sum(axis=1).argmin())
+        order.append(left[best])
+        held = held + histograms[left[best]]
+        left = np.delete(left, best)
+    return np.array(order, np.int64), np.arange(n) // most

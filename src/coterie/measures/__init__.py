@@ -1,0 +1,1 @@
+"""What a run measures: scoring, evaluation samples, groups, costs and theory."""

@@ -1,0 +1,138 @@
+"""What training costs by the formulas of FedGSP (eq. 15-17), with the paper's constants for
+defaults.
+
+The paper says 6.3 million parameters and 25.2 MB; its network has 6,603,710, which are 26.4 MB or
+25.2 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.data.population import Population
+from coterie.math.balanced import Growth, grow
+
+GroupsInRound = Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Time and traffic of ``R`` rounds in which a share ``kappa`` of ``f(r)`` groups of clients
+    trains.
+
+    Args:
+        clients: ``K``.
+        kappa: share of the groups, and so of the clients, that train in a round.
+        samples: mean samples per client, ``n``.
+        epochs: local epochs ``e``.
+        flops_sample: ``N_calc``, operations to train on one sample once.
+        flops_aggregate: ``N_aggr``, operations to add one model to an average.
+        flops_second: ``T_FLOPS``, operations per second of a device.
+        model_bytes: size of the model.
+        bits_in: ``R_in``, bits per second into the server.
+        bits_out: ``R_out``, bits per second out of it.
+
+    Example:
+        >>> paper = Costs()
+        >>> rounds, log = 34, growing("log", 2.0, 10, 368)
+        >>> f"{paper.computation(rounds, log):.2f} s, {paper.communication(rounds):,.1f} s, {paper.traffic(rounds) / 1e9:.1f} GB"
+        '10.19 s, 2,669.2 s, 189.2 GB'
+    """
+
+    clients: int = 368
+    kappa: float = 0.3
+    samples: float = 226.0
+    epochs: int = 1
+    flops_sample: float = 96e6
+    flops_aggregate: float = 6.3e6
+    flops_second: float = 567e9
+    model_bytes: float = 25.2e6
+    bits_in: float = 567e6
+    bits_out: float = 567e6
+
+    @classmethod
+    def measured(cls, population: Population, parameters: int, kappa: float = 0.3) -> Costs:
+        """With the clients, the samples per client and the float32 model of a run instead of the
+        paper's.
+
+        Example:
+            >>> from coterie.runs.python import load
+            >>> digits = load("digits", partition={"kind": "iid", "clients": 10})
+            >>> here = Costs.measured(digits, parameters=650)
+            >>> here.clients, here.model_bytes
+            (10, 2600.0)
+        """
+        sizes = population.sizes("train")
+        return cls(len(sizes), kappa, float(sizes.mean()), model_bytes=4.0 * parameters)
+
+    def computation(self, rounds: int, groups: GroupsInRound) -> float:
+        """``T_comp = sum_r N_calc/T n e K / min(K, f(r)) + N_aggr/T (kappa f(r) - 1)`` in seconds
+        (eq. 15).
+
+        Args:
+            rounds: ``R``.
+            groups: ``f``, round counted from 1 -> number of groups; FedAvg is ``f = K``.
+        """
+        total = 0.0
+        for r in range(1, rounds + 1):
+            f = groups(r)
+            chain = self.clients / min(self.clients, f)
+            total += (
+                self.flops_sample * self.samples * self.epochs * chain
+                + self.flops_aggregate * (self.kappa * f - 1)
+            )
+        return total / self.flops_second
+
+    def communication(self, rounds: int) -> float:
+        """``T_comm = 8 kappa K M R (1/R_in + 1/R_out)`` in seconds (eq. 16)."""
+        each = 8 * self.kappa * self.clients * self.model_bytes
+        return each * rounds * (1 / self.bits_in + 1 / self.bits_out)
+
+    def traffic(self, rounds: int) -> float:
+        """``D_comm = 2 kappa K M R`` in bytes (eq. 17): two transfers for every client that
+        trains."""
+        return 2 * self.kappa * self.clients * self.model_bytes * rounds
+
+
+def growing(growth: Growth, alpha: float, beta: int, clients: int) -> GroupsInRound:
+    """``f`` of FedGSP's eq. 1-3, clipped at the number of clients.
+
+    Example:
+        >>> f = growing("log", 2.0, 10, 368)
+        >>> f(1), f(34), f(404)
+        (10, 80, 130)
+    """
+    return lambda r: grow(growth, r, alpha, beta, clients)
+
+
+def constant(groups: int) -> GroupsInRound:
+    """Always the same number of groups: NaiveGSP, and with one group per client FedAvg.
+
+    Example:
+        >>> fedavg = constant(368)
+        >>> round(Costs().computation(470, fedavg), 2), round(Costs().communication(470), 1)
+        (18.56, 36898.1)
+    """
+    return lambda r: groups
+
+
+def rounds_to_target(rows: Iterable[Mapping[str, Any]], accuracy: float) -> int | None:
+    """After how many rounds the accuracy was first at least this; ``None`` where it never was.
+
+    Args:
+        rows: a run's rows (``Result.rows``, ``rounds.jsonl``).
+        accuracy: 0 to 1.
+
+    Example:
+        >>> rows = [{"round": 0, "accuracy": 0.5}, {"round": 1, "accuracy": None}, {"round": 2, "accuracy": 0.8}]
+        >>> rounds_to_target(rows, 0.8), rounds_to_target(rows, 0.9)
+        (3, None)
+    """
+    reached = (
+        row["round"] + 1
+        for row in rows
+        if row["accuracy"] is not None and row["accuracy"] >= accuracy
+    )
+    return next(reached, None)

@@ -1,0 +1,114 @@
+"""How alike groups of clients are, by their label histograms: class probability distance,
+divergence.
+
+Source: Zeng et al., FedGSP (2022), eq. 4 and 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.math.similarity import Matrix
+
+Cpd = Callable[[Matrix], FloatArray]
+
+
+def totals(histograms: Matrix, group: IntArray) -> Matrix:
+    """Label counts of each group, ``[M, c]`` (FedGSP eq. 8); clients with group -1 count nowhere.
+
+    Args:
+        histograms: ``[n, c]``.
+        group: int64 ``[n]``, numbers of groups in any order; groups without clients are left out.
+
+    Example:
+        >>> totals(np.array([[1, 0], [0, 2], [5, 5]]), np.array([3, 3, -1])).tolist()
+        [[1.0, 2.0]]
+    """
+    names, row = np.unique(group[group >= 0], return_inverse=True)
+    found = np.zeros((len(names), histograms.shape[1]))
+    np.add.at(found, row, histograms[group >= 0])
+    return found
+
+
+def divergence(total: Matrix) -> float:
+    """``z = sum_{m1 < m2} |V_m1 - V_m2|^2``, what grouping minimises (FedGSP eq. 4).
+
+    Args:
+        total: ``[M, c]``, label counts of the groups.
+
+    Example:
+        >>> divergence(np.array([[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]]))
+        16.0
+    """
+    return float(_squared(total).sum())
+
+
+def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
+    """Class probability distance of every pair, where a sample is a class, one-hot (FedGSP eq. 14).
+
+    ``MMD^2 = (1 - e^(-2 gamma)) |P - Q|^2`` with the Gaussian kernel ``exp(-gamma |a - b|^2)``,
+    which is 1 for equal and ``e^(-2 gamma)`` for different classes. Ratios do not depend on
+    ``gamma``.
+
+    Args:
+        histograms: ``[n, c]``; only class shares matter.
+        gamma: of the kernel; 0.5 is a width of 1.
+
+    Returns:
+        float64 ``[n (n-1) / 2]``, in the order of ``scipy.spatial.distance.pdist``.
+
+    Example:
+        >>> cpd_label(np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])).round(6).tolist()
+        [0.240206]
+    """
+    return -np.expm1(-2 * gamma) * _squared(_shares(histograms))
+
+
+def cpd_vector(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
+    """Class probability distance of every pair, where each distribution is one sample.
+
+    ``2 (1 - e^(-gamma |P - Q|^2))``, which saturates at 2. ``gamma = 1 / (2 sigma^2)`` must be the
+    same for all that are compared, see ``common_gamma``.
+
+    Example:
+        >>> cpd_vector(np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])).round(6).tolist()
+        [0.346082]
+    """
+    return -2 * np.expm1(-gamma * _squared(_shares(histograms)))
+
+
+def common_gamma(histograms: Matrix) -> float:
+    """``1 / (2 sigma^2)`` with ``sigma`` the median distance of the class shares of these clients.
+
+    Example:
+        >>> common_gamma(np.array([[1.0, 0.0], [0.0, 1.0]]))
+        0.25
+    """
+    middle = float(np.median(_squared(_shares(histograms))))
+    if middle > 0:
+        return 0.5 / middle
+    return 0.5
+
+
+def median(distances: FloatArray) -> float | None:
+    """Their median, ``None`` for fewer than two groups."""
+    if len(distances):
+        return float(np.median(distances))
+    return None
+
+
+def _shares(histograms: Matrix) -> Matrix:
+    counts = np.asarray(histograms, np.float64)
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-12)
+
+
+def _squared(rows: Matrix) -> FloatArray:
+    if len(rows) < 2:
+        return np.empty(0)
+    from scipy.spatial.distance import pdist
+
+    found: FloatArray = pdist(rows, "sqeuclidean")
+    return found

@@ -1,0 +1,118 @@
+"""The quantities of FedGroup's convergence analysis, estimated in a run, to see how grouping
+shrinks them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clients.clients import Clients
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.work import Train
+from coterie.data.population import Population
+from coterie.errors import ConfigError
+from coterie.objectives import plain
+
+
+def gradient_divergence(door: Clients, groups: Groups, key: Key) -> float | None:
+    """Intra-group gradient divergence (Definition 2, eqs. 12 and 13), estimated at the current
+    models.
+
+    ``delta_{k,g} = |grad F_k(w_g) - grad F_g(w_g)|``, where the paper takes the maximum over ``w``,
+    and ``delta = sum_g sum_k p_k delta_{k,g}`` with ``p_k = n_k / sum of n over the group``,
+    averaged over the groups by their share of the samples, so that ``delta`` of one group and of
+    many can be compared.
+
+    Args:
+        door: the clients; each one's full gradient is asked for, unmetered.
+        groups: models and membership.
+        key: random stream.
+
+    Returns:
+        ``delta``; ``None`` where nobody answers.
+    """
+    ids = np.flatnonzero(groups.member >= 0)
+    if door.able is not None:
+        ids = np.intersect1d(ids, door.able)
+    reply = door.measure(
+        Train(plain, full_gradient=True), ids, groups.models, groups.member[ids], key=key
+    )
+    if not len(reply):
+        return None
+    gradient = -torch.from_numpy(reply.fields["delta"]).to(torch.float64)
+    size = reply.fields["size"]
+    member = groups.member[reply.ids]
+    total = 0.0
+    for j in np.unique(member):
+        mine = np.flatnonzero(member == j)
+        rows = gradient[torch.from_numpy(mine)]
+        n = torch.from_numpy(size[mine])
+        mean = (n[:, None] * rows).sum(dim=0) / n.sum()
+        total += float((n * (rows - mean).norm(dim=1)).sum())
+    return total / float(size.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Smoothness ``L`` and Lipschitz constant ``M`` of multinomial logistic regression on given
+    data.
+
+    With ``x`` extended by a 1 for the bias, ``L <= lambda_max(mean x x^T) / 2`` (the softmax
+    Hessian is at most 1/2), ``M <= sqrt(2) mean |x|``.
+    """
+
+    smoothness: float
+    lipschitz: float
+
+    @classmethod
+    def of(cls, population: Population) -> Constants:
+        """From all training samples of a population.
+
+        Example:
+            >>> p = Population(torch.tensor([[3.0], [4.0]]), torch.tensor([0, 1]), ([0], [1]), ([], []), classes=2)
+            >>> round(Constants.of(p).smoothness, 3)
+            6.741
+        """
+        if population.drawn:
+            raise ConfigError(
+                "train.measures: theory needs all samples at once, got a federation that is drawn client by client; "
+                "expected lazy = false in [data]"
+            )
+        held = torch.from_numpy(np.concatenate(population.train))
+        x = _extended(population.x[held])
+        return cls(
+            float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]) / 2,
+            math.sqrt(2) * float(x.norm(dim=1).mean()),
+        )
+
+
+def _extended(x: Tensor) -> Tensor:
+    flat = x.reshape(len(x), -1).to(torch.float64)
+    return torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.float64)], dim=1)
+
+
+def bound(
+    delta: float, constants: Constants, solver: Solver, eta_g: float = 0.0, groups: int = 1
+) -> float:
+    """How far a group's loss may be from centralised training: eq. 19, and eq. 22 with ``eta_g >
+    0``.
+
+    ``delta M / L ((eta L + 1)^E - 1) + M eta_g (|G| - 1)``. The printed eq. 22 forgets the ``M`` of
+    its last term (erratum P16). It holds for convex models and full-batch steps, of which ``E``
+    counts one an epoch.
+
+    Example:
+        >>> round(bound(1.0, Constants(2.0, 4.0), Solver(epochs=2, lr=0.5), eta_g=0.1, groups=3), 6)
+        6.8
+    """
+    growth = math.expm1(min(700.0, solver.epochs * math.log1p(solver.lr * constants.smoothness)))
+    return (
+        delta * constants.lipschitz / constants.smoothness * growth
+        + constants.lipschitz * eta_g * (groups - 1)
+    )

@@ -1,0 +1,35 @@
+"""What a measure sees of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.clients.clients import Clients
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.data.population import Population
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """What a measure sees of a round.
+
+    Args:
+        door: the clients, to be asked with ``door.measure``.
+        population: who holds what in this round.
+        groups: the state after the round.
+        notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]``
+            are the replies that counted, and how much.
+        key: random stream.
+    """
+
+    door: Clients
+    population: Population
+    groups: Groups
+    notes: Mapping[str, Any]
+    key: Key
+
+
+Measure = Callable[[RoundView], Mapping[str, Any]]

@@ -1,0 +1,27 @@
+"""How far the replies of a round lie from the models they were aggregated into."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from coterie.core.threads import one_torch_thread
+from coterie.core.updates import Updates
+
+
+@one_torch_thread()
+def discrepancy(before: Tensor, after: Tensor, updates: Updates) -> float:
+    """Mean of ``|w_i - w|`` over a round's participants, ``w`` the group's model after aggregation
+    (FedGroup eq. 4).
+
+    Args:
+        before: ``[k, d]``, the models the clients started from.
+        after: ``[k, d]``, the models after aggregation and inter-group step.
+        updates: what the clients sent.
+    """
+    moved = after[: len(before)] - before
+    gaps = [
+        torch.linalg.vector_norm(delta - moved[row])
+        for delta, row in zip(updates.delta, updates.row, strict=True)
+    ]
+    return float(torch.stack(gaps).double().mean())

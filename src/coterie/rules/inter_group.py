@@ -1,0 +1,74 @@
+"""Whether and how group models pull on each other after a round. All sums run over ``l != j``, all
+at once (Jacobi)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.core.groups import Groups
+
+Rule = Literal["normalized_difference", "normalized_model", "convex"]
+InterGroup = Callable[[Groups], Groups]
+_TINY = 1e-12
+_UNSTABLE = "inter_group_rule: normalized_model adds over a tenth of a model's norm each round and does not contract"
+
+
+def none(groups: Groups) -> Groups:
+    """The models stay apart."""
+    return groups
+
+
+def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup:
+    """Inter-group aggregation with rate ``eta``; ``eta = 0`` leaves the models untouched.
+
+    - ``normalized_difference`` (FedGroup Alg. 2 l. 19): ``w_j + eta sum (w_l - w_j) / |w_l -
+      w_j|``.
+    - ``normalized_model`` (FlexCFL Alg. 2 l. 19): ``w_j + eta sum w_l / |w_l|``. It does not
+      contract.
+    - ``convex`` (the authors' code): ``(w_j + sum a_l w_l) / (1 + sum a_l)`` with ``a_l = eta /
+      |w_l|``.
+
+    Example:
+        >>> import numpy as np
+        >>> g = Groups(torch.tensor([[3.0, 4.0], [0.0, 2.0], [1.0, 0.0]]), np.zeros(3, np.int64))
+        >>> inter_group(0.5, "convex")(g).models[0].tolist()
+        [2.0, 2.5714285373687744]
+    """
+    if eta == 0:
+        return none
+    apply = {"normalized_difference": _differences, "normalized_model": _models, "convex": _convex}[
+        rule
+    ]
+
+    def step(groups: Groups) -> Groups:
+        if rule == "normalized_model" and eta * (groups.k - 1) > 0.1 * float(
+            groups.models.norm(dim=1).min()
+        ):
+            warnings.warn(_UNSTABLE, RuntimeWarning, stacklevel=2)
+        return replace(groups, models=apply(groups.models.to(torch.float64), eta).to(torch.float32))
+
+    return step
+
+
+def _differences(w: Tensor, eta: float) -> Tensor:
+    apart = w[None, :, :] - w[:, None, :]
+    norm = apart.norm(dim=2, keepdim=True)
+    return w + eta * torch.where(norm > _TINY, apart / norm.clamp_min(_TINY), 0.0).sum(dim=1)
+
+
+def _models(w: Tensor, eta: float) -> Tensor:
+    norm = w.norm(dim=1, keepdim=True)
+    unit = torch.where(norm > _TINY, w / norm.clamp_min(_TINY), 0.0)
+    return w + eta * (unit.sum(dim=0) - unit)
+
+
+def _convex(w: Tensor, eta: float) -> Tensor:
+    norm = w.norm(dim=1, keepdim=True)
+    a = torch.where(norm > _TINY, eta / norm.clamp_min(_TINY), 0.0)
+    return (w + (a * w).sum(dim=0) - a * w) / (1 + a.sum() - a)

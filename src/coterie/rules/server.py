@@ -1,0 +1,234 @@
+"""How a model moves on the weighted update of its participants.
+
+All rules work on the rows of ``[k, d]`` at once; a row nobody trained neither moves nor decays.
+With ``D`` the weighted mean of the updates, the adaptive ones are those of Reddi et al., Adaptive
+Federated Optimization (2021), Alg. 2:
+
+    m <- beta1 m + (1 - beta1) D,   v <- (by rule),   w <- w + lr m / (sqrt(v) + tau)
+
+with ``m = 0`` and ``v = tau^2`` at the start, and no bias correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from coterie.config.arguments import validated
+from coterie.core.groups import Groups
+from coterie.core.threads import one_torch_thread
+from coterie.math.similarity import Matrix
+
+Server = Callable[[Groups, Tensor, Tensor], Groups]
+Rate = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+@one_torch_thread()
+def combine(weights: Matrix, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """``W @ delta`` in float64 and in client order.
+
+    Returns:
+        float64 ``[k, d]`` and bool ``[k]``, which rows anybody trained.
+    """
+    total = torch.zeros(len(weights), delta.shape[1], dtype=torch.float64)
+    for j, row in enumerate(weights):
+        for i in row.nonzero()[0]:
+            total[j].add_(delta[i], alpha=float(row[i]))
+    return total, fed(weights)
+
+
+def fed(weights: Matrix) -> Tensor:
+    """Which rows of ``[k, n]`` weights anybody trained, bool ``[k]``."""
+    return torch.from_numpy((weights != 0).any(axis=1))
+
+
+@validated
+def sgd(lr: Rate = 1.0) -> Server:
+    """``w_j <- w_j + lr * (W delta)_j``, FedAvg with ``lr = 1``.
+
+    Args:
+        lr: server learning rate.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.ones(2, 1), np.zeros(3, np.int64))
+        >>> sgd(0.5)(groups, torch.full((2, 1), 2.0), torch.tensor([True, False])).models.ravel().tolist()
+        [2.0, 1.0]
+    """
+
+    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
+        return _moved(groups, lr * update, trained)
+
+    return step
+
+
+@validated
+def momentum(lr: Rate = 1.0, beta: Decay = 0.9) -> Server:
+    """FedAvgM: ``m <- beta m + D``, ``w <- w + lr m``.
+
+    Args:
+        lr: server learning rate.
+        beta: decay of the momentum; 0 is ``sgd``.
+
+    Source: Hsu et al., Measuring the Effects of Non-Identical Data Distribution (2019).
+
+    Example:
+        >>> import numpy as np
+        >>> groups, update, trained = Groups(torch.zeros(1, 1), np.zeros(1)), torch.ones(1, 1), torch.tensor([True])
+        >>> step = momentum(beta=0.5)
+        >>> step(step(groups, update, trained), update, trained).models.tolist()
+        [[2.5]]
+    """
+
+    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
+        m = beta * _rows(groups, "m", 0.0) + update
+        return _moved(groups, lr * m, trained, m=(m, 0.0))
+
+    return step
+
+
+@validated
+def adagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Server:
+    """FedAdagrad: ``v <- v + D^2``.
+
+    Args:
+        lr: server learning rate.
+        beta1: decay of the first moment.
+        tau: adaptivity; smaller is more.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.ones(1, 2), np.zeros(1, np.int64))
+        >>> adagrad()(groups, torch.tensor([[0.1, -0.2]], dtype=torch.float64), torch.tensor([True])).models
+        tensor([[1.0990, 0.9005]])
+    """
+    return _adaptive(lr, beta1, tau, lambda v, square: v + square)
+
+
+@validated
+def adam(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3) -> Server:
+    """FedAdam: ``v <- beta2 v + (1 - beta2) D^2``.
+
+    Args:
+        lr: server learning rate.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        tau: adaptivity; smaller is more.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.ones(1, 2), np.zeros(1, np.int64))
+        >>> adam(0.1)(groups, torch.tensor([[0.1, -0.2]], dtype=torch.float64), torch.tensor([True])).models
+        tensor([[1.0905, 0.9049]])
+    """
+    return _adaptive(lr, beta1, tau, lambda v, square: beta2 * v + (1 - beta2) * square)
+
+
+@validated
+def yogi(lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3) -> Server:
+    """FedYogi: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``.
+
+    Args:
+        lr: server learning rate.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        tau: adaptivity; smaller is more.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.ones(1, 2), np.zeros(1, np.int64))
+        >>> yogi(0.1)(groups, torch.tensor([[0.1, -0.2]], dtype=torch.float64), torch.tensor([True])).models
+        tensor([[1.0905, 0.9049]])
+    """
+    return _adaptive(
+        lr, beta1, tau, lambda v, square: v - (1 - beta2) * square * torch.sign(v - square)
+    )
+
+
+SERVERS: Mapping[str, Callable[..., Server]] = MappingProxyType(
+    {"sgd": sgd, "fedavgm": momentum, "fedadagrad": adagrad, "fedadam": adam, "fedyogi": yogi}
+)
+
+
+def _adaptive(
+    lr: float, beta1: float, tau: float, second: Callable[[Tensor, Tensor], Tensor]
+) -> Server:
+    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
+        m = beta1 * _rows(groups, "m", 0.0) + (1 - beta1) * update
+        v = second(_rows(groups, "v", tau**2), update.square())
+        return _moved(groups, lr * m / (v.sqrt() + tau), trained, m=(m, 0.0), v=(v, tau**2))
+
+    return step
+
+
+def _rows(groups: Groups, name: str, start: float) -> Tensor:
+    """The optimiser's rows, float64 ``[k, d]``; models that have none begin with ``start``.
+
+    A rule that splits groups takes their rows along (``Groups.taking``); one that opens new models
+    leaves them without. Where there are more rows than models, nobody knows whose they are, and all
+    begin anew.
+    """
+    shape = groups.models.shape
+    kept = groups.optimiser.get(name, torch.empty(0, shape[1]))
+    kept = kept[:0] if len(kept) > shape[0] else kept
+    fresh = torch.full((shape[0] - len(kept), shape[1]), start, dtype=torch.float32)
+    return torch.cat([kept, fresh]).to(torch.float64)
+
+
+def _moved(groups: Groups, by: Tensor, trained: Tensor, **rows: tuple[Tensor, float]) -> Groups:
+    """Models ``by`` further and the optimiser's new rows, each with its start, where somebody
+    trained."""
+    moved = trained[:, None]
+    models = torch.where(
+        moved, (groups.models.to(torch.float64) + by).to(torch.float32), groups.models
+    )
+    optimiser = {
+        name: torch.where(moved, new, _rows(groups, name, start)).to(torch.float32)
+        for name, (new, start) in rows.items()
+    }
+    return replace(
+        groups, models=models, optimiser=MappingProxyType({**groups.optimiser, **optimiser})
+    )
+
+
+def paced(server: Server, pace: Tensor) -> Server:
+    """The same rule on updates of which each coordinate counts by its ``pace [d]``.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.zeros(1, 2), np.zeros(1, np.int64))
+        >>> slow = paced(sgd(), torch.tensor([1.0, 0.5]))
+        >>> slow(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
+        [[1.0, 0.5]]
+    """
+    return lambda groups, update, trained: server(groups, update * pace, trained)
+
+
+def on_parameters(server: Server, count: int) -> Server:
+    """The rule on the first ``count`` coordinates, the mean on the others: running statistics take
+    no step.
+
+    An adaptive step of the same size on every coordinate could make a running variance negative.
+
+    Example:
+        >>> import numpy as np
+        >>> groups = Groups(torch.zeros(1, 2), np.zeros(1, np.int64))
+        >>> on_parameters(sgd(2.0), 1)(groups, torch.ones(1, 2), torch.tensor([True])).models.tolist()
+        [[2.0, 1.0]]
+    """
+
+    def step(groups: Groups, update: Tensor, trained: Tensor) -> Groups:
+        ours = server(replace(groups, models=groups.models[:, :count]), update[:, :count], trained)
+        rest = _moved(replace(groups, models=groups.models[:, count:]), update[:, count:], trained)
+        return replace(
+            groups, models=torch.cat([ours.models, rest.models], dim=1), optimiser=ours.optimiser
+        )
+
+    return step

@@ -1,0 +1,1 @@
+"""Many runs: their plan, their execution, and the table that compares them."""
