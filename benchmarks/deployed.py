@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from coterie.config.load import check, read
+from coterie.config.run_config import check, read
 from coterie.deploy import local
 from coterie.deploy.folder import init
 from coterie.deploy.process import FEDERATION, flwr

@@ -16,8 +16,8 @@ import click
 import pytest
 import typer
 
+from coterie.cli import main as cli
 from coterie.cli.main import app, invoke
-from coterie.cli.main import main as cli
 from coterie.terminal import Reporter
 
 CONFIG = """
@@ -402,7 +402,7 @@ def test_a_bug_is_saved_to_a_file(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("coterie.config.load.load", broken)
+    monkeypatch.setattr("coterie.config.run_config.load", broken)
     for number in (1, 2):
         assert invoke(["run", config]) == 70
         (line,) = errors(capsys)
@@ -444,7 +444,7 @@ def test_an_interrupt_is_130(config: str, monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coterie.config.load.load", interrupted)
+    monkeypatch.setattr("coterie.config.run_config.load", interrupted)
     assert invoke(["run", config]) == 130
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from coterie.cli import completion
 from coterie.cli.completion import complete_algorithms, complete_run, complete_set
-from coterie.cli.main import KINDS, PAPERS, completion
+from coterie.cli.main import KINDS, PAPERS
 
 
 def test_the_names_are_those_of_the_registries() -> None:

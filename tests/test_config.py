@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from coterie.config.load import (
+from coterie.config.run_config import (
     RunConfig,
     check,
     check_against,

@@ -13,7 +13,7 @@ import torch
 
 import coterie as ct
 from coterie.clients.clients import Clients
-from coterie.config.load import check
+from coterie.config.run_config import check
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key

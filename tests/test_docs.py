@@ -49,7 +49,7 @@ def test_python_example_runs(tmp_path):
 
 
 def test_configuration_is_accepted():
-    from coterie.config.load import check
+    from coterie.config.run_config import check
 
     (text,) = blocks("toml")
     assert check(tomllib.loads(text)).algorithm.name == "fedgroup"
@@ -136,8 +136,8 @@ BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DO
 def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
     """All of them in the slow tests; in the others those that sweep are checked only so far as to
     be planned."""
+    from coterie.cli import main as cli
     from coterie.cli.main import invoke
-    from coterie.cli.main import main as cli
 
     if not sweeps:
         monkeypatch.setattr(cli, "_sweep", lambda plan, *_: assert_planned(plan))

@@ -24,7 +24,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors.torch import load_file
 
 from coterie.algorithms import ALGORITHMS
-from coterie.config.load import check
+from coterie.config.run_config import check
 from coterie.deploy.serve import serve
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run

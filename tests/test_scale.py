@@ -24,7 +24,7 @@ from torch import nn
 import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
-from coterie.config.load import check
+from coterie.config.run_config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
@@ -221,16 +221,16 @@ ORPHANS = """
 import os, signal, sys, threading
 import numpy as np
 from torch import nn
-from coterie.local import Bench
+from coterie.local.runner import LocalRunner
 from coterie.engines import PoolEngine
 from coterie.core.keys import Key
 from coterie.objectives import plain
-from coterie.types import Evaluate, Train
+from coterie.core.work import Evaluate, Train
 from coterie.core.vectors import flatten
 from tests.test_scale import SOLVER, crowd, score
 
 data, net = crowd(60_000), nn.Sequential(nn.Linear(4, 2))
-engine = PoolEngine(Bench(data, net, SOLVER), workers=2)
+engine = PoolEngine(LocalRunner(data, net, SOLVER), workers=2)
 engine.run(Train(plain), np.arange(4), flatten(net)[None], np.zeros(4, np.int64), key=Key(1))
 print(*(process.pid for process in engine.processes), flush=True)
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()

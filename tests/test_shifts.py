@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.config.load import check, config_hash, load
+from coterie.config.run_config import check, config_hash, load
 from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.shifts import SHIFTS, FederationSnapshot, Schedule, Shift, combined, make_shift

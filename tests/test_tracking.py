@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config.load import check, config_hash, load
+from coterie.config.run_config import check, config_hash, load
 from coterie.errors import ConfigError
 from coterie.runs import tracking
 from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config

@@ -1,5 +1,1 @@
-"""The command line."""
-
-from coterie.cli.main import app, main
-
-__all__ = ["app", "main"]
+"""The command line: `coterie.cli.main:main` is the command `coterie`."""

@@ -130,7 +130,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""
-    from coterie.config.load import load
+    from coterie.config.run_config import load
 
     reached = {"engine.address": ray_address, "engine.device": device}
     values = {"seed": seed, **reached, **_values(engine, workers, data_root)}
@@ -156,7 +156,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its newest checkpoint."""
-    from coterie.config.load import load
+    from coterie.config.run_config import load
     from coterie.runs.store import RunFolder
 
     folder = RunFolder.open(run)
@@ -421,7 +421,7 @@ def inspect(
     """Show clients, sizes and label mix of a configuration's data."""
     import numpy as np
 
-    from coterie.config.load import load
+    from coterie.config.run_config import load
     from coterie.runs.run import load_data
     from coterie.terminal import bars, console, heat, printable, sizes_table
 
@@ -469,7 +469,7 @@ def layers(
 ) -> None:
     """Train every client once from the same start; show which layers tell their data apart
     (FedClust, Fig. 1)."""
-    from coterie.config.load import load
+    from coterie.config.run_config import load
 
     validated = load(config, assignments or (), _values(engine, workers, data_root))
     with _signals():
@@ -693,11 +693,13 @@ def _clients(folder: RunFolder) -> int:
 
 def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """Name, first line of the docstring, options with their defaults and what they may be."""
-    from coterie.config.load import GIVEN, registry
+    from coterie.config.run_config import GIVEN, registry
     from coterie.config.schema import describe, options, shown
 
     for name, factory in sorted(registry(kind).items()):
-        lines = (factory.__doc__ or "").replace("`", "").strip().splitlines() or [""]
+        # The first paragraph says what it is; it may take more than one line of the docstring.
+        summary = (factory.__doc__ or "").replace("`", "").strip().split("\n\n")[0]
+        lines = [" ".join(summary.split())]
         found = options(factory, (*GIVEN[kind], "root")).items()
         spelled = [
             (n if d is ... else f"{n}={'' if d is None else shown(d)}", describe(k))

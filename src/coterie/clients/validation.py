@@ -33,7 +33,7 @@ class ReplyValidator:
         limit: the largest absolute value of any number in a reply.
 
     Example:
-        >>> from coterie.types import Evaluate
+        >>> from coterie.core.work import Evaluate
         >>> gate, asked = ReplyValidator(), np.array([4, 7])
         >>> late = Reply(1, np.array([4]), {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)})
         >>> reply, refused = gate.admit(Evaluate(), asked, [late], round=2, d=10, r=1)
@@ -146,7 +146,7 @@ def validator_for(population: Population) -> ReplyValidator:
         >>> import torch
         >>> x, y = torch.zeros(6, 2), torch.zeros(6, dtype=torch.long)
         >>> validator_for(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
-        Gate(cap=2.0, tested=4.0, limit=1000000000000000.0)
+        ReplyValidator(cap=2.0, tested=4.0, limit=1000000000000000.0)
     """
     most = (float(max(1, population.sizes(split).max())) for split in ("train", "test"))
     return ReplyValidator(*most)

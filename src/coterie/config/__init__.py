@@ -1,5 +1,5 @@
 """Configuration: TOML in, checked records, TOML out."""
 
-from coterie.config.load import RunConfig, check, load
+from coterie.config.run_config import RunConfig, check, load
 
 __all__ = ["RunConfig", "check", "load"]

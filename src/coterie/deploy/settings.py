@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coterie.config.arguments import check
-from coterie.config.load import RunConfig, read
-from coterie.config.load import check as check_config
+from coterie.config.run_config import RunConfig, read
+from coterie.config.run_config import check as check_config
 from coterie.errors import ConfigError
 from coterie.runs.run import read_samples
 
@@ -112,7 +112,7 @@ def load(folder: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Settin
     Raises:
         ConfigError: with all that is wrong.
     """
-    from coterie.config.load import put
+    from coterie.config.run_config import put
 
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():

@@ -16,7 +16,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import nn
 
-from coterie.config.load import registry
+from coterie.config.run_config import registry
 from coterie.core.arrays import IntArray
 from coterie.data import Population
 from coterie.runs.run import Prepared

@@ -55,7 +55,7 @@ class Method:
             many models.
 
     Example:
-        >>> from coterie.grouping import everyone
+        >>> from coterie.rules.single_group import everyone
         >>> fedavg = Method(assign=everyone)
     """
 

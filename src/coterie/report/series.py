@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.config.load import config_hash, differing
+from coterie.config.run_config import config_hash, differing
 from coterie.config.schema import shown
 from coterie.core.arrays import FloatArray
 from coterie.report.view import RunView

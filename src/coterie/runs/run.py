@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
-from coterie.config.load import RunConfig, check, check_against, registry
+from coterie.config.run_config import RunConfig, check, check_against, registry
 from coterie.data import Population, Samples, load_partition, load_samples, make_partition, populate, save_partition
 from coterie.data.parts import Partition
 from coterie.data.shifts import FederationSnapshot, make_shift
@@ -203,7 +203,7 @@ def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRou
 
     Example:
         >>> import tempfile
-        >>> from coterie.config.load import check
+        >>> from coterie.config.run_config import check
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
         ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}

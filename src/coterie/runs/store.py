@@ -33,7 +33,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from coterie.config.load import config_hash, differing, read
+from coterie.config.run_config import config_hash, differing, read
 from coterie.errors import (CheckpointError, ConfigError)
 from coterie.core.groups import Groups
 from coterie.core.arrays import IntArray

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from coterie.config.load import relevant
+from coterie.config.run_config import relevant
 from coterie.errors import ConfigError
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # packages

@@ -2,7 +2,7 @@
 of what it is.
 
 A run is what its configuration and its data are, less what cannot change results
-(`coterie.config.load.FREE`). The first digits of the hash of both name its folder, so the same run
+(`coterie.config.run_config.FREE`). The first digits of the hash of both name its folder, so the same run
 is never done twice, whatever sweep it belongs to.
 """
 
@@ -21,7 +21,15 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from coterie.config.custom import find
-from coterie.config.load import RunConfig, check, check_against, config_hash, put, read, registry
+from coterie.config.run_config import (
+    RunConfig,
+    check,
+    check_against,
+    config_hash,
+    put,
+    read,
+    registry,
+)
 from coterie.config.schema import Problem, describe, nearest, options
 from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_drawn

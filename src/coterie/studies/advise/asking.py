@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.config.load import RunConfig, check, load, put
+from coterie.config.run_config import RunConfig, check, load, put
 from coterie.data.files import missing
 from coterie.data.parts import read_npz
 from coterie.errors import ConfigError, DataError

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from coterie.config.load import RunConfig, config_hash
+from coterie.config.run_config import RunConfig, config_hash
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.runs.run import Stopped
 from coterie.runs.store import RunFolder
