@@ -11,7 +11,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
+)
 
 project = "Coterie"
 author = "the Coterie authors"
@@ -41,9 +43,13 @@ python_use_unqualified_type_names = True
 maximum_signature_line_length = 90
 
 
-def shorter(app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returns: str) -> tuple[str, str]:
+def shorter(
+    app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returns: str
+) -> tuple[str, str]:
     """Signatures without pydantic's ranges, which `coterie list` and the algorithms' pages tell in words."""
-    ranged = re.compile(r"~?(?:typing\.)?Annotated\[(.*?), ~?(?:\w+\.)*FieldInfo\(.*?metadata=\[.*?\]\)\]")
+    ranged = re.compile(
+        r"~?(?:typing\.)?Annotated\[(.*?), ~?(?:\w+\.)*FieldInfo\(.*?metadata=\[.*?\]\)\]"
+    )
     return ranged.sub(r"\1", signature or "") or signature, returns
 
 

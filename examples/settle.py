@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 
 from coterie import Clients, Groups, Key, Method, Plan
-from coterie.core.work import Evaluate
 from coterie.core.arrays import IntArray
+from coterie.core.work import Evaluate
 from coterie.rules.weighing import evenly
 
 
