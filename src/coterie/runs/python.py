@@ -11,27 +11,27 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from coterie.config.arguments import validated, refuse
+from coterie.config.arguments import refuse, validated
+from coterie.config.schema import Problem, describe
+from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.vectors import Layout, state_dict
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import make_clients
-from coterie.core.keys import Key
-from coterie.models import build, decay_for, starts
-from coterie.objectives import OBJECTIVES
-from coterie.methods.step import (Algorithm, as_algorithm)
 from coterie.measures.view import Measure
 from coterie.methods.method import Method
-from coterie.runs.loop import (RoundResult, simulate)
-from coterie.runs.cohort import Sampler
-from coterie.methods.serving import model_for
-from coterie.config.schema import Problem, describe
-from coterie.rules.server import SERVERS, Server
-from coterie.core.groups import Groups
-from coterie.core.arrays import IntArray
-from coterie.core.objective import Objective
-from coterie.core.solver import Solver
 from coterie.methods.override import fit_to_model, override
-from coterie.core.vectors import Layout, state_dict
+from coterie.methods.serving import model_for
+from coterie.methods.step import Algorithm, as_algorithm
+from coterie.models import build, decay_for, starts
+from coterie.objectives import OBJECTIVES
+from coterie.rules.server import SERVERS, Server
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import RoundResult, simulate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,8 @@ def run(
     local: Solver | None = None,
     rounds: Count = 100,
     clients_per_round: Count = 20,
-    sampler: Literal["uniform", "cover_then_uniform"] | Callable[[int], IntArray] = "cover_then_uniform",
+    sampler: Literal["uniform", "cover_then_uniform"]
+    | Callable[[int], IntArray] = "cover_then_uniform",
     seed: int = 0,
     shift: Shift | None = None,
     engine: Literal["pool", "serial", "vmap", "ray"] = "pool",
@@ -152,11 +153,15 @@ def run(
     if not local.epochs and not local.steps:
         refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
     key = Key(seed)
-    module = build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
+    module = (
+        build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
+    )
     decay = decay_for(model if isinstance(model, str) else None, module, local.l2)
     method = override(
-        method, type(method).__name__,
-        server=_named("server", server, SERVERS), objective=_named("objective", objective, OBJECTIVES),
+        method,
+        type(method).__name__,
+        server=_named("server", server, SERVERS),
+        objective=_named("objective", objective, OBJECTIVES),
     )
     method, module = fit_to_model(method, module, key.of("model"))
     if isinstance(sampler, str):
@@ -166,15 +171,31 @@ def run(
         clients = np.arange(data.clients) if shift else np.flatnonzero(data.sizes("train") > 0)
         sampler = Sampler(sampler, clients, clients_per_round, key)
     door = make_clients(
-        engine, data, module, local,
-        decay=decay, workers=workers, device=device, precision=precision, address=ray_address,
+        engine,
+        data,
+        module,
+        local,
+        decay=decay,
+        workers=workers,
+        device=device,
+        precision=precision,
+        address=ray_address,
     )
     rows = []
     last = None
     with door:
         rounds_of = simulate(
-            as_algorithm(method), door, data, starts(module, key), sampler, rounds, key,
-            shift=shift, evaluate_every=evaluate_every, evaluate_clients=evaluate_clients, measures=measures,
+            as_algorithm(method),
+            door,
+            data,
+            starts(module, key),
+            sampler,
+            rounds,
+            key,
+            shift=shift,
+            evaluate_every=evaluate_every,
+            evaluate_clients=evaluate_clients,
+            measures=measures,
         )
         for last in rounds_of:
             rows.append(last.row)
@@ -189,7 +210,14 @@ def _named(argument: str, value: Any, known: Mapping[str, Callable[..., Any]]) -
     if not isinstance(value, str):
         return value
     if value not in known:
-        refuse(Problem(argument, "unknown choice", value, f"{describe(Literal[tuple(known)])}, or a rule of coterie's"))
+        refuse(
+            Problem(
+                argument,
+                "unknown choice",
+                value,
+                f"{describe(Literal[tuple(known)])}, or a rule of coterie's",
+            )
+        )
     return known[value]()
 
 
@@ -220,4 +248,6 @@ def load(
     from coterie.data import load_population
 
     table = source if isinstance(source, Mapping) else {"kind": source}
-    return load_population({**table, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data"))
+    return load_population(
+        {**table, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data")
+    )

@@ -14,31 +14,39 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
-from coterie.config.run_config import RunConfig, check, check_against, registry
-from coterie.data import Population, Samples, load_partition, load_samples, make_partition, populate, save_partition
-from coterie.data.parts import Partition
-from coterie.data.shifts import FederationSnapshot, make_shift
 from coterie.clients.clients import Clients
-from coterie.engines import make_clients
 from coterie.config.custom import find
-from coterie.core.keys import Key
-from coterie.measures.scoring import each_client
-from coterie.models import build, decay_for, starts
-from coterie.measures.optional import make_measures
-from coterie.methods.step import (Algorithm, as_algorithm)
-from coterie.methods.method import Method
-from coterie.runs.loop import (RoundResult, simulate)
-from coterie.runs.cohort import Sampler
-from coterie.methods.serving import served_by
-from coterie.runs.store import Checkpoint, RunFolder, summarise
-from coterie.runs.tracking import check_installed, tracked
-from coterie.errors import (ConfigError, CoterieError, QuorumError)
-from coterie.core.groups import Groups
+from coterie.config.run_config import RunConfig, check, check_against, registry
 from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
-from coterie.methods.override import fit_to_model, override
 from coterie.core.vectors import Layout
+from coterie.data import (
+    Population,
+    Samples,
+    load_partition,
+    load_samples,
+    make_partition,
+    populate,
+    save_partition,
+)
+from coterie.data.parts import Partition
+from coterie.data.shifts import FederationSnapshot, make_shift
+from coterie.engines import make_clients
+from coterie.errors import ConfigError, CoterieError, QuorumError
+from coterie.measures.optional import make_measures
+from coterie.measures.scoring import each_client
+from coterie.methods.method import Method
+from coterie.methods.override import fit_to_model, override
+from coterie.methods.serving import served_by
+from coterie.methods.step import Algorithm, as_algorithm
+from coterie.models import build, decay_for, starts
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.store import Checkpoint, RunFolder, summarise
+from coterie.runs.tracking import check_installed, tracked
 
 OnRound = Callable[[RoundResult], None]
 
@@ -80,7 +88,9 @@ class Prepared:
         return f"{config.algorithm.name}-{config.data.source}-{config.seed}"
 
 
-def load_data(config: RunConfig, saved: Path | None = None) -> tuple[Samples, Partition, Population]:
+def load_data(
+    config: RunConfig, saved: Path | None = None
+) -> tuple[Samples, Partition, Population]:
     """The samples, who holds them (read from ``saved`` where that is there), and both as a
     population.
 
@@ -102,7 +112,9 @@ def read_samples(config: RunConfig) -> Samples:
         DataError: if they cannot be read.
     """
     root = getattr(config.data, "root", None)
-    return load_samples({"kind": config.data.source, **config.options("source")}, root=Path(root) if root else None)
+    return load_samples(
+        {"kind": config.data.source, **config.options("source")}, root=Path(root) if root else None
+    )
 
 
 def deal(config: RunConfig, samples: Samples) -> Partition:
@@ -130,7 +142,9 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
     return prepare_on(config, population, parts, tuple(samples.label_names))
 
 
-def prepare_on(config: RunConfig, population: Population, parts: Partition, label_names: tuple[str, ...]) -> Prepared:
+def prepare_on(
+    config: RunConfig, population: Population, parts: Partition, label_names: tuple[str, ...]
+) -> Prepared:
     """Build the network and the algorithm for data that are at hand.
 
     Args:
@@ -144,7 +158,9 @@ def prepare_on(config: RunConfig, population: Population, parts: Partition, labe
     """
     name = config.model.name
     options = config.options("model")
-    module = build(name, population.shape, population.classes, Key(config.seed).of("model"), **options)
+    module = build(
+        name, population.shape, population.classes, Key(config.seed).of("model"), **options
+    )
     decay = decay_for(name, module, config.local.l2, **options)
     method, module = fit_to_model(make_method(config), module, Key(config.seed).of("model"))
     return Prepared(config, population, parts, module, decay, as_algorithm(method), label_names)
@@ -163,12 +179,16 @@ def make_method(config: RunConfig) -> Method | Algorithm:
         rules["server"] = _make(config, "server")
         if not callable(rules["server"]):
             what = f"makes no server, got {config.server.name!r}"
-            raise ConfigError(f"server.name: {what}; expected a factory like those of coterie.rules.server")
+            raise ConfigError(
+                f"server.name: {what}; expected a factory like those of coterie.rules.server"
+            )
     if config.objective is not None:
         rules["objective"] = _make(config, "objective")
         if not isinstance(rules["objective"], Objective):
             what = f"makes no objective, got {config.objective.name!r}"
-            raise ConfigError(f"objective.name: {what}; expected a factory like those of coterie.objectives")
+            raise ConfigError(
+                f"objective.name: {what}; expected a factory like those of coterie.objectives"
+            )
     return override(_make(config, "algorithm"), config.algorithm.name, **rules)
 
 
@@ -190,7 +210,9 @@ def _make(config: RunConfig, kind: Literal["algorithm", "server", "objective"]) 
         raise ConfigError(f"{kind}.name: {what}, got {name!r}; expected {expected}") from error
 
 
-def run_config(config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None) -> dict[str, Any]:
+def run_config(
+    config: RunConfig, out: Path | str | None = None, on_round: OnRound | None = None
+) -> dict[str, Any]:
     """Execute a configuration; returns what ``summary.json`` holds.
 
     Args:
@@ -222,7 +244,11 @@ def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:
     """The folder of a new run, with its configuration and its partition."""
     check_installed(prepared.config.log.to)
     resolved = prepared.config.resolved()
-    folder = RunFolder.create_next("runs", prepared.stem, resolved) if out is None else RunFolder.create(out, resolved)
+    folder = (
+        RunFolder.create_next("runs", prepared.stem, resolved)
+        if out is None
+        else RunFolder.create(out, resolved)
+    )
     save_partition(folder.path / "partition.npz", prepared.parts)
     return folder
 
@@ -241,13 +267,19 @@ class Progress:
     scene: FederationSnapshot | None = None
 
     @classmethod
-    def start(cls, population: Population, checkpoint: Checkpoint | None, rows: list[dict[str, Any]]) -> Progress:
+    def start(
+        cls, population: Population, checkpoint: Checkpoint | None, rows: list[dict[str, Any]]
+    ) -> Progress:
         """From nothing, or from a checkpoint and the rows before it."""
         if checkpoint is None:
             return cls(0, None, np.full(population.clients, -1))
         since = np.asarray(checkpoint.extra["since"], np.int64)
-        scene = FederationSnapshot.restore(population, checkpoint.scene) if checkpoint.scene else None
-        progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round, scene=scene)
+        scene = (
+            FederationSnapshot.restore(population, checkpoint.scene) if checkpoint.scene else None
+        )
+        progress = cls(
+            checkpoint.round, checkpoint.groups, since, saved=checkpoint.round, scene=scene
+        )
         for row in rows:
             progress._wait(row)
         return progress
@@ -264,7 +296,11 @@ class Progress:
 
     def _wait(self, row: dict[str, Any]) -> None:
         self.skipped = self.skipped + 1 if row.get("skipped") else 0
-        self.waited = self.waited + (row.get("seconds") or {}).get("total", 0.0) if row.get("skipped") else 0.0
+        self.waited = (
+            self.waited + (row.get("seconds") or {}).get("total", 0.0)
+            if row.get("skipped")
+            else 0.0
+        )
 
 
 def execute(
@@ -349,7 +385,10 @@ def samples_here(resolved: dict[str, Any]) -> Tensor:
         DataError: if they cannot be read here.
     """
     if "COTERIE_DATA" in os.environ:  # where they lie is each node's own
-        resolved = {**resolved, "data": {name: v for name, v in resolved["data"].items() if name != "root"}}
+        resolved = {
+            **resolved,
+            "data": {name: v for name, v in resolved["data"].items() if name != "root"},
+        }
     return load_data(check(resolved))[2].x
 
 
@@ -383,7 +422,9 @@ def _simulate(prepared: Prepared, door: Clients, progress: Progress) -> Any:
     shift = make_shift(config.shifts())
     population = prepared.population
     # who holds samples changes with a shift, and is then said round by round
-    clients = np.arange(population.clients) if shift else np.flatnonzero(population.sizes("train") > 0)
+    clients = (
+        np.arange(population.clients) if shift else np.flatnonzero(population.sizes("train") > 0)
+    )
     return simulate(
         prepared.algorithm,
         door,
@@ -399,11 +440,15 @@ def _simulate(prepared: Prepared, door: Clients, progress: Progress) -> Any:
         skipped=progress.skipped,
         evaluate_every=config.train.evaluate_every,
         evaluate_clients=config.train.evaluate_clients,
-        measures=make_measures(config.train.measures, Solver(**config.local.model_dump()), config.options("algorithm")),
+        measures=make_measures(
+            config.train.measures, Solver(**config.local.model_dump()), config.options("algorithm")
+        ),
     )
 
 
-def _write_clients(prepared: Prepared, folder: RunFolder, door: Clients, progress: Progress) -> None:
+def _write_clients(
+    prepared: Prepared, folder: RunFolder, door: Clients, progress: Progress
+) -> None:
     """What the model that serves each client makes of its test samples, after the last round; not
     of a sample."""
     if progress.groups is None or prepared.config.train.evaluate_clients is not None:
@@ -429,8 +474,14 @@ def _check_wait(config: RunConfig, progress: Progress) -> None:
 def _save(config: RunConfig, folder: RunFolder, progress: Progress, population: Population) -> None:
     if progress.groups is not None and progress.round != progress.saved:
         extra = {"since": progress.since}
-        scene = progress.scene.tensors(population) if config.shifts() and progress.scene is not None else None
-        folder.save_checkpoint(progress.groups, progress.round, extra, config.checkpoint.keep, scene)
+        scene = (
+            progress.scene.tensors(population)
+            if config.shifts() and progress.scene is not None
+            else None
+        )
+        folder.save_checkpoint(
+            progress.groups, progress.round, extra, config.checkpoint.keep, scene
+        )
         progress.saved = progress.round
 
 

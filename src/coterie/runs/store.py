@@ -34,10 +34,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from coterie.config.run_config import config_hash, differing, read
-from coterie.errors import (CheckpointError, ConfigError)
-from coterie.core.groups import Groups
 from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict
+from coterie.errors import CheckpointError, ConfigError
 
 SCHEMA = 1
 STATE = "state.safetensors"
@@ -94,7 +94,9 @@ class RunFolder:
             hidden.rename(target)
         except OSError as error:
             shutil.rmtree(hidden, ignore_errors=True)
-            _refuse(f"out: cannot be written ({error.strerror}), got {target}; expected a folder that can be made")
+            _refuse(
+                f"out: cannot be written ({error.strerror}), got {target}; expected a folder that can be made"
+            )
         return cls(target)
 
     @staticmethod
@@ -105,7 +107,9 @@ class RunFolder:
             ConfigError: if there is something at ``path`` already.
         """
         if (path / "config.toml").exists():
-            _refuse(f"out: holds a run already, got {path}; expected a new folder, or `coterie resume {path}`")
+            _refuse(
+                f"out: holds a run already, got {path}; expected a new folder, or `coterie resume {path}`"
+            )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             _refuse(f"out: not empty, got {path}; expected a new folder")
 
@@ -126,7 +130,9 @@ class RunFolder:
             ConfigError: if it holds no run.
         """
         if not (Path(path) / "config.toml").is_file():
-            _refuse(f"run: no run, got {str(path)!r}; expected the folder of a run, {_runs_near(Path(path))}")
+            _refuse(
+                f"run: no run, got {str(path)!r}; expected the folder of a run, {_runs_near(Path(path))}"
+            )
         return cls(Path(path))
 
     @property
@@ -154,7 +160,9 @@ class RunFolder:
         file = self.path / "rounds.jsonl"
         lines = file.read_bytes().split(b"\n") if file.exists() else []
         found = []
-        for number, line in enumerate(lines[:-1], 1):  # after the last newline: nothing, or a torn line
+        for number, line in enumerate(
+            lines[:-1], 1
+        ):  # after the last newline: nothing, or a torn line
             try:
                 row = json.loads(line)
                 found.append({**row, "round": int(row["round"])})
@@ -173,9 +181,7 @@ class RunFolder:
         """
         rows = [row for row in self.rows() if row["round"] < round]
         if [row["round"] for row in rows] != list(range(round)):
-            message = (
-                f"{self.path / 'rounds.jsonl'}: rows are missing, got {len(rows)}; expected {round}, as many as rounds"
-            )
+            message = f"{self.path / 'rounds.jsonl'}: rows are missing, got {len(rows)}; expected {round}, as many as rounds"
             raise CheckpointError(message)
         _replace(self.path / "rounds.jsonl", b"".join(_line(row) for row in rows))
         for at, folder in self._checkpoints():
@@ -195,7 +201,9 @@ class RunFolder:
             out.writerows(zip(names, member.tolist(), since.tolist(), strict=True))
         hidden.replace(self.path / "groups.csv")
 
-    def write_clients(self, names: Sequence[str], member: IntArray, correct: IntArray, size: IntArray) -> None:
+    def write_clients(
+        self, names: Sequence[str], member: IntArray, correct: IntArray, size: IntArray
+    ) -> None:
         """``clients.csv``: client, group, its test samples, and how many of them its model
         classifies correctly."""
         hidden = self.path / ".clients.csv.tmp"
@@ -219,7 +227,9 @@ class RunFolder:
             return None
         try:
             with path.open(newline="", encoding="utf-8") as file:
-                rows = [(int(row["correct"]), int(row["test_samples"])) for row in csv.DictReader(file)]
+                rows = [
+                    (int(row["correct"]), int(row["test_samples"])) for row in csv.DictReader(file)
+                ]
         except (LookupError, TypeError, ValueError, csv.Error) as error:
             raise damaged(path, error) from None
         both = np.asarray(rows, np.int64).reshape(-1, 2)
@@ -275,7 +285,11 @@ class RunFolder:
         for left in place.parent.glob(".round-*.tmp-*"):
             shutil.rmtree(left, ignore_errors=True)
         hidden.mkdir(parents=True)
-        arrays = {name: np.ascontiguousarray(value) for name, value in extra.items() if isinstance(value, np.ndarray)}
+        arrays = {
+            name: np.ascontiguousarray(value)
+            for name, value in extra.items()
+            if isinstance(value, np.ndarray)
+        }
         named = {f"scene.{name}": t for name, t in (scene or {}).items()}
         named |= {f"extra.{name}": torch.from_numpy(array) for name, array in arrays.items()}
         state = save_tensors(_tensors(groups) | named)
@@ -313,7 +327,9 @@ class RunFolder:
             return Checkpoint(round, groups, extra, scene, tuple(broken))
         if broken:
             names = ", ".join(line.removesuffix("; the one before it is used") for line in broken)
-            raise CheckpointError(f"{self.path}: no valid checkpoint, got {names}; expected one that is whole")
+            raise CheckpointError(
+                f"{self.path}: no valid checkpoint, got {names}; expected one that is whole"
+            )
         return None
 
     def _check_config(self, manifest: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
@@ -327,7 +343,9 @@ class RunFolder:
     def _checkpoints(self) -> list[tuple[int, Path]]:
         folder = self.path / "checkpoints"
         entries = folder.iterdir() if folder.is_dir() else ()
-        return sorted((int(match[1]), entry) for entry in entries if (match := FOLDER.match(entry.name)))
+        return sorted(
+            (int(match[1]), entry) for entry in entries if (match := FOLDER.match(entry.name))
+        )
 
     def _sync_rows(self) -> None:
         if (self.path / "rounds.jsonl").exists():
@@ -340,7 +358,10 @@ class RunFolder:
 
 def _tensors(groups: Groups) -> dict[str, Tensor]:
     """All of a state as named tensors."""
-    named = {"models": groups.models, "member": torch.from_numpy(np.ascontiguousarray(groups.member))}
+    named = {
+        "models": groups.models,
+        "member": torch.from_numpy(np.ascontiguousarray(groups.member)),
+    }
     named |= {f"optimiser.{name}": t for name, t in groups.optimiser.items()}
     named |= {f"memory.{name}": t for name, t in groups.memory.items()}
     return {name: t.detach().clone().contiguous() for name, t in named.items()}
@@ -349,16 +370,26 @@ def _tensors(groups: Groups) -> dict[str, Tensor]:
 def _groups(tensors: Mapping[str, Tensor]) -> Groups:
     """The state again."""
     return Groups(
-        tensors["models"], tensors["member"].numpy(), _under("optimiser.", tensors), _under("memory.", tensors)
+        tensors["models"],
+        tensors["member"].numpy(),
+        _under("optimiser.", tensors),
+        _under("memory.", tensors),
     )
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    return MappingProxyType({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+    return MappingProxyType(
+        {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    )
 
 
-def _manifest(resolved: Mapping[str, Any], round: int, extra: Any, files: Mapping[str, bytes]) -> bytes:
-    listed = {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
+def _manifest(
+    resolved: Mapping[str, Any], round: int, extra: Any, files: Mapping[str, bytes]
+) -> bytes:
+    listed = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        for name, data in files.items()
+    }
     body = {
         "schema": SCHEMA,
         "round": round,
@@ -375,7 +406,9 @@ def _sealed(body: Mapping[str, Any]) -> bytes:
     return _json({**body, "sha256": hashlib.sha256(_json(body)).hexdigest()}) + b"\n"
 
 
-def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups, Mapping[str, Tensor], dict[str, Any]]:
+def _read(
+    folder: Path, round: int
+) -> tuple[dict[str, Any], Groups, Mapping[str, Tensor], dict[str, Any]]:
     """Manifest, state, scene and extra of a checkpoint, every byte of which was checked."""
     data = (folder / MANIFEST).read_bytes()
     try:
@@ -387,14 +420,23 @@ def _read(folder: Path, round: int) -> tuple[dict[str, Any], Groups, Mapping[str
     if not whole:
         raise CheckpointError(f"{MANIFEST} does not match its checksum")
     if manifest["schema"] != SCHEMA or manifest["round"] != round:
-        raise CheckpointError(f"{MANIFEST} is of schema {manifest['schema']}, round {manifest['round']}")
+        raise CheckpointError(
+            f"{MANIFEST} is of schema {manifest['schema']}, round {manifest['round']}"
+        )
     state = (folder / STATE).read_bytes()
-    if {STATE: {"sha256": hashlib.sha256(state).hexdigest(), "size": len(state)}} != manifest["files"]:
+    if {STATE: {"sha256": hashlib.sha256(state).hexdigest(), "size": len(state)}} != manifest[
+        "files"
+    ]:
         raise CheckpointError(f"{STATE} does not match its checksum")
     try:
         tensors = load_tensors(state)
         arrays = {name: array.numpy() for name, array in _under("extra.", tensors).items()}
-        return manifest, _groups(tensors), _under("scene.", tensors), {**manifest["extra"], **arrays}
+        return (
+            manifest,
+            _groups(tensors),
+            _under("scene.", tensors),
+            {**manifest["extra"], **arrays},
+        )
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{STATE} cannot be read: {error}") from None
 
@@ -487,7 +529,9 @@ def _refuse(message: str) -> NoReturn:
 # --- the summary ----------------------------------------------------------------------------------
 
 
-def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], clients: int) -> dict[str, Any]:
+def summarise(
+    resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], clients: int
+) -> dict[str, Any]:
     """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
 
     ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
@@ -521,7 +565,9 @@ def summarise(resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], cl
             "last10_mean": statistics.fmean(accuracies[-10:]) if accuracies else None,
         },
         "seconds": _seconds([row.get("seconds", {}) for row in rows]),
-        "transfers": _total((row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")),
+        "transfers": _total(
+            (row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")
+        ),
         "refused": _total(row.get("refused", {}) for row in rows),
         "versions": _versions(),
     }
@@ -536,7 +582,11 @@ def covered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         [{'accuracy': 0.8, 'clients_assigned': 6}]
     """
     most = max((row.get("clients_assigned", 0) for row in rows), default=0)
-    return [row for row in rows if row.get("clients_assigned", 0) == most and row.get("accuracy") is not None]
+    return [
+        row
+        for row in rows
+        if row.get("clients_assigned", 0) == most and row.get("accuracy") is not None
+    ]
 
 
 def _total(tables: Iterable[Mapping[str, Any]], names: Sequence[str] = ()) -> dict[str, Any]:
@@ -558,4 +608,9 @@ def _versions() -> dict[str, str]:
         own = found("coterie")
     except PackageNotFoundError:
         own = "0"
-    return {"coterie": own, "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "coterie": own,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }

@@ -56,7 +56,9 @@ def check_installed(names: Sequence[str]) -> None:
     for name in names:
         if find_spec(NEEDS[name]) is None:
             what = f"the package {NEEDS[name]!r} is not installed, got {name!r}"
-            raise ConfigError(f"log.to: {what}; expected pip install 'coterie[{name}]', or no {name!r}")
+            raise ConfigError(
+                f"log.to: {what}; expected pip install 'coterie[{name}]', or no {name!r}"
+            )
 
 
 def metrics(row: Mapping[str, Any]) -> dict[str, float]:
@@ -77,7 +79,9 @@ def _leaves(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float
         elif isinstance(value, int | float):
             yield name, value
         elif isinstance(value, list) and name in LISTED:
-            yield from ((f"{name}.{j}", v) for j, v in enumerate(value) if isinstance(v, int | float))
+            yield from (
+                (f"{name}.{j}", v) for j, v in enumerate(value) if isinstance(v, int | float)
+            )
 
 
 @contextmanager
@@ -111,7 +115,9 @@ def tracked(
         yield tell
         status = "FINISHED"
     except BaseException as error:
-        code = getattr(error, "code", 0)  # above 128: by a signal; of others' errors it may be anything
+        code = getattr(
+            error, "code", 0
+        )  # above 128: by a signal; of others' errors it may be anything
         asked = isinstance(error, KeyboardInterrupt | SystemExit) or (
             isinstance(code, int) and code > 128
         )  # by a signal
@@ -143,7 +149,9 @@ class Teller:
     def tell(self, row: Mapping[str, Any]) -> None:
         """A round is done."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._go, name=f"coterie-{self.name}", daemon=True)
+            self._thread = threading.Thread(
+                target=self._go, name=f"coterie-{self.name}", daemon=True
+            )
             self._thread.start()
         if not self._failed:
             self._queue.put(Round(int(row["round"]), metrics(row), time.time()))
@@ -201,7 +209,9 @@ class MLflow:
         start: the first round.
     """
 
-    def __init__(self, settings: Settings, resolved: Mapping[str, Any], folder: Path, start: int) -> None:
+    def __init__(
+        self, settings: Settings, resolved: Mapping[str, Any], folder: Path, start: int
+    ) -> None:
         import logging
 
         from mlflow import MlflowClient
@@ -217,9 +227,16 @@ class MLflow:
             self._client.update_run(self._id, status="RUNNING")
             return
         experiment = self._client.get_experiment_by_name(settings.experiment)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(settings.experiment)
+        number = (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(settings.experiment)
+        )
         self._id = self._client.create_run(number, run_name=folder.name).info.run_id
-        note.write_text(json.dumps({"run_id": self._id, "experiment": settings.experiment}) + "\n", encoding="utf-8")
+        note.write_text(
+            json.dumps({"run_id": self._id, "experiment": settings.experiment}) + "\n",
+            encoding="utf-8",
+        )
         parameters = [Param(name, _shown(value)) for name, value in relevant(resolved).items()]
         for at in range(0, len(parameters), BATCH):
             self._client.log_batch(self._id, params=parameters[at : at + BATCH])
@@ -229,7 +246,10 @@ class MLflow:
             at = int(1000 * one.time)
             named = list(one.metrics.items())
             for i in range(0, len(named), 1000):
-                some = [self._metric(name, value, at, one.number + 1) for name, value in named[i : i + 1000]]
+                some = [
+                    self._metric(name, value, at, one.number + 1)
+                    for name, value in named[i : i + 1000]
+                ]
                 self._client.log_batch(self._id, metrics=some)
 
     def close(self, status: str) -> None:
@@ -254,12 +274,16 @@ class TensorBoard:
     def __init__(self, folder: Path, start: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1 if start else None)
+        self._writer = SummaryWriter(
+            str(folder / "tensorboard"), purge_step=start + 1 if start else None
+        )
 
     def tell(self, rounds: Sequence[Round]) -> None:
         for one in rounds:
             for name, value in one.metrics.items():
-                self._writer.add_scalar(name.replace(".", "/", 1), value, one.number + 1, walltime=one.time)
+                self._writer.add_scalar(
+                    name.replace(".", "/", 1), value, one.number + 1, walltime=one.time
+                )
         self._writer.flush()
 
     def close(self, status: str) -> None:

@@ -1,0 +1,1 @@
+"""A run: preparing it, its loop, its folder, tracking, and the Python interface."""
