@@ -45,7 +45,9 @@ def _wrapped_block(block: str) -> str:
     end = "\n" if block.endswith("\n") else ""
     # A command that is broken over two lines cannot be copied from the file.
     kept = CODE.sub(lambda code: code[0].replace(" ", "\0"), " ".join(block.split()))
-    lines = textwrap.wrap(kept, width=100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        kept, width=100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
     return "\n".join(lines).replace("\0", " ") + end
 
 

@@ -91,7 +91,9 @@ def span(page: ResultPage, *keys: str) -> str:
     records = [page.find(key) for key in keys]
     known = [value for record in records for value in record.known]
     places = decimals(known)
-    return _with_unit(f"{number(min(known), places)} to {number(max(known), places)}", records[0].unit)
+    return _with_unit(
+        f"{number(min(known), places)} to {number(max(known), places)}", records[0].unit
+    )
 
 
 def above(page: ResultPage, higher: str, lower: str) -> str:

@@ -130,7 +130,9 @@ class ResultPage(_Strict):
             raise ValueError(f"topic: {self.topic!r}; expected one of {', '.join(TOPICS)}")
         used = {record.measured for record in self.records}
         if used != set(self.measurements):
-            raise ValueError(f"measurements: {used ^ set(self.measurements)} are not in both places")
+            raise ValueError(
+                f"measurements: {used ^ set(self.measurements)} are not in both places"
+            )
         places = [(record.key, record.rounds) for record in self.records]
         twice = {place for place in places if places.count(place) > 1}
         if twice:

@@ -19,7 +19,10 @@ def comparison(page: ResultPage, case: str) -> str:
     records = page.of(case)
     metrics = _distinct(record.metric for record in records)
     # A column's values have the same decimals, so that 1.5 stands below 3.37 as 1.50.
-    places = {metric: decimals([v for r in records if r.metric == metric for v in r.known]) for metric in metrics}
+    places = {
+        metric: decimals([v for r in records if r.metric == metric for v in r.known])
+        for metric in metrics
+    }
     columns = [_headed(metric, records) for metric in metrics]
     header = ["", *columns, "printed", "difference", "aim", "seeds", "remark"]
     rows = []
@@ -55,7 +58,9 @@ def pivot(page: ResultPage, rows: str, columns: str, **where: str) -> str:
         header += [_headed(column, of_column), ""]
         for line in lines:
             record = by_row.get(line[0])
-            line += ["", ""] if record is None else [_cell(record, one_unit, places), verdict(record)]
+            line += (
+                ["", ""] if record is None else [_cell(record, one_unit, places), verdict(record)]
+            )
         if any(line[-1] for line in lines):
             header[-1] = "aim"
     return _table(header, lines)
@@ -182,7 +187,11 @@ def _distinct(items: Iterable[str]) -> list[str]:
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown, without the columns in which no line has anything."""
     kept = [i for i, name in enumerate(header) if i == 0 or any(row[i] for row in rows)]
-    lines = [[header[i] for i in kept], ["---"] * len(kept), *([row[i] for i in kept] for row in rows)]
+    lines = [
+        [header[i] for i in kept],
+        ["---"] * len(kept),
+        *([row[i] for i in kept] for row in rows),
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
