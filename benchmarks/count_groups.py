@@ -2,7 +2,7 @@
 
 For every federation, number of groups and seed: the clients of a cold start (at most alpha *
 max_groups = 160) take 50 steps from the same model, and each estimator counts groups from their
-updates. Prints a table in Markdown, the one of docs/groups-auto.md.
+updates. Prints a table in Markdown, that of docs/results/number-of-groups.md.
 
     python benchmarks/count_groups.py [--seeds 20] [--first 100] [--only digits ...] [--json FILE]
 

@@ -262,7 +262,7 @@ def test_the_terminal_says_that_grouping_will_not_help() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["labels", "swap", "rotate"])
 def test_twenty_seeds_of_planted_digits(how: str) -> None:
-    """The table of docs/groups-auto.md for one source: >= 90 % right, one group in >= 95 %."""
+    """The table of results/number-of-groups for one source: >= 90 % right, one group in >= 95 %."""
     from coterie.local import LocalRunner
     from coterie.models import build
     from coterie.objectives import plain

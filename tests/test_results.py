@@ -98,6 +98,14 @@ def test_every_record_is_shown(name):
         assert shown != made, found.key
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_remark_is_shown(name):
+    whole = records.read(name)
+    made = " ".join(build.body(name, whole).split())
+    notes = [found.note for found in whole.records if found.note]
+    assert [note for note in notes if note not in made] == []
+
+
 def test_every_table_of_the_papers_is_in_the_index():
     listed = {table["at"] for paper in papers.tables() for table in paper["tables"]}
     printed = papers.printed_values()

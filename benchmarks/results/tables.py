@@ -33,7 +33,7 @@ def comparison(page: ResultPage, case: str) -> str:
         for metric in metrics:
             row.append(summary(found[metric], places[metric]) if metric in found else "")
         row += [_printed(first), difference(first), verdict(first), _seeds(first)]
-        row.append(" ".join(record.note for record in found.values() if record.note))
+        row.append(_notes(found.values()))
         rows.append(row)
     return _table(header, rows)
 
@@ -63,7 +63,9 @@ def pivot(page: ResultPage, rows: str, columns: str, **where: str) -> str:
             )
         if any(line[-1] for line in lines):
             header[-1] = "aim"
-    return _table(header, lines)
+    for line in lines:
+        line.append(_notes(r for r in records if getattr(r, rows) == line[0]))
+    return _table([*header, "remark"], lines)
 
 
 def course(page: ResultPage, case: str) -> str:
@@ -178,6 +180,10 @@ def _headed(name: str, records: Sequence[Record]) -> str:
 
 def _matches(record: Record, where: dict[str, str]) -> bool:
     return all(getattr(record, field) == wanted for field, wanted in where.items())
+
+
+def _notes(records: Iterable[Record]) -> str:
+    return " ".join(record.note for record in records if record.note)
 
 
 def _distinct(items: Iterable[str]) -> list[str]:
