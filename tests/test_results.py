@@ -1,4 +1,4 @@
-"""The pages of ``docs/results``: made from complete records, no figure typed, printed values true."""
+"""The pages of ``docs/results``: complete records, no figure typed, printed values as printed."""
 
 from __future__ import annotations
 

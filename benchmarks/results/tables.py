@@ -19,10 +19,10 @@ def comparison(page: ResultPage, case: str) -> str:
     records = page.of(case)
     metrics = _distinct(record.metric for record in records)
     # A column's values have the same decimals, so that 1.5 stands below 3.37 as 1.50.
-    places = {
-        metric: decimals([v for r in records if r.metric == metric for v in r.known])
-        for metric in metrics
-    }
+    places = {}
+    for metric in metrics:
+        known = [value for record in records if record.metric == metric for value in record.known]
+        places[metric] = decimals(known)
     columns = [_headed(metric, records) for metric in metrics]
     header = ["", *columns, "printed", "difference", "aim", "seeds", "remark"]
     rows = []
@@ -47,25 +47,32 @@ def pivot(page: ResultPage, rows: str, columns: str, **where: str) -> str:
     if not records:
         raise KeyError(f"pivot: no record has {where}")
     down = _distinct(getattr(record, rows) for record in records)
-    across = _distinct(getattr(record, columns) for record in records)
-    lines = [[row] for row in down]
     header = [""]
-    for column in across:
+    lines = [[row] for row in down]
+    for column in _distinct(getattr(record, columns) for record in records):
         of_column = [record for record in records if getattr(record, columns) == column]
+        header += [_headed(column, of_column), "aim"]
         by_row = {getattr(record, rows): record for record in of_column}
-        one_unit = len({record.unit for record in of_column}) == 1
-        places = _places(of_column)
-        header += [_headed(column, of_column), ""]
-        for line in lines:
-            record = by_row.get(line[0])
-            line += (
-                ["", ""] if record is None else [_cell(record, one_unit, places), verdict(record)]
-            )
-        if any(line[-1] for line in lines):
-            header[-1] = "aim"
+        for line, cells in zip(lines, _column(down, by_row), strict=True):
+            line += cells
     for line in lines:
-        line.append(_notes(r for r in records if getattr(r, rows) == line[0]))
+        line.append(_notes(record for record in records if getattr(record, rows) == line[0]))
     return _table([*header, "remark"], lines)
+
+
+def _column(down: Sequence[str], by_row: dict[str, Record]) -> list[list[str]]:
+    """Values and aims of a column, line by line; a unit that differs stands in the cell."""
+    found = list(by_row.values())
+    one_unit = len({record.unit for record in found}) == 1
+    places = _places(found)
+    cells = []
+    for row in down:
+        record = by_row.get(row)
+        if record is None:
+            cells.append(["", ""])
+        else:
+            cells.append([_cell(record, one_unit, places), verdict(record)])
+    return cells
 
 
 def course(page: ResultPage, case: str) -> str:
