@@ -5,27 +5,39 @@ from __future__ import annotations
 import os
 import re
 import sys
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
 )
 
+from coterie import __version__  # noqa: E402
+
 project = "Coterie"
 author = "the Coterie authors"
-release = version = installed("coterie")
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+release = version = __version__
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "formulas",
+    "figures",
+]
+exclude_patterns = ["_build", "_ext", "**.ipynb_checkpoints"]
 
 html_theme = "furo"
 html_title = f"Coterie {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"  # docs/_ext/formulas.py
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_timeout = 120
@@ -46,7 +58,7 @@ maximum_signature_line_length = 90
 def shorter(
     app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returns: str
 ) -> tuple[str, str]:
-    """Signatures without pydantic's ranges, which `coterie list` and the algorithms' pages tell in words."""
+    """Signatures without pydantic's ranges, which the algorithms' pages say in words."""
     ranged = re.compile(
         r"~?(?:typing\.)?Annotated\[(.*?), ~?(?:\w+\.)*FieldInfo\(.*?metadata=\[.*?\]\)\]"
     )
