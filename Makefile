@@ -25,7 +25,8 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 14); sys.exit(not ok and "Coterie needs Python 3.11, 3.12 or 3.13; set PYTHON=python3.x")'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+# CITATION.cff changes with the version, and so must what is installed of Coterie's metadata.
+$(VENV)/.run: pyproject.toml constraints.txt CITATION.cff | $(VENV)/bin/python
 	@echo "installing coterie into $(VENV)"
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --no-compile -c constraints.txt -e .

@@ -273,7 +273,7 @@ def test_images_of_other_sizes_and_modes() -> None:
 
 def test_the_hub_is_lazy_and_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"coterie\[hf\]"):
+    with pytest.raises(DataError, match=r"pip install '\.\[hf\]'"):
         load_samples({"kind": "cifar10", "hub": True})
 
 

@@ -332,7 +332,7 @@ def test_onnx_needs_its_extra(run: Path, tmp_path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(onnx, "find_spec", lambda name: None if name == "onnxscript" else object())
     with pytest.raises(
-        ConfigError, match=r"onnxscript is not installed; expected pip install 'coterie\[onnx\]'"
+        ConfigError, match=r"onnxscript is not installed; expected pip install '\.\[onnx\]'"
     ):
         export_run(run, tmp_path / "out", onnx=True)
     assert not (tmp_path / "out").exists()

@@ -11,6 +11,7 @@ import pytest
 from tools.check_release import citation, disagreements, newest_change, package_version
 
 import coterie
+from coterie.runs.tracking import NEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -82,3 +83,33 @@ def test_citation_and_project_say_the_same():
     (author,) = PROJECT["project"]["authors"]
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"  - name: {author['name']}\n" in text
+
+
+def test_install_commands_work_from_a_clone():
+    """No package index has Coterie, so pages and messages name the folder, and known extras."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for folder, pattern in (
+        ("docs", "*.md"),
+        ("docs", "*.ipynb"),
+        ("examples", "*"),
+        ("src", "*.py"),
+    ):
+        pages += (path for path in (ROOT / folder).rglob(pattern) if path.is_file())
+    commands = 0
+    for page in pages:
+        if "_build" in page.parts or page.suffix == ".pyc":
+            continue
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"install '?\"?coterie", text), page
+        for extra in re.findall(r"pip install '\.\[(\w+)\]'", text):
+            assert extra in extras, page
+            commands += 1
+        for extra in re.findall(r"install_command\(['\"](\w+)['\"]\)", text):
+            assert extra in extras, page
+            commands += 1
+    assert commands > 10
+
+
+def test_every_tracker_has_an_extra_of_its_name():
+    assert set(NEEDS) <= set(PROJECT["project"]["optional-dependencies"])

@@ -173,7 +173,7 @@ def tables(**log: object) -> dict[str, object]:
 def test_a_missing_package_is_one_line_before_anything_runs(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     with pytest.raises(
-        ConfigError, match=r"^log.to: the package 'mlflow' is not installed.*'coterie\[mlflow\]'"
+        ConfigError, match=r"^log.to: the package 'mlflow' is not installed.*'\.\[mlflow\]'"
     ):
         run_config(check(tables(to=["mlflow"])), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coterie.methods.step import Algorithm
     from coterie.runs.python import Result, load, run
 
-__version__ = "0.2.0"  # the only place: the build, `--version` and run folders read it
+__version__ = "0.2.0"  # the only place; the build puts it into the metadata
 
 # Where each public name lives; imported on first use, so that `coterie --help` need not wait for
 # torch.

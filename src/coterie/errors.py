@@ -43,3 +43,18 @@ class SweepError(CoterieError):
     """Some runs of a sweep failed; the others are done."""
 
     code = 8
+
+
+def install_command(extra: str) -> str:
+    """Return how to install an optional part of Coterie, to end the message of an error.
+
+    Coterie is installed from a clone: no package index has it.
+
+    Args:
+        extra: a name in ``[project.optional-dependencies]`` of ``pyproject.toml``.
+
+    Example:
+        >>> install_command("ray")
+        "pip install '.[ray]' in a clone of Coterie"
+    """
+    return f"pip install '.[{extra}]' in a clone of Coterie"

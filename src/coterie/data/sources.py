@@ -26,7 +26,7 @@ from coterie.data.files import bytes_of, column_of, file, open_parquet
 from coterie.data.samples import Samples
 from coterie.data.synthetic import synthetic
 from coterie.data.text import sent140
-from coterie.errors import DataError
+from coterie.errors import DataError, install_command
 
 PixelScale = Literal["unit", "inverted", "standardised"]
 DIGITS = tuple(ascii_digits)
@@ -351,7 +351,7 @@ def _from_hub(dataset: Dataset) -> list[Table]:
         import datasets
     except ImportError:
         raise DataError(
-            "data.hub: the package 'datasets' is not installed; expected pip install 'coterie[hf]'"
+            f"data.hub: the package 'datasets' is not installed; expected {install_command('hf')}"
         ) from None
     try:
         return [_from_split(datasets, dataset, split) for split in dataset.hub_splits]

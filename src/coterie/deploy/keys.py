@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, install_command
 
 DAYS = 365
 _USAGES = (
@@ -26,7 +26,10 @@ _USAGES = (
     "encipher_only",
     "decipher_only",
 )
-NEEDED = "deploy: the package cryptography is missing, got no import; expected `pip install 'coterie[flower]'`"
+NEEDED = (
+    "deploy: the package cryptography is missing, got no import; "
+    f"expected {install_command('flower')}"
+)
 
 
 def make_server(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:

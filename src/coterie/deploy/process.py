@@ -18,7 +18,7 @@ from typing import Any
 
 import tomli_w
 
-from coterie.errors import ConfigError, RemoteError
+from coterie.errors import ConfigError, RemoteError, install_command
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -39,7 +39,7 @@ def need_flower() -> None:
     """
     if find_spec("flwr") is None:
         raise ConfigError(
-            "deploy: Flower is missing, got no package flwr; expected `pip install 'coterie[flower]'`"
+            f"deploy: Flower is missing, got no package flwr; expected {install_command('flower')}"
         )
 
 
@@ -53,7 +53,7 @@ def command(name: str) -> str:
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
         raise ConfigError(
-            f"deploy: no command {name}, got none on the path; expected `pip install 'coterie[flower]'`"
+            f"deploy: no command {name}, got none on the path; expected {install_command('flower')}"
         )
     return found
 

@@ -19,7 +19,7 @@ from coterie.data.population import Population
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.vmap import VmapEngine
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, install_command
 from coterie.local import LocalRunner
 from coterie.local.batched import Precision
 
@@ -113,6 +113,6 @@ def _ray() -> Any:
         if error.name != "ray":
             raise
         raise ConfigError(
-            "engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'"
+            f"engine.name: Ray is not installed, got 'ray'; expected {install_command('ray')}"
         ) from None
     return RayEngine

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, install_command
 
 TOLERANCE = 1e-5
 
@@ -26,7 +26,7 @@ def check_installed() -> None:
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        raise ConfigError(f"--onnx: {what}; expected pip install 'coterie[onnx]'")
+        raise ConfigError(f"--onnx: {what}; expected {install_command('onnx')}")
 
 
 def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.core.arrays import IntArray
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, install_command
 from coterie.math.similarity import Matrix
 
 Exact = Literal["transport", "matching", "flow"]
@@ -168,8 +168,8 @@ def flow(cost: IntArray, size: int) -> IntArray:
         from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
     except ImportError:
         raise ConfigError(
-            "algorithm.solver: OR-Tools is not installed, got 'flow'; expected 'transport' or 'matching', "
-            "or pip install 'coterie[flow]'"
+            "algorithm.solver: OR-Tools is not installed, got 'flow'; "
+            f"expected 'transport' or 'matching', or {install_command('flow')}"
         ) from None
     n, clusters = cost.shape
     solver = SimpleMinCostFlow()

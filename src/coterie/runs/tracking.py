@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from coterie.config.run_config import relevant
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, install_command
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # packages
 LISTED = ("accuracy_groups", "sizes")  # lists with one number for each group
@@ -56,9 +56,7 @@ def check_installed(names: Sequence[str]) -> None:
     for name in names:
         if find_spec(NEEDS[name]) is None:
             what = f"the package {NEEDS[name]!r} is not installed, got {name!r}"
-            raise ConfigError(
-                f"log.to: {what}; expected pip install 'coterie[{name}]', or no {name!r}"
-            )
+            raise ConfigError(f"log.to: {what}; expected {install_command(name)}, or no {name!r}")
 
 
 def metrics(row: Mapping[str, Any]) -> dict[str, float]:
