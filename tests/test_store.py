@@ -21,7 +21,9 @@ from coterie.config.run_config import check
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import CheckpointError, ConfigError
-from coterie.runs.store import Checkpoint, RunFolder, summarise
+from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import summarise
 
 TABLES: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 8}},

@@ -29,8 +29,9 @@ from coterie.cli.completion import (
 from coterie.errors import ConfigError, CoterieError, SweepError
 
 if TYPE_CHECKING:
+    from coterie.runs.checkpoint import Checkpoint
     from coterie.runs.run import Prepared
-    from coterie.runs.store import Checkpoint, RunFolder
+    from coterie.runs.store import RunFolder
     from coterie.sweep.plan import Plan, Run
 
 USAGE = 2
@@ -182,7 +183,9 @@ def resume(
 @app.command()
 def show(run: RunPath, debug: Debug = False) -> None:
     """Show the figures of a run, finished or not."""
-    from coterie.runs.store import RunFolder, damaged, summarise
+    from coterie.runs.files import damaged
+    from coterie.runs.store import RunFolder
+    from coterie.runs.summary import summarise
     from coterie.terminal import console, summary_table
 
     folder = RunFolder.open(run)

@@ -18,7 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from coterie.data import load_partition
-from coterie.runs.store import RunFolder, damaged, summarise
+from coterie.runs.files import damaged
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import summarise
 from coterie.terminal import Reporter, console, counted, duration, percent, printable, summary_table
 
 BLOCKS = " ▁▂▃▄▅▆▇█"

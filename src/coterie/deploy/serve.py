@@ -33,9 +33,11 @@ from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.models import starts
 from coterie.runs.cohort import Sampler
+from coterie.runs.files import plain
 from coterie.runs.loop import RoundResult, simulate
 from coterie.runs.run import Progress
-from coterie.runs.store import NODES, RunFolder, plain, summarise
+from coterie.runs.store import NODES, RunFolder
+from coterie.runs.summary import summarise
 
 MARK = "@coterie "
 Tell = Callable[[str, Any], None]

@@ -20,7 +20,7 @@ from coterie.config.run_config import registry
 from coterie.core.arrays import IntArray
 from coterie.data import Population
 from coterie.runs.run import Prepared
-from coterie.runs.store import summarise
+from coterie.runs.summary import summarise
 from coterie.terminal import percent
 
 CHUNK = 1024

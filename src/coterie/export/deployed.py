@@ -19,8 +19,8 @@ from coterie.core.vectors import Layout
 from coterie.data import Partition, Population
 from coterie.errors import CheckpointError
 from coterie.export.card import Figures
+from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.run import Prepared, prepare_on
-from coterie.runs.store import Checkpoint
 
 TRIED = 32  # inputs that the models are tried on
 

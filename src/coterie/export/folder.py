@@ -31,8 +31,9 @@ from coterie.export.card import Card, card_of, markdown, scored
 from coterie.export.deployed import deployed, told
 from coterie.export.network import Unspellable, source_of
 from coterie.methods.serving import served_by
+from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.run import Prepared, prepare
-from coterie.runs.store import NODES, Checkpoint, RunFolder
+from coterie.runs.store import NODES, RunFolder
 
 MANIFEST = "export.json"
 TOLERANCE = 1e-5
@@ -161,8 +162,8 @@ def _fill(
     remote: bool,
 ) -> Exported:
     population = prepared.population
-    if checkpoint.scene:
-        population = FederationSnapshot.restore(population, checkpoint.scene).population
+    if checkpoint.snapshot:
+        population = FederationSnapshot.restore(population, checkpoint.snapshot).population
     models, which = served_by(checkpoint.groups)
     layout = Layout.of(prepared.module)
     names = _names(checkpoint)

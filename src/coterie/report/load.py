@@ -19,8 +19,10 @@ from coterie.data.shifts import FederationSnapshot
 from coterie.errors import DataError
 from coterie.report.places import Placed, along, by_labels, by_losses, remembered
 from coterie.report.view import RunView
+from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.files import damaged
 from coterie.runs.run import load_data
-from coterie.runs.store import Checkpoint, RunFolder, damaged
+from coterie.runs.store import RunFolder
 from coterie.sweep.plan import parts_hash
 
 SENTENCES = 6
@@ -193,8 +195,8 @@ def _data(
         samples, _, population = load_data(config, saved)
     except DataError:
         return None, ()
-    if checkpoint is not None and checkpoint.scene:
-        population = FederationSnapshot.restore(population, checkpoint.scene).population
+    if checkpoint is not None and checkpoint.snapshot:
+        population = FederationSnapshot.restore(population, checkpoint.snapshot).population
     return population, samples.label_names
 
 

@@ -23,7 +23,7 @@ from coterie.report.series import (
 )
 from coterie.report.trees import Tree, dendrogram, heat_map
 from coterie.report.view import RunView, agreement, placements
-from coterie.runs.store import covered
+from coterie.runs.summary import covered
 from coterie.terminal import amount, duration, percent, sizes
 
 ACCURACY_NOTE = "Share of the clients' own test samples classified correctly by the model each client is served."

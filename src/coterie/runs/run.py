@@ -43,9 +43,11 @@ from coterie.methods.override import fit_to_model, override
 from coterie.methods.serving import served_by
 from coterie.methods.step import Algorithm, as_algorithm
 from coterie.models import build, decay_for, starts
+from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.runs.store import Checkpoint, RunFolder, summarise
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import summarise
 from coterie.runs.tracking import check_installed, tracked
 
 OnRound = Callable[[RoundResult], None]
@@ -275,7 +277,9 @@ class Progress:
             return cls(0, None, np.full(population.clients, -1))
         since = np.asarray(checkpoint.extra["since"], np.int64)
         scene = (
-            FederationSnapshot.restore(population, checkpoint.scene) if checkpoint.scene else None
+            FederationSnapshot.restore(population, checkpoint.snapshot)
+            if checkpoint.snapshot
+            else None
         )
         progress = cls(
             checkpoint.round, checkpoint.groups, since, saved=checkpoint.round, scene=scene

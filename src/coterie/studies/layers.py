@@ -25,8 +25,8 @@ from coterie.errors import QuorumError
 from coterie.objectives import plain
 from coterie.report.page import Section, render, writing
 from coterie.report.trees import heat_map
+from coterie.runs.files import plain as jsonable
 from coterie.runs.run import Prepared, make_engine
-from coterie.runs.store import plain as jsonable
 
 NOTE = (
     "Euclidean distance between the weights (with their biases) of the clients' models after local training from the "

@@ -19,7 +19,9 @@ from scipy import stats
 from coterie.config.schema import Problem, describe, nearest
 from coterie.errors import ConfigError
 from coterie.measures.costs import rounds_to_target
-from coterie.runs.store import RunFolder, covered, damaged
+from coterie.runs.files import damaged
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import covered
 from coterie.sweep.plan import Plan, Run
 from coterie.sweep.runner import is_done
 from coterie.terminal import amount, printable

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ConfigError
+from coterie.runs.files import plain
 from coterie.runs.run import load_data
-from coterie.runs.store import plain
 from coterie.studies.advise.asking import configuration
 from coterie.studies.advise.judging import Advice, advise, summary_of
 from coterie.studies.advise.trying import Trial

@@ -1,0 +1,189 @@
+"""Checkpoints that survive a kill at any moment.
+
+A checkpoint is a folder written under a temporary name, its files and itself fsynced, then renamed
+into place. Its manifest holds the size and SHA-256 of every file and of itself, so a damaged one is
+never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from coterie.config.run_config import config_hash
+from coterie.core.groups import Groups
+from coterie.errors import CheckpointError
+from coterie.runs.files import canonical_json, plain, remove_folder, sync_folder, write_synced
+
+FORMAT = 1  # of the files; goes up whenever an older version could not read them
+STATE = "state.safetensors"
+MANIFEST = "manifest.json"
+NAME = re.compile(r"round-(\d{6,})\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a resumed run starts from.
+
+    Args:
+        round: rounds done, so the next round to run.
+        groups: the state after them.
+        extra: what else was saved with it.
+        snapshot: the tensors of a shifted federation, see ``coterie.data.shifts``.
+        warnings: one line for each newer checkpoint that was damaged and passed over.
+    """
+
+    round: int
+    groups: Groups
+    extra: Mapping[str, Any]
+    snapshot: Mapping[str, Tensor] = field(default_factory=dict)
+    warnings: tuple[str, ...] = field(default=())
+
+
+def find_checkpoints(parent: Path) -> list[tuple[int, Path]]:
+    """The checkpoints in a folder with the rounds that they are of, oldest first."""
+    if not parent.is_dir():
+        return []
+    found = []
+    for entry in parent.iterdir():
+        match = NAME.match(entry.name)
+        if match:
+            found.append((int(match[1]), entry))
+    return sorted(found)
+
+
+def write_checkpoint(parent: Path, checkpoint: Checkpoint, resolved: Mapping[str, Any]) -> Path:
+    """Write a checkpoint into a folder; it appears whole or not at all.
+
+    Args:
+        parent: the folder of a run's checkpoints.
+        checkpoint: arrays of its ``extra`` go beside the state, the rest into the manifest.
+        resolved: the configuration, by which a resumed run is recognised.
+    """
+    place = parent / f"round-{checkpoint.round:06d}"
+    hidden = place.with_name(f".{place.name}.tmp-{os.getpid()}")
+    for left_by_a_kill in parent.glob(".round-*.tmp-*"):
+        shutil.rmtree(left_by_a_kill, ignore_errors=True)
+    hidden.mkdir(parents=True)
+    state = save_tensors(_tensors(checkpoint))
+    write_synced(hidden / STATE, state)
+    write_synced(hidden / MANIFEST, _manifest(checkpoint, resolved, state))
+    sync_folder(hidden)
+    if place.exists():
+        remove_folder(place)
+    hidden.rename(place)
+    sync_folder(parent)
+    return place
+
+
+def read_checkpoint(folder: Path, round: int) -> tuple[Checkpoint, dict[str, Any]]:
+    """A checkpoint and its manifest; every byte of both was checked.
+
+    Raises:
+        CheckpointError: if it is damaged, or not of this round.
+        OSError: if a file of it cannot be read.
+    """
+    manifest = _read_manifest(folder / MANIFEST, round)
+    state = (folder / STATE).read_bytes()
+    if manifest["files"] != {STATE: _digest(state)}:
+        raise CheckpointError(f"{STATE} does not match its checksum")
+    try:
+        tensors = load_tensors(state)
+        groups = Groups(
+            tensors["models"],
+            tensors["member"].numpy(),
+            _below("optimiser.", tensors),
+            _below("memory.", tensors),
+        )
+    except (SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{STATE} cannot be read: {error}") from None
+    arrays = {name: array.numpy() for name, array in _below("extra.", tensors).items()}
+    extra = {**manifest["extra"], **arrays}
+    return Checkpoint(round, groups, extra, _below("scene.", tensors)), manifest
+
+
+def _tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """All of a checkpoint that is tensors or arrays, named."""
+    groups = checkpoint.groups
+    named = {
+        "models": groups.models,
+        "member": torch.from_numpy(np.ascontiguousarray(groups.member)),
+    }
+    named |= _named("optimiser.", groups.optimiser)
+    named |= _named("memory.", groups.memory)
+    named |= _named("scene.", checkpoint.snapshot)  # its name in the files of version 0.1
+    for name, value in checkpoint.extra.items():
+        if isinstance(value, np.ndarray):
+            named[f"extra.{name}"] = torch.from_numpy(np.ascontiguousarray(value))
+    # Clones: safetensors refuses tensors that share memory, as views of one model do.
+    return {name: tensor.detach().clone().contiguous() for name, tensor in named.items()}
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    found = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    return MappingProxyType(found)
+
+
+def _manifest(checkpoint: Checkpoint, resolved: Mapping[str, Any], state: bytes) -> bytes:
+    extra = {
+        name: value for name, value in checkpoint.extra.items() if not isinstance(value, np.ndarray)
+    }
+    body = {
+        "schema": FORMAT,
+        "round": checkpoint.round,
+        "config": dict(resolved),
+        "config_hash": config_hash(resolved),
+        "files": {STATE: _digest(state)},
+        "extra": plain(extra),
+    }
+    return _sealed(body)
+
+
+def _read_manifest(file: Path, round: int) -> dict[str, Any]:
+    data = file.read_bytes()
+    try:
+        manifest: dict[str, Any] = json.loads(data)
+        body = {key: value for key, value in manifest.items() if key != "sha256"}
+        whole = _sealed(body) == data
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"{MANIFEST} does not match its checksum")
+    if manifest["schema"] != FORMAT or manifest["round"] != round:
+        raise CheckpointError(
+            f"{MANIFEST} is of schema {manifest['schema']}, round {manifest['round']}"
+        )
+    return manifest
+
+
+def _sealed(body: Mapping[str, Any]) -> bytes:
+    """JSON that holds the SHA-256 of the rest of itself."""
+    digest = hashlib.sha256(canonical_json(body)).hexdigest()
+    return canonical_json({**body, "sha256": digest}) + b"\n"
+
+
+def _digest(data: bytes) -> dict[str, str | int]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}

@@ -1,0 +1,109 @@
+"""Files that are whole after a kill at any moment, and values as JSON can hold them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from coterie.errors import CheckpointError
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that it is the old one or the new one, whole, at any moment."""
+    hidden = path.with_name(f".{path.name}.tmp")
+    write_synced(hidden, data)
+    hidden.replace(path)
+    sync_folder(path.parent)
+
+
+def replace_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table so that a reader finds the old one or the new one, whole.
+
+    It is made once more from the checkpoint by a resumed run, so nothing waits for the disk.
+    """
+    hidden = path.with_name(f".{path.name}.tmp")
+    # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
+    with hidden.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        out = csv.writer(file)
+        out.writerow(header)
+        out.writerows(rows)
+    hidden.replace(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk; a rename is not durable before that."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file that was appended to is on the disk."""
+    if path.exists():
+        with path.open("ab") as file:
+            os.fsync(file.fileno())
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder so that a kill half-way leaves none that looks whole."""
+    hidden = folder.with_name(f".{folder.name}.tmp-old-{os.getpid()}")
+    folder.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def damaged(file: Path, error: Exception) -> CheckpointError:
+    """The one line for a file of a run that is not what was written."""
+    reason = (str(error).splitlines() or [""])[0]
+    what = f"{type(error).__name__} ({reason})"
+    return CheckpointError(f"{file}: damaged, got {what}; expected the file as the run wrote it")
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON of plain values, the same bytes whatever the order of the keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """One line of a JSON Lines file."""
+    return json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: arrays as lists, what is not finite as ``None``.
+
+    Example:
+        >>> plain({"loss": float("nan"), 1: np.int64(2), "sizes": np.arange(2)})
+        {'loss': None, '1': 2, 'sizes': [0, 1]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray | Tensor):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple | set):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

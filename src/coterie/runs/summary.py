@@ -1,0 +1,112 @@
+"""The figures of a run: what ``summary.json`` holds."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def summarise(
+    resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], clients: int
+) -> dict[str, Any]:
+    """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
+
+    ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
+    earlier ones score only some of the clients (FlexCFL, section 5.1); over all rounds where none
+    of those was evaluated. ``accuracy.final`` is that of the last evaluated round,
+    ``accuracy.last10_mean`` the mean of the last ten.
+
+    Args:
+        resolved: the configuration.
+        rows: the rows of ``rounds.jsonl``.
+        clients: number of clients ``N``.
+    """
+    last: Mapping[str, Any] = {}
+    if rows:
+        last = rows[-1]
+    sizes = list(last.get("sizes", []))
+    return {
+        "algorithm": resolved["algorithm"]["name"],
+        "dataset": resolved["data"]["source"],
+        "partition": resolved["data"]["partition"]["kind"],
+        "model": resolved["model"]["name"],
+        "seed": resolved["seed"],
+        "clients": clients,
+        "rounds": len(rows),
+        "complete": len(rows) == resolved["train"]["rounds"],
+        "skipped": sum(bool(row.get("skipped")) for row in rows),
+        "groups": len(sizes),
+        "sizes": sizes,
+        "agreement": last.get("agreement"),
+        "accuracy": _accuracy(rows),
+        "seconds": _seconds([row.get("seconds", {}) for row in rows]),
+        "transfers": _total(
+            (row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")
+        ),
+        "refused": _total(row.get("refused", {}) for row in rows),
+        "versions": _versions(),
+    }
+
+
+def covered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The evaluated rounds in which all clients that ever have a group have one.
+
+    Example:
+        >>> rows = [{"accuracy": 0.9, "clients_assigned": 3}, {"accuracy": 0.8, "clients_assigned": 6}]
+        >>> covered(rows)
+        [{'accuracy': 0.8, 'clients_assigned': 6}]
+    """
+    most = max((row.get("clients_assigned", 0) for row in rows), default=0)
+    return [
+        row
+        for row in rows
+        if row.get("clients_assigned", 0) == most and row.get("accuracy") is not None
+    ]
+
+
+def _accuracy(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    evaluated = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    if not evaluated:
+        return {"max": None, "final": None, "last10_mean": None}
+    comparable = [row["accuracy"] for row in covered(rows)] or evaluated
+    return {
+        "max": max(comparable),
+        "final": evaluated[-1],
+        "last10_mean": statistics.fmean(evaluated[-10:]),
+    }
+
+
+def _total(tables: Iterable[Mapping[str, Any]], names: Sequence[str] = ()) -> dict[str, Any]:
+    total: Counter[str] = Counter(dict.fromkeys(names, 0))
+    for one in tables:
+        total.update(one)
+    return dict(total)
+
+
+def _seconds(tables: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    split = _total(tables, ("total", "training", "grouping", "aggregation", "evaluation"))
+    rounds = [one["total"] for one in tables if "total" in one]
+    median = None
+    if rounds:
+        median = statistics.median(rounds)
+    return {**split, "per_round_median": median}
+
+
+def _versions() -> dict[str, str]:
+    try:
+        coterie = version("coterie")
+    except PackageNotFoundError:  # a source tree that was never installed
+        coterie = "0"
+    return {
+        "coterie": coterie,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
