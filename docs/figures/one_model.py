@@ -115,9 +115,9 @@ IDA = Figure(
                     Route(((0.34, 0.4), (0.86, 0.26)), 2, dashed=True, head=False, width=1.1),
                 ),
                 notes=(
-                    ((0.38, 0.44), "average"),
-                    ((0.64, 0.42), "far: counts"),
-                    ((0.64, 0.51), "little"),
+                    ((0.4, 0.52), "average"),
+                    ((0.66, 0.4), "far: counts"),
+                    ((0.66, 0.49), "little"),
                 ),
             ),
             "A model near the plain average of all replies counts more than one far from it.",
