@@ -19,14 +19,16 @@ from coterie import __version__  # noqa: E402
 
 project = "Coterie"
 author = "the Coterie authors"
+copyright = "the Coterie authors"
 release = version = __version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
-    "formulas",
+    "factories",
     "figures",
+    "formulas",
 ]
 exclude_patterns = ["_build", "_ext", "**.ipynb_checkpoints"]
 
@@ -48,7 +50,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True

@@ -246,7 +246,9 @@ def listed_in(index: Path) -> list[str]:
         line for table in tables for line in table.splitlines() if line and not line.startswith(":")
     ]
     folder = index.parent.relative_to(ROOT / "docs")
-    listed = [str(folder / line) for line in lines]
+    listed = [str(folder / line) for line in lines if line != "*"]
+    if "*" in lines:
+        listed += [str(folder / page.stem) for page in index.parent.glob("*.md") if page != index]
     below = [ROOT / "docs" / f"{page}.md" for page in listed if Path(page).name == "index"]
     return listed + [page for path in below for page in listed_in(path)]
 
@@ -274,6 +276,12 @@ ALGORITHM_PAGES = sorted(
 def test_every_algorithm_page_has_every_section_in_order(page):
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+
+
+def test_every_algorithm_page_is_in_the_table_of_methods():
+    table = (ROOT / "docs" / "algorithms" / "index.md").read_text(encoding="utf-8")
+    linked = re.findall(r"^\| \[[^]]+\]\((\w+)\.md\)", table, re.MULTILINE)
+    assert sorted(linked) == [page.stem for page in ALGORITHM_PAGES]
 
 
 @pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda path: path.stem)
@@ -306,3 +314,7 @@ def test_the_documentation_is_built_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "html" / "notebooks" / "groups.html").exists()
+    assert "<math" in (tmp_path / "html" / "algorithms" / "fedgroup.html").read_text("utf-8")
+    for page in (tmp_path / "html").rglob("*.html"):
+        loads = re.findall(r"<(?:script|link|img|iframe)[^>]*", page.read_text("utf-8"))
+        assert not [load for load in loads if re.search(r'(?:src|href)="(?:https?:)?//', load)]

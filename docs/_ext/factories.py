@@ -1,0 +1,25 @@
+"""The directive `factories`: the interface of every registered method, so that none is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+
+class Factories(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        from coterie.algorithms import ALGORITHMS
+
+        lines = [f".. autofunction:: coterie.{name}" for name in ALGORITHMS]
+        holder = nodes.container()
+        self.state.nested_parse(StringList(lines, "factories"), self.content_offset, holder)
+        return holder.children
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("factories", Factories)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
