@@ -16,7 +16,9 @@ EXTRAS = {"cryptography", "datasets", "flwr", "mlflow", "onnx", "ortools", "ray"
 
 def import_all_modules() -> tuple[int, list[str]]:
     """Import every module; return how many there are, and which need an extra."""
-    modules = [module.name for module in walk_packages(ct.__path__, "coterie.")]
+    names = [module.name for module in walk_packages(ct.__path__, "coterie.")]
+    # A module called __main__ is a program: to import it is to run it.
+    modules = [name for name in names if not name.endswith(".__main__")]
     needing = []
     for name in modules:
         try:
