@@ -84,7 +84,7 @@ def main() -> None:
         door.run(
             Train(plain), ids[first], groups.models.repeat(args.chains, 1), first, key=Key(0).at(0)
         )
-        pids = [process.pid for process in door.engine.processes]
+        pids = [process.pid for process in door.engine.engine.processes]
         before = used(pids)
         own = time.process_time()
         begun = time.perf_counter()

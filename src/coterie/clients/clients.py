@@ -16,7 +16,8 @@ from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator, validator_for
 from coterie.core.arrays import IntArray
-from coterie.core.engine import Engine, Reply, Watch
+from coterie.core.client_store import ClientStore
+from coterie.core.engine import DriftReports, Engine, Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.core.work import Train, Work
@@ -34,8 +35,8 @@ class Clients:
         able: int64, the clients that can train (they are there and hold samples); ``None``: all.
         layout: names and places of the model's tensors in its flat vector.
         features: values of one input.
-        watch: where clients notice drift and place themselves, how to ask what they said; a
-            simulation has none.
+        drift_reports: where clients notice drift themselves, what they reported; a simulation has none.
+        store: what the clients of a simulation keep; a checkpoint holds it (``store.state()``).
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class Clients:
         able: IntArray | None = None,
         layout: Layout | None = None,
         features: int = 0,
-        watch: Watch | None = None,
+        drift_reports: DriftReports | None = None,
+        store: ClientStore | None = None,
     ) -> None:
         self.engine = engine
         self.gate = gate or ReplyValidator()
@@ -56,21 +58,32 @@ class Clients:
         self.able = able
         self.layout = layout
         self.features = features
-        self.watch = watch
+        self.drift_reports = drift_reports
+        self.store = ClientStore() if store is None else store
         self.ledger = Ledger()
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
         """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of
         clients."""
-        self.ledger.sent(key, np.asarray(ids), models, which)
+        shared = self._shared_size(work, models.shape[1])
+        self.ledger.sent(key, np.asarray(ids), models, which, shared)
         begun = time.perf_counter()
         replies = self.engine.run(work, ids, models, which, key=key)
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._admit(work, ids, models, which, replies, key)
         self.ledger.refused += refused
-        self.ledger.got(key, reply, models.shape[1])
+        self.ledger.got(key, reply, shared)
         return reply
+
+    def _shared_size(self, work: Work, d: int) -> int:
+        """How many values of a model pass between server and client: not those that clients
+        keep."""
+        if isinstance(work, Train):
+            return work.shared_size(d)
+        if self.store.keep is not None:
+            return d - self.store.keep.size
+        return d
 
     def measure(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key

@@ -24,9 +24,20 @@ class Ledger:
     training: float = 0.0
     held: set[tuple[int, int]] = field(default_factory=set)
 
-    def sent(self, key: Key, ids: IntArray, models: Tensor, which: IntArray) -> None:
-        """Each client is sent its models of ``d`` float32 values, unless it got the very same one
-        this round."""
+    def sent(
+        self, key: Key, ids: IntArray, models: Tensor, which: IntArray, shared: int | None = None
+    ) -> None:
+        """Each client is sent its models as float32 values, unless it got the very same one this
+        round.
+
+        Args:
+            key: of the request.
+            ids: the clients.
+            models: ``[k, d]``.
+            which: ``[n]`` or ``[n, r]``, their rows.
+            shared: how many of the ``d`` values are sent, where the others stay with clients.
+        """
+        values = models.shape[1] if shared is None else shared
         which = which[:, None] if which.ndim == 1 else which
         start = models.data_ptr()
         stride = models.shape[1]
@@ -35,12 +46,13 @@ class Ledger:
             wanted = {(id, start + row * stride) for row in rows}
             fresh[at] = len(wanted - self.held)
             self.held |= wanted
-        self.blocks.append(Block(key.round, key.what, False, ids, fresh, 4 * stride * fresh))
+        self.blocks.append(Block(key.round, key.what, False, ids, fresh, 4 * values * fresh))
 
-    def got(self, key: Key, reply: Reply, d: int) -> None:
-        """What came home; a whole update counts as one model, anything less only as bytes."""
+    def got(self, key: Key, reply: Reply, shared: int) -> None:
+        """What came home; an update of all ``shared`` values counts as one model, anything less
+        only as bytes."""
         each = sum(4 * math.prod(values.shape[1:]) for values in reply.fields.values())
-        whole = "delta" in reply.fields and reply.fields["delta"].shape[1:] == (d,)
+        whole = "delta" in reply.fields and reply.fields["delta"].shape[1:] == (shared,)
         count = np.full(len(reply), int(whole))
         names = tuple("slice" if name == "delta" and not whole else name for name in reply.fields)
         self.blocks.append(

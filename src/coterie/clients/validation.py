@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
-from coterie.core.work import Evaluate, Work
+from coterie.core.work import Evaluate, Train, Work
 from coterie.data.population import Population
 
 Fields = Mapping[str, tuple[tuple[int, ...], str]]
@@ -70,6 +70,8 @@ class ReplyValidator:
                 refused[reason] += max(1, np.size(reply.ids))
                 continue
             reasons = self._reasons(reply, fields, cap)
+            if isinstance(work, Train) and work.choose is not None:
+                reasons[(reasons == "") & ~_is_column(reply.fields["choice"], r)] = "choice"
             reasons[~np.isin(reply.ids, asked)] = "stranger"
             good = np.flatnonzero(reasons == "")
             rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
@@ -95,6 +97,11 @@ class ReplyValidator:
         size = reply.fields["size"]
         reasons[(reasons == "") & ~((size > 0) & (size.astype(np.float64) <= cap))] = "size"
         return reasons
+
+
+def _is_column(choice: NDArray[Any], r: int) -> NDArray[np.bool_]:
+    """Whether each number names one of the ``r`` models that its client was sent."""
+    return (choice >= 0) & (choice < r) & (choice == np.floor(choice))
 
 
 def _malformed(reply: Reply, fields: Fields) -> str | None:

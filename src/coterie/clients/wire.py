@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.core.objective import Objective
 from coterie.core.vectors import Layout
-from coterie.core.work import Describe, Evaluate, Place, Train, Work
+from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
 PROTOCOL = 1
@@ -38,7 +38,7 @@ class Request:
         purpose: of the request.
         seed: of the run.
         client: the client's number.
-        placement: how often the client was placed, see ``coterie.core.engine.Watch``.
+        placement: how often the client was placed, see ``coterie.core.engine.DriftReports``.
         run: a name of the run, under which the client keeps what it caches.
     """
 
@@ -191,13 +191,18 @@ def dumps(work: Work, objective: Objective) -> str:
 
     Example:
         >>> from coterie.objectives import plain
-        >>> work = Place(Train(plain, steps=50))
+        >>> work = SelectGroup(Train(plain, steps=50))
         >>> loads(dumps(work, plain), plain) == work
         True
     """
-    if isinstance(work, Place):
+    if isinstance(work, SelectGroup):
         return json.dumps({"kind": "place", "train": json.loads(dumps(work.train, objective))})
     values = {field.name: getattr(work, field.name) for field in fields(work)}
+    if values.pop("keep", None) is not None:
+        raise ConfigError(
+            "algorithm.name: keeps a part of the model with its clients, got 'keep'; "
+            "expected a method that shares the whole model, as clients of a deployment do so far"
+        )
     if isinstance(work, Train) and values.pop("objective") != objective:
         raise ConfigError(
             f"algorithm.name: trains with an objective of its own, got {work.objective!r}; expected that of the run, "
@@ -219,9 +224,11 @@ def loads(text: str, objective: Objective) -> Work:
             case "place":
                 train = loads(json.dumps(told["train"]), objective)
                 if isinstance(train, Train):
-                    return Place(train)
+                    return SelectGroup(train)
             case "train":
                 upload = told.pop("upload")
+                if told.get("choose") not in (None, "least_loss"):
+                    raise ValueError(f"no work record (choose {told['choose']!r})")
                 return Train(
                     objective,
                     upload=None if upload is None else (int(upload[0]), int(upload[1])),

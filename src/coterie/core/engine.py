@@ -64,14 +64,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Watch(Protocol):
-    """Clients that look after themselves: real ones, which notice drift and place themselves."""
+class DriftReports(Protocol):
+    """What clients report of their own data. Real clients notice drift themselves and choose their
+    group by `SelectGroup`; a simulation has no such reports."""
 
-    def compare(self, placement: IntArray) -> IntArray:
-        """The clients that said their data drifted since they were placed, ascending.
+    def compare(self, assignment_version: IntArray) -> IntArray:
+        """The clients that reported drift since they were last assigned to a group, ascending.
 
         Args:
-            placement: int64 ``[N]``, how often each was placed; what was said of an earlier
-                placement counts nothing.
+            assignment_version: int64 ``[N]``, how often each client was assigned; reports about an
+                earlier assignment are ignored.
         """
         ...

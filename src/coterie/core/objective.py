@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -25,6 +25,32 @@ class Objective(Protocol):
     def loss(
         self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
     ) -> Tensor: ...
+
+
+@runtime_checkable
+class KnownLoss(Objective, Protocol):
+    """An objective that declares what its batch loss is made of, so that faster code may compute
+    it.
+
+    ``form`` is ``cross_entropy`` where the loss is the mean cross-entropy of the network's outputs
+    and nothing else, and ``cross_entropy_of_more`` where it is the mean cross-entropy of something
+    else that is computed sample by sample. In both, a sample of label -100 counts nothing. A
+    subclass with another ``loss`` declares another ``form``.
+    """
+
+    @property
+    def form(self) -> Literal["cross_entropy", "cross_entropy_of_more"]: ...
+
+
+def is_cross_entropy(objective: Objective) -> bool:
+    """Whether the loss of a batch is the mean cross-entropy of the network's outputs alone: what
+    compiled code minimises."""
+    return isinstance(objective, KnownLoss) and objective.form == "cross_entropy"
+
+
+def ignores_padding(objective: Objective) -> bool:
+    """Whether a sample of label -100 changes neither the loss nor its gradient."""
+    return isinstance(objective, KnownLoss)
 
 
 @runtime_checkable

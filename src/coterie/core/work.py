@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from coterie.config.arguments import check
+from coterie.core.keep import Keep
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 
@@ -24,8 +25,23 @@ class Train:
     """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken
     off its budget.
 
-    With ``full_gradient`` the update is minus the gradient of the whole local loss. With ``upload =
-    (start, stop)`` only that slice of the update leaves the client.
+    Args:
+        objective: what the client minimises.
+        epochs: local epochs; ``None``: those of the run's solver.
+        steps: mini-batch steps instead of epochs.
+        spent: epochs that the client trained before in this round.
+        full_gradient: the update is minus the gradient of the whole local loss.
+        upload: ``(start, stop)``: only this slice of the update leaves the client.
+        choose: ``least_loss``: the client is sent ``r`` models (``which`` is ``[n, r]``), computes
+            the summed loss of each on its whole training set, and trains from the one with the
+            least; ties go to the lowest column. The reply has its number as ``choice``. Losses do
+            not leave the client.
+        keep: coordinates that never leave the client. The reply's ``delta`` has only the others,
+            ``[d - kept]``. The client stores them, and its next training and evaluation start from
+            its stored values; a client that never trained uses those of the model it is sent.
+
+    Raises:
+        ValueError: for ``keep`` together with ``upload``.
     """
 
     objective: Objective
@@ -34,6 +50,12 @@ class Train:
     spent: int = 0
     full_gradient: bool = False
     upload: tuple[int, int] | None = None
+    choose: Literal["least_loss"] | None = None
+    keep: Keep | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and self.upload is not None:
+            raise ValueError(f"upload: not with keep, got {self.upload}; expected None")
 
     def solver(self, base: Solver) -> Solver:
         """The run's solver with this work's budget."""
@@ -44,12 +66,25 @@ class Train:
         epochs = base.epochs if self.epochs is None else self.epochs
         return replace(base, epochs=max(0, epochs - self.spent), steps=None)
 
+    def shared_size(self, d: int) -> int:
+        """How many coordinates of a model of ``d`` pass between server and client."""
+        if self.keep is None:
+            return d
+        return d - self.keep.size
+
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Exactly what one client's reply holds: name -> (shape, NumPy dtype kind)."""
-        start, stop = self.upload or (0, d)
-        return {"delta": ((stop - start,), "f"), "size": ((), "f"), "loss": ((), "f")}
+        start, stop = self.upload or (0, self.shared_size(d))
+        fields: dict[str, tuple[tuple[int, ...], str]] = {
+            "delta": ((stop - start,), "f"),
+            "size": ((), "f"),
+            "loss": ((), "f"),
+        }
+        if self.choose is not None:
+            fields["choice"] = ((), "f")
+        return fields
 
-    def leaves(self, delta: NDArray[Any]) -> NDArray[Any]:
+    def uploaded(self, delta: NDArray[Any]) -> NDArray[Any]:
         """The part of the updates ``[n, d]`` that leaves the client."""
         if self.upload is None:
             return delta
@@ -118,13 +153,17 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A client places itself: it trains from row 0 of ``1 + m`` models and tells which of the
-    others is its direction.
+class SelectGroup:
+    """A newcomer trains from a common model and says which group's direction its update is nearest
+    to.
 
-    The rows 1..m are the directions of the groups. Only the number of the nearest, from 0, leaves
-    the client; -1 where the update has no direction. Clients that are processes of their own keep
-    the rows, and need them once.
+    The client is sent ``1 + m`` rows: row 0 is the model to train from, rows 1..m are the
+    directions of the groups. Only the number of the nearest direction, from 0, leaves the client;
+    -1 where its update has no direction. Clients that are processes of their own keep the rows, so
+    they are sent once.
+
+    Args:
+        train: the training from row 0.
     """
 
     train: Train
@@ -133,4 +172,4 @@ class Place:
         return {"choice": ((), "f"), "size": ((), "f")}
 
 
-Work = Train | Evaluate | Describe | Place
+Work = Train | Evaluate | Describe | SelectGroup

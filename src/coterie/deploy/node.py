@@ -27,9 +27,10 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.threads import one_thread
 from coterie.core.vectors import Layout
-from coterie.core.work import Describe, Place, Train
+from coterie.core.work import Describe, SelectGroup, Train
 from coterie.data import Population
 from coterie.deploy.built import Built
+from coterie.engines.serial import ClientError, SerialEngine
 from coterie.errors import DataError
 from coterie.local import LocalRunner
 from coterie.rules.migration import distance
@@ -246,22 +247,20 @@ class Node:
         key = Key(request.seed, request.purpose, request.round)
         if isinstance(work, Describe):
             key = Key(self.cache.secret() if work.privacy != "none" else request.seed)
-        if isinstance(work, Place):
+        if isinstance(work, SelectGroup):
             self.cache.keep_models(request.models)
+        # The same code as in a simulation, for one client that is sent all models of the request.
+        ids = np.array([client])
+        which = np.arange(len(request.models))[None]
+        if isinstance(work, Train) and work.choose is None:
+            which = np.zeros(1, np.int64)
         with one_thread():
-            if isinstance(work, Train):
-                delta = torch.empty(request.models.shape[1])
-                result = bench.train(work, client, request.models[0], delta, key)
-                fields = {
-                    "delta": work.leaves(delta.numpy()[None])[0],
-                    "size": np.asarray(float(result.size)),
-                    "loss": np.asarray(result.loss),
-                }
-            else:
-                ids = np.array([client])
-                which = np.arange(len(request.models))[None]
-                reply = bench.answer(work, ids, request.models, which, key)
-                fields = {name: np.asarray(values[0]) for name, values in reply.fields.items()}
+            try:
+                (reply,) = SerialEngine(bench).run(work, ids, request.models, which, key=key)
+            except ClientError as error:
+                # The client is this process, so what its code raised is shown as it was raised.
+                raise (error.__cause__ or error) from None
+        fields = {name: np.asarray(values[0]) for name, values in reply.fields.items()}
         return Answer(fields, self.drifted(request.placement))
 
     def drifted(self, placement: int) -> bool | None:

@@ -5,19 +5,23 @@ from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
 from coterie.engines.faults import Faults, FaultyEngine
+from coterie.engines.keeping import KeepingEngine
 from coterie.engines.make import ENGINES, make_clients
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
+from coterie.engines.vmap import VmapEngine
 
 __all__ = [
     "ENGINES",
     "Clients",
     "Faults",
     "FaultyEngine",
+    "KeepingEngine",
     "Ledger",
     "PoolEngine",
     "Quorum",
     "ReplyValidator",
     "SerialEngine",
+    "VmapEngine",
     "make_clients",
 ]

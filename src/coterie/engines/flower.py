@@ -27,7 +27,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
-from coterie.core.work import Describe, Evaluate, Place, Work
+from coterie.core.work import Describe, Evaluate, SelectGroup, Work
 from coterie.errors import ConfigError
 
 NOTE = "coterie"
@@ -128,7 +128,11 @@ class FlowerEngine:
                     again.append(id)
                 else:
                     replies += self._read(
-                        id, message, key, wanted[id] if isinstance(work, Place) else [], expected
+                        id,
+                        message,
+                        key,
+                        wanted[id] if isinstance(work, SelectGroup) else [],
+                        expected,
                     )
             asked = again
             if not asked:
@@ -145,7 +149,7 @@ class FlowerEngine:
         key: Key,
     ) -> Message:
         """A message with a record of its own: what one client is told, no other sees."""
-        kept = self.held.get(id, set()) if isinstance(work, Place) else set()
+        kept = self.held.get(id, set()) if isinstance(work, SelectGroup) else set()
         note = ConfigRecord(
             {
                 "protocol": wire.PROTOCOL,
@@ -237,13 +241,15 @@ class FlowerEngine:
         if keeps:
             self.held[id] = set(keeps)
 
-    def compare(self, placement: IntArray) -> IntArray:
-        """See ``coterie.core.engine.Watch``."""
-        self.placement = placement
-        return np.array(
-            sorted(i for i, (at, drifted) in self.said.items() if drifted and at == placement[i]),
-            np.int64,
-        )
+    def compare(self, assignment_version: IntArray) -> IntArray:
+        """See ``coterie.core.engine.DriftReports``."""
+        self.placement = assignment_version
+        drifted = [
+            client
+            for client, (version, moved) in self.said.items()
+            if moved and version == assignment_version[client]
+        ]
+        return np.array(sorted(drifted), np.int64)
 
     def hold(self, population: Any) -> None:
         """Nothing: real clients hold what they hold."""

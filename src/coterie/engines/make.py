@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
+from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout
 from coterie.data.population import Population
+from coterie.engines.keeping import KeepingEngine
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.vmap import VmapEngine
@@ -95,14 +97,16 @@ def make_clients(
     able = np.flatnonzero(population.sizes("train") > 0)
     quorum = Quorum(min_replies, max_skipped_rounds)
     features = math.prod(population.shape)
+    store = ClientStore()
     return Clients(
-        engine,
+        KeepingEngine(engine, store),
         validator_for(population),
         quorum,
         population.classes,
         able,
         Layout.of(module),
         features,
+        store=store,
     )
 
 

@@ -19,7 +19,6 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -33,9 +32,10 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.serial import ClientError, failure
+from coterie.engines.simulation import SimulationEngine
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.runner import Moves
@@ -55,7 +55,7 @@ def start_method() -> str:
     return "spawn"
 
 
-class PoolEngine:
+class PoolEngine(SimulationEngine):
     """A pool of worker processes around a ``LocalRunner``.
 
     Args:
@@ -78,7 +78,7 @@ class PoolEngine:
         retries: int = 3,
         start: str | None = None,
     ) -> None:
-        self.bench = bench
+        super().__init__(bench)
         self.workers = (
             workers or len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
@@ -98,18 +98,25 @@ class PoolEngine:
         if self.processes and (moves.train or moves.test or len(moves.rows)):
             self.moves.append(moves)
 
-    def run(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Sequence[Reply]:
-        if isinstance(work, Evaluate) and self.bench.alone:
-            blocks = (slice(at, at + _MOST_TASKS) for at in range(0, len(ids), _MOST_TASKS))
-            return [
-                reply
-                for at in blocks
-                for reply in self._scores(work, ids[at], models, which[at], key)
-            ]
-        if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key)]
+    def answer(
+        self,
+        work: Evaluate | Describe | SelectGroup,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
+    ) -> list[Reply]:
+        if not isinstance(work, Evaluate) or not self.bench.alone:
+            return super().answer(work, ids, models, which, key)
+        replies: list[Reply] = []
+        for at in range(0, len(ids), _MOST_TASKS):
+            block = slice(at, at + _MOST_TASKS)
+            replies += self._scores(work, ids[block], models, which[block], key)
+        return replies
+
+    def train(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
@@ -176,7 +183,7 @@ class PoolEngine:
         return Reply(
             key.round,
             home,
-            {"delta": work.leaves(delta), "size": meta[:, 0], "loss": meta[:, 1]},
+            {"delta": work.uploaded(delta), "size": meta[:, 0], "loss": meta[:, 1]},
             key.purpose,
         )
 

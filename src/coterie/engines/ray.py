@@ -35,9 +35,10 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Train, Work
+from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.engines.actor import Actor, Each, Equipment, Job, Load, fingerprint
+from coterie.engines.simulation import SimulationEngine
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
 from coterie.local import LocalRunner
 from coterie.local.batched import Device, Precision
@@ -94,7 +95,7 @@ class Member:
         return tuple(stale)
 
 
-class RayEngine:
+class RayEngine(SimulationEngine):
     """Deals clients to actors over a cluster, longest first.
 
     Args:
@@ -141,7 +142,7 @@ class RayEngine:
         if load is not None and bench.population.drawn:
             what = "nobody holds all samples of a federation that is drawn client by client"
             raise ConfigError(f"engine.samples: {what}, got 'path'; expected 'shard'")
-        self.bench = bench
+        super().__init__(bench)
         self.address = address
         self.workers = workers
         self.round_timeout = round_timeout
@@ -210,11 +211,9 @@ class RayEngine:
 
     # --- a round ----------------------------------------------------------------------------------
 
-    def run(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Sequence[Reply]:
-        if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key)]
+    def train(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
         self._ensure()
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         delta = np.empty((len(ids), models.shape[1]), np.float32)
@@ -227,7 +226,7 @@ class RayEngine:
             spent = spent + seconds
         steps = float(self.bench.steps(work, ids[done]).sum())
         self.pace = spent / steps if steps else self.pace
-        fields = {"delta": work.leaves(delta[done]), "size": told[0, done], "loss": told[1, done]}
+        fields = {"delta": work.uploaded(delta[done]), "size": told[0, done], "loss": told[1, done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
     def _results(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,8 +12,8 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.threads import one_thread
-from coterie.core.work import Train, Work
-from coterie.data.population import Population
+from coterie.core.work import Train
+from coterie.engines.simulation import SimulationEngine
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 
@@ -30,7 +29,7 @@ def failure(id: int, key: Key, error: Exception) -> str:
     return f"model.name: client {id}: training failed in round {key.round}: {error}"
 
 
-class SerialEngine:
+class SerialEngine(SimulationEngine):
     """Trains clients one after another; stops asking at the deadline.
 
     Args:
@@ -40,14 +39,12 @@ class SerialEngine:
     """
 
     def __init__(self, bench: LocalRunner, round_timeout: float | None = None) -> None:
-        self.bench = bench
+        super().__init__(bench)
         self.round_timeout = round_timeout
 
-    def run(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Sequence[Reply]:
-        if not isinstance(work, Train):
-            return [self.bench.answer(work, ids, models, which, key)]
+    def train(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         delta = torch.empty(len(ids), models.shape[1])
         size = np.zeros(len(ids))
@@ -64,11 +61,12 @@ class SerialEngine:
                 size[at] = result.size
                 loss[at] = result.loss
                 done[at] = True
-        fields = {"delta": work.leaves(delta.numpy()[done]), "size": size[done], "loss": loss[done]}
+        fields = {
+            "delta": work.uploaded(delta.numpy()[done]),
+            "size": size[done],
+            "loss": loss[done],
+        }
         return [Reply(key.round, ids[done], fields, key.purpose)]
-
-    def hold(self, population: Population) -> None:
-        self.bench.hold(population)
 
     def close(self) -> None:
         pass

@@ -21,9 +21,9 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
-from coterie.core.work import Train, Work
-from coterie.data.population import Population
+from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.engines.serial import ClientError
+from coterie.engines.simulation import SimulationEngine
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.local.batched import BatchedTrainer, Device, Precision, Sample, refuse_statistics
@@ -204,7 +204,7 @@ class Blocks:
             ) from error
 
 
-class VmapEngine:
+class VmapEngine(SimulationEngine):
     """Trains blocks of clients with one gradient call a step, and scores models on the same device.
 
     Args:
@@ -233,19 +233,27 @@ class VmapEngine:
     ) -> None:
         where = Device(find_device(device), precision, graphs)
         self.blocks = Blocks(bench.module, bench.solver, bench.decay, where, memory)
-        self.bench = bench
+        super().__init__(bench)
         if where.name != "cpu":
             self.bench = LocalRunner(
                 bench.population, bench.module, bench.solver, bench.decay, where.name
             )
         self.round_timeout = round_timeout
 
-    def run(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Sequence[Reply]:
-        if not isinstance(work, Train):
-            with self.blocks.device.arithmetic():  # cuDNN takes TF32 where it is not told otherwise
-                return [self.bench.answer(work, ids, models, which, key)]
+    def answer(
+        self,
+        work: Evaluate | Describe | SelectGroup,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
+    ) -> list[Reply]:
+        with self.blocks.device.arithmetic():  # cuDNN takes TF32 where it is not told otherwise
+            return super().answer(work, ids, models, which, key)
+
+    def train(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
         population = self.bench.population
         size = self.bench.sizes[ids]
@@ -257,14 +265,11 @@ class VmapEngine:
         keys = [key.client(i) for i in ids.tolist()]
         delta, loss, done = self.blocks.train(work, size, samples, models, which, keys, end)
         fields = {
-            "delta": work.leaves(delta.numpy()[done]),
+            "delta": work.uploaded(delta.numpy()[done]),
             "size": size[done].astype(np.float64),
             "loss": loss[done],
         }
         return [Reply(key.round, ids[done], fields, key.purpose)]
-
-    def hold(self, population: Population) -> None:
-        self.bench.hold(population)
 
     def close(self) -> None:
         self.blocks.many.clear()

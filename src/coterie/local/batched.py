@@ -27,21 +27,16 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
-from coterie.core.objective import Objective
+from coterie.core.objective import Objective, ignores_padding
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
 from coterie.local.cuda_graphs import CudaGraphCache, cuda_graph
 from coterie.local.dropout import Call, answered, drawn, noted
 from coterie.local.sgd import batches, channels_last, convolves
-from coterie.objectives import CrossEntropy, Fusion
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 Sample = tuple[Tensor, Tensor]
-_MEANS = (
-    CrossEntropy,
-    Fusion,
-)  # their loss is the mean cross-entropy over a batch, and nothing else
 _IGNORED = -100
 _REPEATS = 16  # steps of a shape that are worth a recording
 
@@ -244,7 +239,7 @@ class BatchedTrainer:
             a.shape == (2, *a.shape[1:]) and b.shape == (3, *a.shape[1:])
             for a, b in zip(two, three, strict=True)
         )
-        self.padded = type(self.network.objective) in _MEANS and rowwise and leading
+        self.padded = ignores_padding(self.network.objective) and rowwise and leading
 
     def _count(self, kept: Tensor) -> Tensor:
         self.saved += kept.numel() * kept.element_size()

@@ -16,17 +16,16 @@ from torch.nn import functional as F
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.objective import Objective
+from coterie.core.objective import Objective, is_cross_entropy
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind
-from coterie.core.work import Describe, Evaluate, Place, Train
+from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.data.lazy import KEEP
 from coterie.data.population import Population, Split
 from coterie.local.compiled import CompiledTrainer, Stack
 from coterie.local.describe import describe, told_sizes
 from coterie.local.sgd import Autograd, Trained, Trainer, channels_last, convolves
 from coterie.math.similarity import nearest
-from coterie.objectives import CrossEntropy
 
 _KEPT = 16  # sets of clients whose places are kept
 # samples scored at once; fewer for convolutions, whose outputs then stay in the cache
@@ -57,7 +56,7 @@ def make_trainer(
     """Local training of a copy of a network: in closed form where its shape allows it, else through
     autograd."""
     stack = Stack.of(module, decay)
-    if stack is not None and type(objective) is CrossEntropy:
+    if stack is not None and is_cross_entropy(objective):
         return CompiledTrainer(stack)
     return Autograd(copy.deepcopy(module), objective, decay)
 
@@ -190,7 +189,7 @@ class LocalRunner:
             x, y, start, out, work.solver(self.solver), work.objective.mu, key.client(id)
         )
 
-    def place(self, work: Place, id: int, models: Tensor, key: Key) -> float:
+    def place(self, work: SelectGroup, id: int, models: Tensor, key: Key) -> float:
         """The direction of ``models[1:]`` that client ``id`` is nearest to when it trains from row
         0; -1 for none."""
         delta = torch.empty(1, models.shape[1])
@@ -209,7 +208,7 @@ class LocalRunner:
 
     def answer(
         self,
-        work: Evaluate | Describe | Place,
+        work: Evaluate | Describe | SelectGroup,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
@@ -217,7 +216,7 @@ class LocalRunner:
     ) -> Reply:
         """Evaluate or describe many clients in one vectorised pass over the pooled arrays; let each
         place itself."""
-        if isinstance(work, Place):
+        if isinstance(work, SelectGroup):
             choice = np.array(
                 [
                     self.place(work, i, models[rows], key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, final
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from coterie.config.arguments import validated
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
     """Mean cross-entropy of a batch, plus ``mu / 2 ||w - w_start||^2`` in the solver where ``mu >
@@ -25,6 +26,10 @@ class CrossEntropy:
     """
 
     mu: float = 0.0
+
+    @property
+    def form(self) -> Literal["cross_entropy"]:
+        return "cross_entropy"
 
     def loss(
         self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]

@@ -177,6 +177,10 @@ class Fusion:
     def mu(self) -> float:
         return 0.0
 
+    @property
+    def form(self) -> Literal["cross_entropy_of_more"]:
+        return "cross_entropy_of_more"
+
     def network(self, module: nn.Module, key: Key) -> nn.Module:
         return fuse(module, self.operator, key)
 

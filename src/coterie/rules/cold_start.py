@@ -18,7 +18,7 @@ from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate, Place, Train
+from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.errors import ConfigError, QuorumError
 from coterie.math.clustering import complete_linkage, kmeans
 from coterie.math.group_count import Auto, count, told
@@ -270,10 +270,10 @@ class ByDirection:
             else (groups.memory["auxiliary"], groups.memory["latest"])
         )
         key = key.of("newcomers_frozen" if frozen else "newcomers")
-        if frozen and door.watch is not None:
+        if frozen and door.drift_reports is not None:
             which = np.tile(np.arange(1 + len(target)), (len(new), 1))
             reply = door.run(
-                Place(self._work), new, torch.cat([start[None], target]), which, key=key
+                SelectGroup(self._work), new, torch.cat([start[None], target]), which, key=key
             )
             choice = reply.fields["choice"]
             usable = (choice >= 0) & (choice < len(target))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
-from coterie.core.engine import Watch
+from coterie.core.engine import DriftReports
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
@@ -89,8 +89,8 @@ class Drifting:
     def __call__(
         self, groups: Groups, cohort: IntArray, door: Clients, key: Key
     ) -> tuple[Groups, Plan]:
-        if door.watch is not None:
-            return self._told(groups, cohort, door, door.watch, key)
+        if door.drift_reports is not None:
+            return self._told(groups, cohort, door, door.drift_reports, key)
         able = np.arange(len(groups.member)) if door.able is None else door.able
         asked = door.measure(
             Describe("histogram", door.classes), able, groups.models[:1], 0 * able, key=key
@@ -109,17 +109,17 @@ class Drifting:
         return groups.remember(reference=reference), plan
 
     def _told(
-        self, groups: Groups, cohort: IntArray, door: Clients, watch: Watch, key: Key
+        self, groups: Groups, cohort: IntArray, door: Clients, reports: DriftReports, key: Key
     ) -> tuple[Groups, Plan]:
         """The same where clients compare their histograms themselves, which then stay where they
         are."""
         none = torch.zeros(len(groups.member), dtype=torch.int64)
         placement = groups.memory.get("placement", none).numpy().copy()
-        drifted = watch.compare(placement)
+        drifted = reports.compare(placement)
         drifted = drifted[groups.member[drifted] >= 0]
         groups, plan, placed = self._place(groups, cohort, drifted, door, key)
         placement[placed] += 1
-        watch.compare(placement)
+        reports.compare(placement)
         return groups.remember(placement=torch.from_numpy(placement)), plan
 
     def _place(

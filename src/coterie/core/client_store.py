@@ -1,0 +1,86 @@
+"""The coordinates that clients of a simulation keep, in one place: one vector for each client
+met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.keep import Keep
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """What clients keep, as arrays: what a checkpoint holds of a `ClientStore`.
+
+    Args:
+        ids: int64 ``[m]``, the clients that trained with something to keep, ascending.
+        vectors: float32 ``[m, kept]``, their coordinates.
+        spans: int64 ``[s, 2]``, which slices of the flat vector these are (`Keep`).
+
+    All three are empty for a method that keeps nothing.
+    """
+
+    ids: IntArray
+    vectors: FloatArray
+    spans: IntArray
+
+
+class ClientStore:
+    """Which coordinates stay with clients, and their values for each client met.
+
+    Memory grows with the clients that trained, not with those that exist.
+    """
+
+    def __init__(self) -> None:
+        self.keep: Keep | None = None
+        self._vectors: dict[int, FloatArray] = {}
+
+    def begin(self, keep: Keep) -> None:
+        """From now on these coordinates stay with clients.
+
+        Raises:
+            ValueError: if others did so before: what clients keep does not change in a run.
+        """
+        if self.keep is not None and self.keep != keep:
+            raise ValueError(f"keep: changed in a run, got {keep}; expected {self.keep}")
+        self.keep = keep
+
+    def met(self, ids: IntArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Which of these clients have stored something, bool ``[n]``."""
+        return np.array([client in self._vectors for client in ids.tolist()], bool)
+
+    def get(self, ids: IntArray) -> FloatArray:
+        """What these clients keep, float32 ``[n, kept]``; all of them must have been met."""
+        return np.stack([self._vectors[client] for client in ids.tolist()])
+
+    def put(self, ids: IntArray, vectors: FloatArray) -> None:
+        """Store what these clients keep from now on."""
+        for client, vector in zip(ids.tolist(), vectors, strict=True):
+            self._vectors[client] = vector.astype(np.float32)
+
+    def forget(self, ids: IntArray) -> None:
+        """Delete what these clients keep."""
+        for client in ids.tolist():
+            self._vectors.pop(client, None)
+
+    def state(self) -> KeptState:
+        """Everything, as arrays."""
+        ids = np.array(sorted(self._vectors), np.int64)
+        if self.keep is None:
+            return KeptState(ids, np.empty((0, 0), np.float32), np.empty((0, 2), np.int64))
+        vectors = np.empty((len(ids), self.keep.size), np.float32)
+        for row, client in enumerate(ids.tolist()):
+            vectors[row] = self._vectors[client]
+        return KeptState(ids, vectors, np.array(self.keep.spans, np.int64))
+
+    def restore(self, state: KeptState) -> None:
+        """Go on from what `state` gave."""
+        self.keep = None
+        self._vectors = {}
+        if len(state.spans):
+            spans = tuple((int(start), int(stop)) for start, stop in state.spans)
+            self.keep = Keep(spans)
+        self.put(state.ids, state.vectors)

@@ -1,0 +1,141 @@
+"""Clients of a simulation that keep a part of their model to themselves.
+
+A real client has its own disk. In a simulation this wrapper plays that part around any engine: it
+puts each client's stored coordinates into the models it is sent, and takes them out of its update
+before the update goes on. The engine inside trains whole models and knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.core.arrays import IntArray
+from coterie.core.client_store import ClientStore, KeptState
+from coterie.core.engine import Engine, Reply
+from coterie.core.keep import Keep
+from coterie.core.keys import Key
+from coterie.core.work import Evaluate, Train, Work
+
+_BLOCK = 2**28  # bytes of models that are made at once
+
+
+class KeepingEngine:
+    """The same verb around any simulating engine, with `Train.keep`.
+
+    A client's stored coordinates replace those of every model it is sent, for training and for
+    evaluation. Work without ``keep`` passes through as it is, and so does every evaluation until a
+    client has stored something: a run that keeps nothing pays for two comparisons a request.
+
+    Args:
+        engine: trains whole models: serial, pool, vmap or Ray.
+        store: what clients keep; ``None``: a new, empty one.
+    """
+
+    def __init__(self, engine: Engine, store: ClientStore | None = None) -> None:
+        self.engine = engine
+        self.store = ClientStore() if store is None else store
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        if isinstance(work, Train) and work.keep is not None:
+            return self._train(work, work.keep, ids, models, which, key)
+        if isinstance(work, Evaluate) and self.store.keep is not None:
+            return self._evaluate(work, self.store.keep, ids, models, which, key)
+        return self.engine.run(work, ids, models, which, key=key)
+
+    def _train(
+        self, work: Train, keep: Keep, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
+        """Train whole models; store what stays, return what leaves."""
+        self.store.begin(keep)
+        stays = keep.kept()
+        leaves = keep.shared(models.shape[1])
+        whole = replace(work, keep=None)
+        replies = []
+        for block in _blocks(np.arange(len(ids)), models.shape[1], which):
+            starts, rows = self._starts(keep, ids[block], models, which[block])
+            for reply in self.engine.run(whole, ids[block], starts, rows, key=key):
+                fields = dict(reply.fields)
+                delta = fields["delta"]
+                place = _places(ids[block], reply.ids)
+                start = rows[place].reshape(len(place), -1)
+                column = fields.get("choice", np.zeros(len(place))).astype(np.int64)
+                chosen = start[np.arange(len(place)), column]
+                kept = starts.numpy()[np.ix_(chosen, stays)] + delta[:, stays]
+                # The server refuses an update that is not finite; its client starts over, too.
+                finite = np.isfinite(delta).all(axis=1)
+                self.store.put(reply.ids[finite], kept[finite])
+                fields["delta"] = np.ascontiguousarray(delta[:, leaves])
+                replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
+        return replies
+
+    def _evaluate(
+        self, work: Evaluate, keep: Keep, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
+        """Score clients that have stored something on models of their own, the others as ever."""
+        met = self.store.met(ids)
+        replies: list[Reply] = []
+        if not met.all():
+            replies += self.engine.run(work, ids[~met], models, which[~met], key=key)
+        for block in _blocks(np.flatnonzero(met), models.shape[1], which):
+            starts, rows = self._starts(keep, ids[block], models, which[block])
+            replies += self.engine.run(work, ids[block], starts, rows, key=key)
+        return replies
+
+    def _starts(
+        self, keep: Keep, ids: IntArray, models: Tensor, which: IntArray
+    ) -> tuple[Tensor, IntArray]:
+        """The models of each client with its stored coordinates in them.
+
+        Returns:
+            float32 ``[n r, d]``, and of each client its rows there, shaped as ``which``.
+        """
+        starts = models.numpy()[which.reshape(-1)]  # fancy indexing makes a copy
+        rows = np.arange(len(starts)).reshape(which.shape)
+        met = self.store.met(ids)
+        if met.any():
+            columns = rows.reshape(len(ids), -1)[met]
+            stored = self.store.get(ids[met])
+            starts[np.ix_(columns.reshape(-1), keep.kept())] = np.repeat(
+                stored, columns.shape[1], axis=0
+            )
+        return torch.from_numpy(starts), rows
+
+    def kept(self) -> KeptState:
+        """What clients keep, as arrays for a checkpoint; empty where no work had ``keep``."""
+        return self.store.state()
+
+    def restore(self, state: KeptState) -> None:
+        """Go on from what `kept` gave."""
+        self.store.restore(state)
+
+    def forget(self, ids: IntArray) -> None:
+        """Delete what these clients keep, as when they are deleted from the federation."""
+        self.store.forget(ids)
+
+    def hold(self, population: Any) -> None:
+        self.engine.hold(population)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _blocks(places: IntArray, d: int, which: IntArray) -> Iterator[IntArray]:
+    """Places cut so that the models of a block take at most ``_BLOCK`` bytes."""
+    models_each = which.shape[1] if which.ndim == 2 else 1
+    size = max(1, _BLOCK // (4 * d * max(1, models_each)))
+    for at in range(0, len(places), size):
+        yield places[at : at + size]
+
+
+def _places(ids: IntArray, some: IntArray) -> IntArray:
+    """Where each of ``some`` stands in ``ids``."""
+    order = np.argsort(ids)
+    return order[np.searchsorted(ids[order], some)]

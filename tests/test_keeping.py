@@ -1,0 +1,245 @@
+"""Coordinates that stay with their client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.clients import wire
+from coterie.clients.clients import Clients
+from coterie.core.arrays import IntArray
+from coterie.core.client_store import ClientStore
+from coterie.core.engine import Reply
+from coterie.core.keep import Keep, keep_layers
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout, flatten
+from coterie.core.work import Evaluate, Train, Work
+from coterie.engines import (
+    Faults,
+    FaultyEngine,
+    KeepingEngine,
+    PoolEngine,
+    SerialEngine,
+    VmapEngine,
+    make_clients,
+)
+from coterie.local import LocalRunner
+from coterie.objectives import plain
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
+NET = small_net()
+LAYOUT = Layout.of(NET)
+HEAD = keep_layers(LAYOUT, ["2"])
+LOCAL = Train(plain, keep=HEAD)
+START = flatten(NET)[None]
+KEY = Key(3).of("train")
+
+
+def runner() -> LocalRunner:
+    return LocalRunner(blobs(), NET, SOLVER)
+
+
+def zeros(n: int) -> IntArray:
+    return np.zeros(n, np.int64)
+
+
+def test_only_what_is_shared_is_in_a_reply_and_the_rest_is_stored() -> None:
+    ids = np.arange(4)
+    (whole,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(4), key=KEY)
+    engine = KeepingEngine(SerialEngine(runner()))
+    (reply,) = engine.run(LOCAL, ids, START, zeros(4), key=KEY)
+    shared = HEAD.shared(LAYOUT.d)
+    assert reply.fields["delta"].shape == (4, LAYOUT.d - HEAD.size)
+    np.testing.assert_array_equal(reply.fields["delta"], whole.fields["delta"][:, shared])
+    state = engine.kept()
+    trained = START.numpy()[:, HEAD.kept()] + whole.fields["delta"][:, HEAD.kept()]
+    np.testing.assert_array_equal(state.ids, ids)
+    np.testing.assert_array_equal(state.vectors, trained)
+
+
+@pytest.mark.parametrize("kind", [SerialEngine, PoolEngine, VmapEngine])
+def test_a_client_gets_its_own_back(kind: Any) -> None:
+    """Two rounds equal those of clients that get their own last head by hand."""
+    ids = np.arange(4)
+    plain_engine = kind(runner())
+    with closing(KeepingEngine(kind(runner()))) as engine:
+        engine.run(LOCAL, ids, START, zeros(4), key=KEY)
+        heads = engine.kept().vectors
+        moved = START + 0.01
+        (found,) = engine.run(LOCAL, ids, moved, zeros(4), key=KEY.at(1))
+    by_hand = moved.repeat(4, 1)
+    by_hand[:, HEAD.kept()] = torch.from_numpy(heads)
+    (expected,) = plain_engine.run(Train(plain), ids, by_hand, ids, key=KEY.at(1))
+    plain_engine.close()
+    shared = HEAD.shared(LAYOUT.d)
+    np.testing.assert_array_equal(found.fields["delta"], expected.fields["delta"][:, shared])
+
+
+def test_evaluation_uses_what_clients_keep() -> None:
+    engine = KeepingEngine(SerialEngine(runner()))
+    ids = np.arange(6)
+    engine.run(LOCAL, ids[:3], START, zeros(3), key=KEY)
+    two = torch.cat([START, START + 0.1])
+    which = np.tile([0, 1], (6, 1))
+    score = Evaluate("test")
+    found = {}
+    for reply in engine.run(score, ids, two, which, key=KEY):
+        found.update(zip(reply.ids.tolist(), reply.fields["loss"].tolist(), strict=True))
+    (shared,) = SerialEngine(runner()).run(score, ids, two, which, key=KEY)
+    heads = engine.kept().vectors
+    for client in range(6):
+        expected = shared.fields["loss"][client]
+        if client < 3:
+            own = two.clone()
+            own[:, HEAD.kept()] = torch.from_numpy(heads[client])
+            alone = SerialEngine(runner()).run(
+                score, ids[client : client + 1], own, which[:1], key=KEY
+            )
+            expected = alone[0].fields["loss"][0]
+        np.testing.assert_allclose(found[client], expected, rtol=1e-6)
+
+
+def test_a_client_that_chooses_keeps_what_it_trained() -> None:
+    models = START + torch.randn(3, LAYOUT.d, generator=torch.Generator().manual_seed(1))
+    ids = np.arange(5)
+    which = np.tile(np.arange(3), (5, 1))
+    choose = Train(plain, choose="least_loss")
+    (whole,) = SerialEngine(runner()).run(choose, ids, models, which, key=KEY)
+    engine = KeepingEngine(SerialEngine(runner()))
+    (reply,) = engine.run(replace(choose, keep=HEAD), ids, models, which, key=KEY)
+    choice = whole.fields["choice"].astype(int)
+    np.testing.assert_array_equal(reply.fields["choice"], choice)
+    assert len(set(choice.tolist())) > 1
+    heads = models.numpy()[choice][:, HEAD.kept()] + whole.fields["delta"][:, HEAD.kept()]
+    np.testing.assert_array_equal(engine.kept().vectors, heads)
+
+
+class Counting:
+    """An engine of a million clients whose training adds one; it counts the models it is sent."""
+
+    def __init__(self) -> None:
+        self.models = 0
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        self.models += len(models)
+        ones = np.ones(len(ids))
+        if isinstance(work, Train):
+            delta = np.ones((len(ids), models.shape[1]), np.float32)
+            fields = {"delta": delta, "size": ones, "loss": ones}
+        else:
+            fields = {"correct": ones[:, None], "size": ones, "loss": ones[:, None]}
+        return [Reply(key.round, ids, fields, key.purpose)]
+
+    def close(self) -> None: ...
+
+
+def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors() -> None:
+    inner = Counting()
+    engine = KeepingEngine(inner)  # type: ignore[arg-type]
+    some = np.arange(0, 1_000_000, 1000)
+    engine.run(LOCAL, some, START, zeros(len(some)), key=KEY)
+    inner.models = 0
+    everybody = np.arange(1_000_000)
+    replies = engine.run(Evaluate("test"), everybody, START, zeros(len(everybody)), key=KEY)
+    assert sum(len(reply) for reply in replies) == 1_000_000
+    assert inner.models == 1 + 1000
+    assert engine.kept().vectors.shape == (1000, HEAD.size)
+
+
+def test_work_without_keep_is_the_bits_of_before() -> None:
+    ids = np.arange(12)
+    with make_clients("serial", blobs(), NET, SOLVER) as door:
+        found = door.run(Train(plain), ids, START, zeros(12), key=KEY)
+        assert len(door.store.state().ids) == 0
+        assert door.store.state().vectors.size == 0
+    (expected,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(12), key=KEY)
+    for name, values in expected.fields.items():
+        np.testing.assert_array_equal(found.fields[name], values)
+
+
+def test_the_state_goes_on_and_forgets() -> None:
+    engine = KeepingEngine(SerialEngine(runner()))
+    engine.run(LOCAL, np.array([5, 2]), START, zeros(2), key=KEY)
+    state = engine.kept()
+    again = KeepingEngine(SerialEngine(runner()))
+    again.restore(state)
+    ids = np.arange(6)
+    for work in (LOCAL, Evaluate("test")):
+        before = engine.run(work, ids, START, zeros(6), key=KEY.at(1))
+        after = again.run(work, ids, START, zeros(6), key=KEY.at(1))
+        for one, other in zip(before, after, strict=True):
+            for name, values in one.fields.items():
+                np.testing.assert_array_equal(values, other.fields[name])
+    again.forget(np.array([2, 77]))
+    assert 2 not in again.kept().ids
+    empty = ClientStore().state()
+    assert [values.size for values in (empty.ids, empty.vectors, empty.spans)] == [0, 0, 0]
+    again.restore(empty)
+    assert again.store.keep is None
+
+
+def test_an_update_that_is_not_finite_is_not_kept() -> None:
+    inner = FaultyEngine(SerialEngine(runner()), Faults(hostile={1: "nan"}))
+    engine = KeepingEngine(inner)
+    engine.run(LOCAL, np.arange(3), START, zeros(3), key=KEY)
+    assert engine.kept().ids.tolist() == [0, 2]
+
+
+def test_the_ledger_counts_what_passes() -> None:
+    with make_clients("serial", blobs(), NET, SOLVER) as door:
+        ids = np.arange(3)
+        door.run(LOCAL, ids, START, zeros(3), key=KEY)
+        door.run(Evaluate("train"), ids, START + 1, zeros(3), key=KEY.of("choose"))
+        down, up, scored, _ = door.ledger.blocks
+    moves = LAYOUT.d - HEAD.size
+    assert down.bytes.tolist() == scored.bytes.tolist() == [4 * moves] * 3
+    assert up.models.tolist() == [1] * 3
+    assert up.bytes.tolist() == [4 * moves + 2 * 4] * 3
+    assert "delta" in up.fields
+
+
+def test_the_gate_expects_what_moves() -> None:
+    with Clients(SerialEngine(runner())) as door:  # an engine that lets everything out
+        reply = door.run(LOCAL, np.arange(3), START, zeros(3), key=KEY)
+    assert len(reply) == 0
+    assert dict(door.ledger.refused) == {"shape": 3}
+
+
+def test_layers_by_name() -> None:
+    layout = Layout.of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1)))
+    assert keep_layers(layout, ["0", "2.bias"]) == Keep(((0, 6), (14, 15)))
+    assert keep_layers(layout, ["1", "0"]) == Keep(((0, 12),))
+    with pytest.raises(ct.ConfigError, match=r"no such layer, got '3'; expected some of 0\.weight"):
+        keep_layers(layout, ["3"])
+    with pytest.raises(ct.ConfigError, match="no layer named"):
+        keep_layers(layout, [])
+
+
+@pytest.mark.parametrize("spans", [(), ((2, 2),), ((0, 3), (2, 4)), ((4, 6), (0, 1)), ((-1, 2),)])
+def test_spans_that_are_none(spans: Any) -> None:
+    with pytest.raises(ValueError, match="spans"):
+        Keep(spans)
+
+
+def test_what_does_not_go_together() -> None:
+    with pytest.raises(ValueError, match="upload"):
+        Train(plain, upload=(0, 3), keep=HEAD)
+    engine = KeepingEngine(SerialEngine(runner()))
+    engine.run(LOCAL, np.arange(2), START, zeros(2), key=KEY)
+    with pytest.raises(ValueError, match="changed in a run"):
+        engine.run(Train(plain, keep=Keep(((0, 1),))), np.arange(2), START, zeros(2), key=KEY)
+    with pytest.raises(ValueError, match="beyond the model"):
+        Keep(((0, 99),)).shared(10)
+    with pytest.raises(ct.ConfigError, match="keeps a part of the model"):
+        wire.dumps(LOCAL, plain)
