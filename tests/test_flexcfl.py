@@ -75,7 +75,7 @@ def test_histogram_distances_of_the_specification() -> None:
 class Histograms:
     """A door behind which clients do nothing but tell their label histograms."""
 
-    watch = None
+    drift_reports = None
     able = None
     classes = 4
 

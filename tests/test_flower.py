@@ -20,17 +20,28 @@ import torch
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+from importlib.metadata import version
+
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors.torch import load_file
 
 from coterie.algorithms import ALGORITHMS
+from coterie.clients.clients import Clients
+from coterie.clients.wire import Identity, signature
 from coterie.config.run_config import check
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout, flatten
+from coterie.core.work import Train
+from coterie.deploy.built import Built
 from coterie.deploy.serve import serve
+from coterie.engines import SerialEngine
+from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
 from coterie.export.deployed import told
+from coterie.local import LocalRunner
 from coterie.report.load import view_of
-from coterie.runs.run import run_config
+from coterie.runs.run import load_data, run_config
 from tests.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {
@@ -545,6 +556,31 @@ def test_what_real_clients_cannot_do_is_refused(
     config = {**tables(clients=8), **changed}
     with pytest.raises(ConfigError, match=words):
         deploy(tmp_path, config, nodes(tmp_path, tables(clients=8)))
+
+
+def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) -> None:
+    config = tables()
+    grid = nodes(tmp_path, config)
+    built = Built.of(check(config), (1, 8, 8), tuple(SETTINGS["classes"]))
+    layout = Layout.of(built.module)
+    ours = Identity("server", version("coterie"), signature(layout), (1, 8, 8), built.labels)
+    engine = FlowerEngine(grid, ours, built.objective, 6, "run", timeout=2.0, say=lambda line: None)
+    engine.gather(6, 5.0)
+    sent = len(grid.sent)
+    work = Train(built.objective, choose="least_loss")
+    start = flatten(built.module)
+    models = torch.stack([start, start + 0.3 * torch.randn(layout.d, generator=Key(1).torch())])
+    ids = np.arange(6)
+    which = np.tile([1, 0], (6, 1))
+    key = Key(3, "train", 1)
+    reply = Clients(engine).run(work, ids, models, which, key=key)
+    assert len(grid.sent) - sent == 6
+    population = load_data(check(config))[2]
+    local = SerialEngine(LocalRunner(population, built.module, built.solver, built.decay))
+    expected = Clients(local).run(work, ids, models, which, key=key)
+    assert reply.ids.tolist() == ids.tolist()
+    for name in ("choice", "size", "loss", "delta"):
+        np.testing.assert_array_equal(reply.fields[name], expected.fields[name])
 
 
 # --- what leaves a client -------------------------------------------------------------------------
