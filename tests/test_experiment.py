@@ -24,7 +24,7 @@ from coterie.models import decay_for
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config
 from coterie.runs.store import RunFolder
-from tests.test_shifts import SMALL
+from tests.data.test_shifts import SMALL
 
 
 def tables(**train: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from coterie.runs.python import starts
 from coterie.studies.reproduce.faults import first_client
 from tests.conftest import blobs, small_net
 from tests.contract.test_shifts import two_labels_each
-from tests.test_shifts import SMALL
+from tests.data.test_shifts import SMALL
 
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
 

@@ -29,9 +29,8 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.data import load_partition, save_partition
-from coterie.data.given import given
 from coterie.data.lazy import drawn, ranges
-from coterie.data.parts import Partition
+from coterie.data.partitions import Partition, predefined
 from coterie.data.shifts import swap_all
 from coterie.data.synthetic import Synthetic
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
@@ -345,7 +344,7 @@ def test_what_needs_all_samples_says_so() -> None:
 
 
 def test_ranges_round_trip_and_damage_is_refused(tmp_path: Path) -> None:
-    parts = given(np.empty(0, np.int64), Key(0), offsets=np.array([0, 10, 11, 13]))
+    parts = predefined(np.empty(0, np.int64), Key(0), offsets=np.array([0, 10, 11, 13]))
     assert [len(rows) for rows in parts.train] == [9, 1, 1]
     assert [len(rows) for rows in parts.test] == [1, 0, 1]
     assert parts.samples == 13

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -21,6 +21,10 @@ MOVED: dict[str, tuple[str, ...]] = {
     "coterie.api": ("coterie.runs.python",),
     "coterie.clustering": ("coterie.math.clustering",),
     "coterie.counting": ("coterie.math.group_count",),
+    "coterie.data.dealing": ("coterie.data.partitions.helpers",),
+    "coterie.data.given": ("coterie.data.partitions.predefined",),
+    "coterie.data.majority": ("coterie.data.partitions.majority",),
+    "coterie.data.parts": ("coterie.data.partitions", "coterie.data.npz"),
     "coterie.engines.door": (
         "coterie.clients.clients",
         "coterie.clients.quorum",
@@ -69,6 +73,8 @@ NAMES = {
     "fitted": "fit_to_model",
     "serving": "served_by",
     "clustered": "Clustered",
+    "given": "predefined",
+    "rfedavg": "majority_classes",
 }
 
 
@@ -109,6 +115,24 @@ class OldModules(MetaPathFinder):
         if known:
             return spec_from_loader(fullname, OldModule())
         return None
+
+
+def renamed(module: str, name: str, names: Mapping[str, str]) -> Any:
+    """The value of a name that a module had before, with a warning; for its ``__getattr__``.
+
+    Args:
+        module: the module that is asked.
+        name: the name that it does not have.
+        names: old name -> new name.
+
+    Raises:
+        AttributeError: if the name is not an old one either.
+    """
+    if name not in names:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    text = f"{module}.{name} is deprecated; use {module}.{names[name]}"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    return getattr(import_module(module), names[name])
 
 
 def install() -> None:

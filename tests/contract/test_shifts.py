@@ -11,7 +11,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import SHIFTS, make_shift
 from tests.conftest import blobs
 from tests.contract.test_algorithms import CASES, Make, every, run, same, timeless
-from tests.test_shifts import SMALL
+from tests.data.test_shifts import SMALL
 
 GROUPED = {name: make for name, make in CASES.items() if make(2).groups > 1}
 

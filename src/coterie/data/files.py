@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.data import images
-from coterie.data.parts import read_npz
+from coterie.data.npz import read_npz
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

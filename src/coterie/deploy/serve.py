@@ -25,7 +25,7 @@ from coterie.config.run_config import RunConfig
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.data import Population, save_partition
-from coterie.data.parts import Partition
+from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.deploy.built import Built
 from coterie.deploy.settings import Settings

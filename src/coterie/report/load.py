@@ -14,7 +14,7 @@ from coterie.config.run_config import RunConfig, config_hash, load
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.solver import Solver
 from coterie.data import Population, load_partition
-from coterie.data.parts import Partition
+from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import DataError
 from coterie.report.places import Placed, along, by_labels, by_losses, remembered

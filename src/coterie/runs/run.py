@@ -32,7 +32,7 @@ from coterie.data import (
     populate,
     save_partition,
 )
-from coterie.data.parts import Partition
+from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot, make_shift
 from coterie.engines import make_clients
 from coterie.errors import ConfigError, CoterieError, QuorumError

@@ -33,7 +33,7 @@ from coterie.config.run_config import (
 from coterie.config.schema import Problem, describe, nearest, options
 from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_drawn
-from coterie.data.parts import Partition
+from coterie.data.partitions import Partition
 from coterie.errors import ConfigError
 from coterie.runs.run import deal, read_samples
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.config.run_config import RunConfig, check, load, put
 from coterie.data.files import missing
-from coterie.data.parts import read_npz
+from coterie.data.npz import read_npz
 from coterie.errors import ConfigError, DataError
 
 CLIENT = (

@@ -22,7 +22,7 @@ from coterie.data import SOURCES, images, load_population, load_samples
 from coterie.data.synthetic import synthetic
 from coterie.errors import ConfigError, DataError
 
-ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 @pytest.fixture(autouse=True)

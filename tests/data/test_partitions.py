@@ -28,7 +28,7 @@ from coterie.data import (
 from coterie.errors import ConfigError, DataError
 
 KINDS = ("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted")
-ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 SMALL = {
     "power_law": {"clients": 12},
     "classes": {"clients": 12},

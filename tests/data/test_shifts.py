@@ -485,7 +485,7 @@ TABLES = tomllib.loads(
     algorithm = {name = "fedavg"}
     """
 )
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*shift*.toml"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*shift*.toml"))
 
 
 def test_a_configuration_names_none_or_one_or_several() -> None:

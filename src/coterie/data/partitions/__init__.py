@@ -1,0 +1,66 @@
+"""Who gets which samples: pure functions from labels to index arrays, `PARTITIONS` by kind.
+
+A partition is called as ``partition(labels, key, **context, **options)``. What it needs to know of
+the samples it declares as keyword parameters with a name in `CONTEXT`; all its other parameters are
+options of the table ``[data.partition]`` of a configuration. To add one, write its file beside
+these and name it in `PARTITIONS`.
+"""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from coterie.data.partitions.dirichlet import dirichlet
+from coterie.data.partitions.ditto import ditto
+from coterie.data.partitions.femnist10 import femnist10
+from coterie.data.partitions.iid import iid
+from coterie.data.partitions.majority import majority_classes
+from coterie.data.partitions.natural import natural
+from coterie.data.partitions.partition import Partition
+from coterie.data.partitions.planted import planted
+from coterie.data.partitions.power_law import by_classes, power_law
+from coterie.data.partitions.predefined import predefined
+from coterie.data.partitions.storage import load_partition, save_partition
+from coterie.deprecated import renamed
+
+__all__ = [
+    "CONTEXT",
+    "PARTITIONS",
+    "Partition",
+    "by_classes",
+    "dirichlet",
+    "ditto",
+    "femnist10",
+    "iid",
+    "load_partition",
+    "majority_classes",
+    "natural",
+    "planted",
+    "power_law",
+    "predefined",
+    "save_partition",
+]
+
+# Parameters that the library fills in from the samples: their labels and the random stream; the
+# number of classes; where the test rows begin; further columns; where each client's rows begin, of
+# a source that comes client by client.
+CONTEXT = frozenset({"labels", "key", "classes", "train_rows", "columns", "offsets"})
+
+PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
+    {
+        "power_law": power_law,
+        "classes": by_classes,
+        "dirichlet": dirichlet,
+        "ditto": ditto,
+        "femnist10": femnist10,
+        "natural": natural,
+        "iid": iid,
+        "planted": planted,
+        "rfedavg": majority_classes,
+        "given": predefined,
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"given": "predefined", "rfedavg": "majority_classes"})

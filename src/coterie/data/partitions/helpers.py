@@ -1,0 +1,235 @@
+"""What partitions share: the rows of a class, whole numbers in proportion, and splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.partitions.partition import Partition
+from coterie.errors import DataError
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+# The share of a client's, or of a class's, samples to test on where a recipe does not say another.
+TEST_FRACTION = 0.1
+
+
+# --- rows by owner and by class -------------------------------------------------------------------
+
+
+def rows_by_owner(owner: NDArray[np.intp], count: int) -> list[IntArray]:
+    """The rows of each of ``count`` owners, ascending.
+
+    Args:
+        owner: integer ``[S]``, the owner of each row, ``0..count-1``.
+        count: number of owners.
+
+    Example:
+        >>> [rows.tolist() for rows in rows_by_owner(np.array([1, 0, 1]), 2)]
+        [[1], [0, 2]]
+    """
+    # A stable sort keeps the rows of an owner ascending.
+    order = np.argsort(owner, kind="stable").astype(np.int64)
+    ends = np.cumsum(np.bincount(owner, minlength=count))
+    return np.split(order, ends[:-1])
+
+
+def rows_by_class(labels: IntArray, classes: int) -> list[IntArray]:
+    """The rows of each class, ascending: one array for each of the classes."""
+    return rows_by_owner(labels, classes)
+
+
+def concatenate_rows(arrays: Sequence[IntArray]) -> IntArray:
+    """Concatenate index arrays; none at all give an empty int64 array."""
+    # NumPy refuses to concatenate nothing, and an empty float array would turn rows into floats.
+    return np.concatenate([*arrays, np.empty(0, np.int64)])
+
+
+def train_and_test_pools(
+    labels: IntArray, key: Key, classes: int, train_rows: int
+) -> tuple[list[IntArray], list[IntArray]]:
+    """The training rows and the test rows of each class.
+
+    They follow the split of the source. A source without test rows gives a random tenth of each
+    class.
+    """
+    pools = rows_by_class(labels, classes)
+    if train_rows < len(labels):
+        train = [pool[pool < train_rows] for pool in pools]
+        test = [pool[pool >= train_rows] for pool in pools]
+        return train, test
+    parts = split_train_test(pools, key.of("holdout"), TEST_FRACTION)
+    return list(parts.train), list(parts.test)
+
+
+# --- which classes a client holds -----------------------------------------------------------------
+
+
+def consecutive_classes(clients: int, classes: int, each: int) -> IntArray:
+    """Consecutive classes: client ``u`` holds ``(u + j) mod c`` for ``j < each``.
+
+    Returns:
+        int64 ``[N, each]``.
+
+    Raises:
+        DataError: for more classes per client than there are.
+    """
+    check_classes_per_client(each, classes)
+    return (np.arange(clients)[:, None] + np.arange(each)) % classes
+
+
+def check_classes_per_client(each: int, classes: int) -> None:
+    """Refuse more classes per client than there are.
+
+    Raises:
+        DataError: if ``each`` is not in ``1..classes``.
+    """
+    if not 1 <= each <= classes:
+        raise DataError(
+            f"data.partition.classes_per_client: got {each}; "
+            f"expected 1 to {classes}, as the data have"
+        )
+
+
+def check_pool_sizes(held: IntArray, pools: Sequence[IntArray], first: int) -> None:
+    """Refuse more clients than the classes can give ``first`` samples each.
+
+    Args:
+        held: int64 ``[N, each]``, the classes that each client holds.
+        pools: the rows of each class.
+        first: samples of each of its classes that a client gets at least.
+
+    Raises:
+        DataError: with the number of clients that the samples suffice for.
+    """
+    limit = len(held)
+    for c, pool in enumerate(pools):
+        holders = np.flatnonzero((held == c).any(1))
+        served = len(pool) // first
+        if len(holders) > served:
+            # The first holder that gets nothing ends the federation.
+            limit = min(limit, int(holders[served]))
+    if limit < len(held):
+        raise too_many_clients(len(held), limit)
+
+
+def too_many_clients(clients: int, limit: int) -> DataError:
+    """The error for more clients than there are samples for."""
+    return DataError(
+        f"data.partition.clients: too few samples, got {clients}; expected at most {limit}"
+    )
+
+
+def require_test_rows(labels: IntArray, train_rows: int, what: str) -> None:
+    """Refuse a source that has no test split.
+
+    Raises:
+        DataError: if all rows are training rows.
+    """
+    if train_rows >= len(labels):
+        raise DataError(f"data.partition: {what} needs a source with a test split, got none")
+
+
+# --- cutting pools into clients -------------------------------------------------------------------
+
+
+def split_train_test(rows: Sequence[IntArray], key: Key, test_fraction: float) -> Partition:
+    """Shuffle each client's samples and cut them at ``int((1 - test_fraction) n)``.
+
+    A client with any sample has at least one to train on. Each client has its own stream, so that
+    the split of one does not depend on how many there are.
+
+    Args:
+        rows: the samples of each client.
+        key: the stream that shuffles.
+        test_fraction: share of each client's samples to test on.
+    """
+    train = []
+    test = []
+    for i, held in enumerate(rows):
+        shuffled = key.of("split").client(i).generator().permutation(held)
+        end = max(int((1 - test_fraction) * len(shuffled)), min(1, len(shuffled)))
+        train.append(shuffled[:end])
+        test.append(shuffled[end:])
+    return Partition(tuple(train), tuple(test))
+
+
+def apportion(shares: NDArray[Any], total: int) -> IntArray:
+    """Whole numbers in proportion to shares, that add up to a total.
+
+    The cumulative sum is rounded and not each share, so that the errors do not add up.
+
+    Args:
+        shares: ``[n]``, not negative; of any sum.
+        total: what the numbers add up to; they are zero where all shares are.
+
+    Example:
+        >>> apportion(np.array([1.0, 1.0, 1.0]), 10).tolist()
+        [3, 4, 3]
+    """
+    edges = np.cumsum(shares, dtype=np.float64)
+    if edges[-1] <= 0:
+        return np.zeros(len(shares), np.int64)
+    return np.diff(np.rint(edges / edges[-1] * total).astype(np.int64), prepend=0)
+
+
+def cut_pool(pool: IntArray, counts: IntArray) -> list[IntArray]:
+    """Cut the rows of a class into consecutive runs of ``counts``."""
+    return np.split(pool[: counts.sum()], np.cumsum(counts)[:-1])
+
+
+def cut_pools(pools: Sequence[IntArray], counts: IntArray) -> tuple[IntArray, ...]:
+    """Cut every class by its column of ``counts`` and put the runs of each client together.
+
+    Args:
+        pools: the rows of each class, in the order in which clients get them.
+        counts: int64 ``[N, c]``, samples per client and class.
+    """
+    runs_by_class = [cut_pool(pool, counts[:, c]) for c, pool in enumerate(pools)]
+    return tuple(concatenate_rows(runs) for runs in zip(*runs_by_class, strict=True))
+
+
+def read_in_turn(
+    pools: Sequence[IntArray], held: IntArray, counts: IntArray
+) -> tuple[IntArray, ...]:
+    """Read each client's samples of each of its classes, one client after another.
+
+    A class that has too few samples left is read from its start again, so clients may share
+    samples. What was left at its end stays unread, as in Ditto's generator.
+
+    Args:
+        pools: the rows of each class.
+        held: int64 ``[N, each]``, the classes of each client.
+        counts: int64 ``[N, each]``, samples of each of them.
+
+    Raises:
+        DataError: if one client wants more of a class than there are.
+    """
+    position = np.zeros(len(pools), np.int64)
+    rows = []
+    for classes, wanted in zip(held, counts, strict=True):
+        runs = []
+        for c, n in zip(classes, wanted, strict=True):
+            if n > len(pools[c]):
+                raise DataError(
+                    f"data.partition: a client wants {n} samples of class {c}, "
+                    f"there are {len(pools[c])}; expected more clients or more samples"
+                )
+            if position[c] + n > len(pools[c]):
+                position[c] = 0
+            runs.append(pools[c][position[c] : position[c] + n])
+            position[c] += n
+        rows.append(np.concatenate(runs))
+    return tuple(rows)
+
+
+def shuffle_and_split(rows: IntArray, key: Key, parts: int) -> list[IntArray]:
+    """Shuffle rows and cut them into parts whose sizes differ by one at most."""
+    return np.array_split(key.generator().permutation(rows.astype(np.int64)), parts)

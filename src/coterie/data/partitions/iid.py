@@ -1,0 +1,51 @@
+"""Clients that are all alike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.partitions.helpers import (
+    Count,
+    Fraction,
+    shuffle_and_split,
+    split_train_test,
+    too_many_clients,
+)
+from coterie.data.partitions.partition import Partition
+
+
+def iid(
+    labels: IntArray,
+    key: Key,
+    /,
+    *,
+    train_rows: int,
+    clients: Count = 100,
+    test_fraction: Fraction = 0.1,
+) -> Partition:
+    """A random share of equal size for every client, of the train rows and of the test rows.
+
+    Args:
+        labels: int64 ``[S]``.
+        key: the stream that shuffles.
+        train_rows: where the source's test rows begin.
+        clients: number of clients ``N``.
+        test_fraction: share of each client's samples to test on, where the source has no test rows.
+
+    Raises:
+        DataError: if there are fewer training samples than clients.
+
+    Example:
+        >>> parts = iid(np.zeros(20, np.int64), Key(0), train_rows=16, clients=4)
+        >>> [len(rows) for rows in parts.train], [len(rows) for rows in parts.test]
+        ([4, 4, 4, 4], [1, 1, 1, 1])
+    """
+    if clients > train_rows:
+        raise too_many_clients(clients, train_rows)
+    train = shuffle_and_split(np.arange(train_rows), key.of("train"), clients)
+    if train_rows == len(labels):
+        return split_train_test(train, key, test_fraction)
+    test = shuffle_and_split(np.arange(train_rows, len(labels)), key.of("test"), clients)
+    return Partition(tuple(train), tuple(test))

@@ -1,0 +1,128 @@
+"""RFedAvg's federation: every device has one majority class.
+
+The fewer classes a device has, the less balanced are all devices together.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.partitions.helpers import (
+    Count,
+    check_classes_per_client,
+    concatenate_rows,
+    shuffle_and_split,
+    train_and_test_pools,
+)
+from coterie.data.partitions.partition import Partition
+from coterie.errors import DataError
+
+Truncation = Literal["rejection", "clip"]
+
+# The normal distribution of the majority class, counted from 1 (RFedAvg, sec. IV-C).
+MEAN = 5.0
+VARIANCE = 10.0
+
+
+def majority_classes(
+    labels: IntArray,
+    key: Key,
+    /,
+    *,
+    classes: int,
+    train_rows: int,
+    clients: Count = 100,
+    classes_per_client: Count = 10,
+    largest: Count = 100,
+    truncation: Truncation = "rejection",
+) -> Partition:
+    """Majority classes from a rounded normal distribution, class sizes even in ``1..largest``.
+
+    Device ``k`` draws its majority class ``a = round(N(5, variance 10))`` in ``1..c`` (label
+    ``a - 1``) and ``B`` sizes from ``1..largest``. The largest is that of its majority class; the
+    others go to ``B - 1`` further classes. The samples of a class are read in turn, from the start
+    again where it runs out, so devices may share some. All test rows are used, split evenly, so
+    that the accuracy over all clients is that of the whole test set.
+
+    Args:
+        labels: int64 ``[S]``.
+        key: the stream that draws.
+        classes: number of classes ``c``.
+        train_rows: where the source's test rows begin; a source without any gives a tenth of each
+            class.
+        clients: number of devices ``K``.
+        classes_per_client: classes that each device holds, ``B``.
+        largest: most samples of a class that a device holds.
+        truncation: a majority class out of range is drawn again (``rejection``), or moved to the
+            nearest (``clip``), which gives the first and the last class too many devices.
+
+    Raises:
+        DataError: for more classes than there are, or a class with fewer samples than a device
+            wants.
+
+    Source: RFedAvg with adaptive clustering by cosine similarity, sec. IV-C. The paper draws sizes
+    from 0 on; here they begin at 1, since a size of 0 would take a class from the device.
+
+    Example:
+        >>> labels = np.tile(np.arange(10), 120)
+        >>> options = {"classes": 10, "train_rows": 1000, "clients": 20, "classes_per_client": 2}
+        >>> parts = majority_classes(labels, Key(0), **options)
+        >>> len(set(labels[parts.train[3]])), sorted(map(len, parts.test)) == [10] * 20
+        (2, True)
+    """
+    check_classes_per_client(classes_per_client, classes)
+    train, tests = train_and_test_pools(labels, key, classes, train_rows)
+    counts = _draw_counts(key, (clients, classes), classes_per_client, largest, truncation)
+    for c, pool in enumerate(train):
+        if counts[:, c].max() > len(pool):
+            raise DataError(
+                f"data.partition.largest: class {c} has {len(pool)} training samples, "
+                f"got {largest}; expected at most {min(map(len, train))}"
+            )
+    pools = [
+        key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
+    ]
+    start = np.cumsum(counts, axis=0) - counts
+    rows = []
+    for k in range(clients):
+        held = np.flatnonzero(counts[k])
+        rows.append(
+            concatenate_rows([_run_around(pools[c], start[k, c], counts[k, c]) for c in held])
+        )
+    test = shuffle_and_split(concatenate_rows(tests), key.of("test"), clients)
+    return Partition(tuple(rows), tuple(test))
+
+
+def _run_around(pool: IntArray, start: int, n: int) -> IntArray:
+    """``n`` samples of a class from a place on; after the last comes the first."""
+    return pool[(start + np.arange(n)) % len(pool)]
+
+
+def _draw_counts(
+    key: Key, shape: tuple[int, int], each: int, largest: int, truncation: Truncation
+) -> IntArray:
+    """Samples per device and class, int64 ``[K, c]``; ``shape`` is ``(K, c)``."""
+    clients, classes = shape
+    counts = np.zeros(shape, np.int64)
+    for k in range(clients):
+        # One stream per device: its data do not depend on how many devices there are.
+        rng = key.of("sizes").client(k).generator()
+        major = _draw_majority(rng, classes, truncation)
+        sizes = np.sort(rng.integers(1, largest, each, endpoint=True))[::-1]
+        others = rng.permutation(np.delete(np.arange(classes), major))[: each - 1]
+        counts[k, major] = sizes[0]
+        counts[k, others] = rng.permutation(sizes[1:])
+    return counts
+
+
+def _draw_majority(rng: np.random.Generator, classes: int, truncation: Truncation) -> int:
+    while True:
+        label = int(np.rint(rng.normal(MEAN, np.sqrt(VARIANCE)))) - 1
+        if 0 <= label < classes:
+            return label
+        if truncation == "clip":
+            return min(max(label, 0), classes - 1)

@@ -1,0 +1,94 @@
+"""The clients that the data themselves name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.partitions.helpers import (
+    Count,
+    Fraction,
+    require_test_rows,
+    rows_by_owner,
+    split_train_test,
+)
+from coterie.data.partitions.partition import Partition
+from coterie.errors import DataError
+
+
+def natural(
+    labels: IntArray,
+    key: Key,
+    /,
+    *,
+    train_rows: int,
+    columns: Mapping[str, NDArray[Any]],
+    column: str = "client",
+    min_size: Count = 2,
+    test_fraction: Fraction = 0.1,
+    split: Literal["auto", "source", "random"] = "auto",
+) -> Partition:
+    """One client per value of a column of the data: a writer, a site, a user.
+
+    Args:
+        labels: int64 ``[S]``.
+        key: the stream that splits.
+        train_rows: where the source's test rows begin.
+        columns: the columns of the samples, each ``[S]``.
+        column: which of them names the client.
+        min_size: clients with fewer samples, train and test together, are left out.
+        test_fraction: share of each client's samples to test on, in a random split.
+        split: ``source``: keep the source's train and test rows. ``random``: pool and split each
+            client's samples. ``auto``: keep them if some client has both.
+
+    Raises:
+        DataError: if there is no such column, or no client is large enough.
+
+    Example:
+        >>> columns = {"site": np.array(["b", "a", "a", "b", "c"])}
+        >>> labels = np.zeros(5, np.int64)
+        >>> parts = natural(labels, Key(0), train_rows=5, columns=columns, column="site")
+        >>> parts.names, [len(rows) for rows in parts.train]
+        (('a', 'b'), [1, 1])
+    """
+    if column not in columns:
+        raise _no_such_column(column, columns)
+    names, owner = np.unique(columns[column], return_inverse=True)
+    every = rows_by_owner(owner, len(names))
+    kept = [i for i, rows in enumerate(every) if len(rows) >= min_size]
+    if not kept:
+        raise DataError(
+            f"data.partition.min_size: no client has so many samples, got {min_size}; "
+            f"expected at most {max(map(len, every), default=0)}"
+        )
+    held = [every[i] for i in kept]
+    client_names = tuple(str(names[i]) for i in kept)
+    if split == "source":
+        require_test_rows(labels, train_rows, "natural with split = 'source'")
+    # Where train and test have no client in common (writers that only test, say), keeping the
+    # source's split would leave clients with nothing to train on.
+    some_client_has_both = np.intersect1d(owner[:train_rows], owner[train_rows:]).size > 0
+    if split == "source" or (split == "auto" and some_client_has_both):
+        train = tuple(rows[rows < train_rows] for rows in held)
+        test = tuple(rows[rows >= train_rows] for rows in held)
+        return Partition(train, test, client_names)
+    parts = split_train_test(held, key, test_fraction)
+    return Partition(parts.train, parts.test, client_names)
+
+
+def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataError:
+    near = get_close_matches(column, list(columns), n=1)
+    hint = ""
+    if near:
+        hint = f"; did you mean {near[0]!r}?"
+    known = ", ".join(sorted(columns)) or "(none)"
+    return DataError(
+        f"data.partition.column: the data have no such column, got {column!r}; "
+        f"expected one of {known}{hint}"
+    )

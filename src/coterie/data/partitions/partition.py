@@ -1,0 +1,58 @@
+"""The record of a partition: who holds which samples, as index arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from coterie.core.arrays import IntArray
+from coterie.data.lazy import Ranges
+
+Transform = Literal["", "relabel", "rotate"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition: per client the indices of its training and of its test samples.
+
+    Args:
+        train: ``N`` index arrays int64, or ``Ranges``.
+        test: ``N`` index arrays int64, or ``Ranges``; no client has a sample in both.
+        names: ``N`` client names, or none: their numbers.
+        planted: int64 ``[N]``, the true group of each client, where there is one.
+        transform: what is done to the samples of a planted group, besides who holds what:
+            ``relabel``, or ``rotate`` (by 90 degrees times the group).
+        relabel: int64 ``[groups, c]``, the label that each group gives to each class.
+
+    Example:
+        >>> import numpy as np
+        >>> train = (np.array([0, 1]), np.array([2]))
+        >>> test = (np.array([3]), np.array([], dtype=np.int64))
+        >>> parts = Partition(train, test)
+        >>> parts.clients, parts.samples
+        (2, 4)
+    """
+
+    train: tuple[IntArray, ...]
+    test: tuple[IntArray, ...]
+    names: tuple[str, ...] = ()
+    planted: IntArray | None = None
+    transform: Transform = ""
+    relabel: IntArray | None = None
+
+    @property
+    def clients(self) -> int:
+        """Number of clients ``N``."""
+        return len(self.train)
+
+    @property
+    def samples(self) -> int:
+        """Training and test samples over all clients; a shared one counts for each of them."""
+        return _count_rows(self.train) + _count_rows(self.test)
+
+
+def _count_rows(held: tuple[IntArray, ...]) -> int:
+    # Ranges know their sizes; to make a million index arrays only to measure them takes seconds.
+    if isinstance(held, Ranges):
+        return int(held.size.sum())
+    return sum(map(len, held))

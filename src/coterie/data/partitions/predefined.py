@@ -1,0 +1,54 @@
+"""The clients of a source that comes client by client."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.lazy import ranges
+from coterie.data.partitions.helpers import Fraction
+from coterie.data.partitions.partition import Partition
+from coterie.errors import DataError
+
+
+def predefined(
+    labels: IntArray,
+    key: Key,
+    /,
+    *,
+    offsets: IntArray | None,
+    test_fraction: Fraction = 0.1,
+) -> Partition:
+    """The clients as the source has them: the first rows of each to train on, the last to test on.
+
+    A client's rows are kept as two numbers, so a million clients take no more memory than their
+    sizes do.
+
+    Args:
+        labels: not used, so that samples need not be made.
+        key: not used; nothing is drawn.
+        offsets: int64 ``[N + 1]``, where each client's rows begin.
+        test_fraction: share of each client's samples to test on; one is always left to train on.
+
+    Raises:
+        DataError: if the source does not come client by client.
+
+    Example:
+        >>> offsets = np.array([0, 4, 5])
+        >>> labels = np.zeros(5, np.int64)
+        >>> parts = predefined(labels, Key(0), offsets=offsets, test_fraction=0.5)
+        >>> [rows.tolist() for rows in parts.train], [rows.tolist() for rows in parts.test]
+        ([[0, 1], [4]], [[2, 3], []])
+    """
+    if offsets is None:
+        raise DataError(
+            "data.partition.kind: the source does not come client by client, got 'given'; "
+            "expected another"
+        )
+    sizes = np.diff(offsets)
+    wanted = ((1 - test_fraction) * sizes).astype(np.int64)
+    # One sample at least to train on, except where a client has none at all.
+    train = np.maximum(wanted, np.minimum(1, sizes))
+    starts = offsets[:-1]
+    return Partition(ranges(starts, train), ranges(starts + train, sizes - train))

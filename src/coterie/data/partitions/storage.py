@@ -1,0 +1,160 @@
+"""The file of a partition, ``partition.npz`` of a run folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.arrays import IntArray
+from coterie.data.lazy import Ranges, ranges
+from coterie.data.npz import read_npz
+from coterie.data.partitions.partition import Partition, Transform
+from coterie.errors import DataError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def save_partition(path: Path, parts: Partition) -> None:
+    """Write a partition as npz, in one step: a killed writer leaves the old file or none.
+
+    Args:
+        path: the file, ``partition.npz`` of a run folder.
+        parts: the partition.
+
+    Example:
+        >>> import tempfile
+        >>> parts = Partition(train=(np.array([1, 2]),), test=(np.array([0]),), names=("ann",))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_partition(Path(folder) / "partition.npz", parts)
+        ...     load_partition(Path(folder) / "partition.npz").names
+        ('ann',)
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, **_arrays_of(parts))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _arrays_of(parts: Partition) -> Arrays:
+    """A partition as flat arrays by name."""
+    arrays: Arrays = {"transform": np.array(parts.transform, dtype=np.str_)}
+    for split, rows in (("train", parts.train), ("test", parts.test)):
+        if isinstance(rows, Ranges):
+            arrays[f"{split}_start"] = rows.start
+            arrays[f"{split}_size"] = rows.size
+            continue
+        arrays[split] = np.concatenate([*rows, np.empty(0, np.int64)])
+        arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    arrays["names"] = np.array(parts.names, dtype=np.str_)
+    if parts.planted is not None:
+        arrays["planted"] = parts.planted
+    if parts.relabel is not None:
+        arrays["relabel"] = parts.relabel
+    return arrays
+
+
+# --- reading --------------------------------------------------------------------------------------
+# The file may come from anywhere, so nothing in it is believed before it is checked: an index out
+# of range or a label table that is no permutation would otherwise show up rounds later.
+
+
+def load_partition(path: Path) -> Partition:
+    """Read what `save_partition` wrote.
+
+    Raises:
+        DataError: if the file is missing, damaged, or not a partition.
+    """
+    try:
+        return _partition_of(read_npz(path))
+    except (ValueError, KeyError) as error:
+        raise DataError(
+            f"{path}: not a partition ({error}); expected a file written by coterie"
+        ) from None
+
+
+def _partition_of(arrays: Arrays) -> Partition:
+    train = _index_arrays(arrays, "train")
+    test = _index_arrays(arrays, "test")
+    if len(train) != len(test):
+        raise ValueError(f"{len(train)} train parts, {len(test)} test parts")
+    names = arrays["names"]
+    if names.ndim != 1 or names.dtype.kind != "U" or len(names) not in (0, len(train)):
+        raise ValueError(f"{names.shape} names for {len(train)} clients")
+    transform = str(arrays["transform"])
+    if transform not in ("", "relabel", "rotate"):
+        raise ValueError(f"unknown transform {transform!r}")
+    return Partition(
+        train,
+        test,
+        tuple(map(str, names)),
+        _planted(arrays, len(train)),
+        cast(Transform, transform),
+        _relabel(arrays),
+    )
+
+
+def _planted(arrays: Arrays, clients: int) -> IntArray | None:
+    if "planted" not in arrays:
+        return None
+    planted = _integers(arrays["planted"], "planted", 1)
+    if planted.shape != (clients,) or planted.min(initial=0) < 0:
+        raise ValueError("planted groups out of range")
+    return planted
+
+
+def _relabel(arrays: Arrays) -> IntArray | None:
+    if "relabel" not in arrays:
+        return None
+    table = _integers(arrays["relabel"], "relabel", 2)
+    if (np.sort(table) != np.arange(table.shape[1])).any():
+        raise ValueError("relabel is not a permutation of the classes")
+    return table
+
+
+def _index_arrays(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
+    """The index arrays of a split: ranges, or one after another with their offsets."""
+    if f"{split}_start" in arrays:
+        return _ranges(arrays, split)
+    rows = _integers(arrays[split], split, 1)
+    offsets = _integers(arrays[f"{split}_offsets"], split, 1)
+    sound = (
+        len(offsets) > 0
+        and offsets[0] == 0
+        and offsets[-1] == len(rows)
+        and (np.diff(offsets) >= 0).all()
+    )
+    if not sound or rows.min(initial=0) < 0:
+        raise ValueError(f"{split} offsets or indices out of range")
+    if len(offsets) == 1:
+        return ()
+    return tuple(np.split(rows, offsets[1:-1]))
+
+
+def _ranges(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
+    start = _integers(arrays[f"{split}_start"], split, 1)
+    size = _integers(arrays[f"{split}_size"], split, 1)
+    if len(start) != len(size) or start.min(initial=0) < 0 or size.min(initial=0) < 0:
+        raise ValueError(f"{split} ranges out of range")
+    return ranges(start, size)
+
+
+def _integers(array: NDArray[Any], name: str, ndim: int) -> IntArray:
+    if array.dtype != np.int64 or array.ndim != ndim:
+        raise ValueError(f"{name} is {array.dtype} of {array.ndim} dimensions")
+    return array
