@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import blobs, small_net
+from tests.contract.test_algorithms import SOLVER, engine_of
 
 import coterie as ct
 from coterie.clients.clients import Clients
@@ -23,8 +25,6 @@ from coterie.math.group_count import ESTIMATORS, count
 from coterie.methods.step import as_algorithm
 from coterie.runs.python import starts
 from coterie.terminal import Reporter
-from tests.conftest import blobs, small_net
-from tests.contract.test_algorithms import SOLVER, engine_of
 
 ONE = "one group found: grouping will not help"
 MAKERS = [ct.fedgroup, ct.fedgrouprox, ct.flexcfl, ct.ifca, ct.fesem]
