@@ -161,7 +161,8 @@ def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
             elif language == "python":
                 exec(compile(text, f"{page}.md", "exec"), space)
             else:
-                for line in re.findall(r"^\$ coterie (.*)$", text, re.MULTILINE):
+                joined = text.replace("\\\n", "")  # a command over several lines
+                for line in re.findall(r"^\$ coterie (.*)$", joined, re.MULTILINE):
                     assert invoke(shlex.split(line)) == 0, (line, capsys.readouterr().err)
     finally:
         for name in ("settle", "load"):  # modules of the folder, which is gone after the test
