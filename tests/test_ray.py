@@ -287,7 +287,7 @@ def test_a_cluster_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The options arrive; the engine itself is tried above."""
-    from coterie.engines import make
+    from coterie.engines import ray as module
 
     made: list[tuple[Any, ...]] = []
 
@@ -296,7 +296,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return SerialEngine(bench)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(make, "_ray", lambda: engine)
+    monkeypatch.setattr(module, "RayEngine", engine)
     Path("run.toml").write_text(
         'data = {source = "digits", partition = {kind = "planted", clients = 8, groups = 2}}\n'
         'model = {name = "mclr"}\nlocal = {epochs = 1}\ntrain = {rounds = 1, clients_per_round = 4}\n'

@@ -6,8 +6,9 @@ from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
 from coterie.engines.faults import Faults, FaultyEngine
 from coterie.engines.keeping import KeepingEngine
-from coterie.engines.make import ENGINES, make_clients
+from coterie.engines.make import make_clients
 from coterie.engines.pool import PoolEngine
+from coterie.engines.registry import ENGINES, Simulation
 from coterie.engines.serial import SerialEngine
 from coterie.engines.vmap import VmapEngine
 
@@ -22,6 +23,7 @@ __all__ = [
     "Quorum",
     "ReplyValidator",
     "SerialEngine",
+    "Simulation",
     "VmapEngine",
     "make_clients",
 ]

@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
 from coterie.config.custom import find
 from coterie.config.run_config import RunConfig, check, check_against, registry
 from coterie.core.arrays import IntArray
@@ -359,25 +360,17 @@ def _both(tell: Callable[[dict[str, Any]], None], on_round: OnRound | None) -> O
 def make_engine(prepared: Prepared) -> Clients:
     """The door to the clients, as ``[engine]``, ``[local]`` and ``[quorum]`` say."""
     config = prepared.config
-    engine = config.engine
     quorum = config.quorum
+    options = config.engine.model_dump()
     return make_clients(
-        engine.name,
+        options.pop("name"),
         prepared.population,
         prepared.module,
         Solver(**config.local.model_dump()),
         decay=prepared.decay,
-        workers=engine.workers,
-        round_timeout=engine.round_timeout,
-        device=engine.device,
-        precision=engine.precision,
-        graphs=engine.graphs,
-        memory=engine.memory,
-        address=engine.address,
-        each=engine.each,
-        load=partial(samples_here, config.resolved()) if engine.samples == "path" else None,
-        min_replies=quorum.min_replies,
-        max_skipped_rounds=quorum.max_skipped_rounds,
+        quorum=Quorum(quorum.min_replies, quorum.max_skipped_rounds),
+        load_samples=partial(samples_here, config.resolved()),
+        **options,
     )
 
 

@@ -1,0 +1,186 @@
+"""The simulating engines by name: one factory each, with exactly the options that it takes.
+
+A configuration's ``[engine]`` table, the command line's completion and `make_clients` read the
+names, types, defaults and ranges of the options from these signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from coterie.config import schema
+from coterie.config.arguments import check
+from coterie.engines.pool import PoolEngine
+from coterie.engines.serial import SerialEngine
+from coterie.engines.simulation import SimulationEngine
+from coterie.engines.vmap import VmapEngine
+from coterie.errors import ConfigError
+from coterie.local import LocalRunner
+from coterie.local.batched import Precision
+
+Workers = Annotated[int, Field(ge=1, le=1024)]
+Seconds = Annotated[float, Field(gt=0)]
+GiB = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a run gives its engine; the rest are the engine's own options.
+
+    Args:
+        runner: the population, the network and the solver.
+        load_samples: reads all samples ``[S, ...]``; called where a cluster's node reads them from
+            its own disk. ``None``: they can only be sent.
+    """
+
+    runner: LocalRunner
+    load_samples: Callable[[], Tensor] | None = None
+
+
+def pool(
+    simulation: Simulation,
+    workers: Workers | None = None,
+    round_timeout: Seconds | None = None,
+) -> SimulationEngine:
+    """A process per core: the default on a CPU.
+
+    Args:
+        simulation: what the run gives.
+        workers: processes; default one per core.
+        round_timeout: seconds after which a request is closed.
+    """
+    return PoolEngine(simulation.runner, workers, round_timeout)
+
+
+def serial(simulation: Simulation, round_timeout: Seconds | None = None) -> SimulationEngine:
+    """One client after another in this process: the reference, and for the debugger.
+
+    Args:
+        simulation: what the run gives.
+        round_timeout: seconds after which a request is closed.
+    """
+    return SerialEngine(simulation.runner, round_timeout)
+
+
+def vmap(
+    simulation: Simulation,
+    round_timeout: Seconds | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    graphs: bool = False,
+    memory: GiB | None = None,
+) -> SimulationEngine:
+    """Many clients at once on one device, for a GPU.
+
+    Args:
+        simulation: what the run gives.
+        round_timeout: seconds after which a request is closed.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        precision: of the arithmetic; ``tf32`` and ``bfloat16`` do not equal the other engines.
+        graphs: record CUDA graphs.
+        memory: GiB of a block of clients.
+    """
+    return VmapEngine(simulation.runner, round_timeout, device, precision, graphs, memory)
+
+
+def ray(
+    simulation: Simulation,
+    workers: Workers | None = None,
+    round_timeout: Seconds | None = None,
+    address: str | None = None,
+    each: Literal["serial", "vmap"] = "serial",
+    samples: Literal["shard", "path"] = "shard",
+    device: str = "auto",
+    precision: Precision = "float32",
+    graphs: bool = False,
+    memory: GiB | None = None,
+) -> SimulationEngine:
+    """Actors over a Ray cluster.
+
+    Args:
+        simulation: what the run gives.
+        workers: actors; default one per core of the cluster.
+        round_timeout: seconds after which a request is closed.
+        address: of the cluster, ``auto`` for the one that runs on this machine.
+        each: how an actor trains.
+        samples: ``shard``: they are sent; ``path``: each node reads them from its own disk.
+        device: of a ``vmap`` actor.
+        precision: of a ``vmap`` actor.
+        graphs: of a ``vmap`` actor.
+        memory: of a ``vmap`` actor, GiB.
+
+    Raises:
+        ConfigError: if Ray is not installed.
+    """
+    try:
+        from coterie.engines.ray import RayEngine
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ConfigError(
+            "engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'"
+        ) from None
+    load = simulation.load_samples if samples == "path" else None
+    return RayEngine(
+        simulation.runner,
+        address,
+        workers,
+        round_timeout,
+        each,
+        load,
+        device=device,
+        precision=precision,
+        graphs=graphs,
+        memory=memory,
+    )
+
+
+ENGINES: Mapping[str, Callable[..., SimulationEngine]] = MappingProxyType(
+    {"pool": pool, "serial": serial, "vmap": vmap, "ray": ray}
+)
+CONTEXT = ("simulation",)  # what the run gives a factory; every other parameter is an option
+
+
+def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -> SimulationEngine:
+    """The engine of a name.
+
+    Args:
+        name: a key of `ENGINES`.
+        simulation: what the run gives.
+        options: of this engine. Those of the other engines may be among them, and are left out, so
+            that one table of options serves whichever engine is chosen.
+
+    Raises:
+        ConfigError: for an unknown engine, an option that no engine has, or a value out of range.
+    """
+    if name not in ENGINES:
+        raise ConfigError(
+            f"engine.name: unknown choice, got {name!r}; expected one of {', '.join(ENGINES)}"
+        )
+    known = {option for factory in ENGINES.values() for option in engine_options(factory)}
+    for option, value in options.items():
+        if option not in known:
+            raise ConfigError(
+                f"engine.{option}: unknown key, got {value!r}; "
+                f"expected one of {', '.join(sorted(known))}"
+            )
+    factory = ENGINES[name]
+    taken = engine_options(factory)
+    chosen = {option: value for option, value in options.items() if option in taken}
+    return factory(simulation, **{**chosen, **check(factory, chosen)})
+
+
+def engine_options(factory: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
+    """The options of an engine's factory: name -> (type, default).
+
+    Example:
+        >>> list(engine_options(ENGINES["pool"]))
+        ['workers', 'round_timeout']
+    """
+    return schema.options(factory, CONTEXT)
