@@ -332,8 +332,8 @@ class Deaf:
         heard = ~np.isin(ids, self.unheard) | (what != self.what)
         return list(self.engine.run(work, ids[heard], models, which[heard], key=key))
 
-    def hold(self, population: ct.Population) -> None:
-        self.engine.hold(population)
+    def set_population(self, population: ct.Population) -> None:
+        self.engine.set_population(population)
 
 
 @each
@@ -530,7 +530,7 @@ def test_drifted_clients_send_a_new_signature(name: str) -> None:
     for one, expected in ((METHODS[name](), [0, 1]), (MOVING[name], [1, 0])):
         run = Run(one, population)
         run.step([0, 1])
-        run.door.hold(exchanged(population))
+        run.door.set_population(exchanged(population))
         notes = run.step([2])
         assert run.member[:2] == expected
         assert run.member[2:] == population.planted[2:].tolist()
@@ -543,7 +543,7 @@ def test_a_drifted_client_that_is_not_heard_is_asked_until_it_is(method: ct.Meth
     run = Run(method, population)
     run.step([0, 1], able=list(range(10)))
     run.door.engine = deaf = Deaf(run.engine, "newcomers", [0])
-    run.door.hold(exchanged(population))
+    run.door.set_population(exchanged(population))
     notes = run.step([10, 11])
     assert (notes["drifted"], notes["migrations"], notes["newcomers"], run.member[:2]) == (
         2,
@@ -563,7 +563,7 @@ def test_a_client_that_has_left_is_not_asked_whether_its_data_drifted_or_not(
     population = halves()
     run = Run(method, population)
     run.step([0, 1])
-    run.door.hold(exchanged(population))
+    run.door.set_population(exchanged(population))
     assert run.step([2], able=list(range(1, 12)))["drifted_ids"].tolist() == [1]
     assert run.step([2])["drifted_ids"].tolist() == [0]
 
@@ -584,7 +584,7 @@ def test_the_number_of_a_group_from_before_the_clustering_is_not_given_back() ->
     run = Run(ct.flhc(warmup_rounds=1, migration="per_label"), population)
     run.step([0, 1])
     run.door.engine = Deaf(run.engine, "signatures", [0])
-    run.door.hold(exchanged(population))
+    run.door.set_population(exchanged(population))
     run.step([2, 3])
     assert run.member[:2] == [-1, 0]
     run.step([0])
@@ -598,7 +598,7 @@ def test_when_all_drift_at_once_groups_stay(method: ct.Method) -> None:
     early = population.with_parts(tuple(part[:8] for part in population.train), population.test)
     run = Run(method, early)
     run.step([0, 1])
-    run.door.hold(population)
+    run.door.set_population(population)
     assert run.step([0, 1])["drifted"] == 12
     assert (run.state.k, run.member) == (2, population.planted.tolist())
 

@@ -1,4 +1,4 @@
-"""The pool: workers that die, raise or hang; the closed form; the gate."""
+"""The pool: workers that die, raise or hang; the closed form; the validation of replies."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> No
 def test_workers_killed_from_outside_change_nothing() -> None:
     population = blobs(clients=60, size=120)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
-    bench = LocalRunner(population, net, ct.Solver(epochs=5, batch_size=5))
-    expected = ask(SerialEngine(bench), population, net)
-    engine = PoolEngine(bench, 2)
+    runner = LocalRunner(population, net, ct.Solver(epochs=5, batch_size=5))
+    expected = ask(SerialEngine(runner), population, net)
+    engine = PoolEngine(runner, 2)
 
     def kill() -> None:
         while not engine.processes:
@@ -126,10 +126,10 @@ def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
 def test_spawned_workers_give_the_same(tmp_path: Any) -> None:
     population = blobs()
     net = small_net()
-    bench = LocalRunner(population, net, SOLVER)
-    spawned = ask(PoolEngine(bench, 1, start="spawn"), population, net)
+    runner = LocalRunner(population, net, SOLVER)
+    spawned = ask(PoolEngine(runner, 1, start="spawn"), population, net)
     assert np.array_equal(
-        spawned.fields["delta"], ask(SerialEngine(bench), population, net).fields["delta"]
+        spawned.fields["delta"], ask(SerialEngine(runner), population, net).fields["delta"]
     )
 
 
@@ -333,8 +333,8 @@ def test_evaluation_in_one_pass_equals_one_client_at_a_time(shared: bool) -> Non
         population = population.with_parts(population.train, tuple(test))
     models = torch.stack([flatten(net), -flatten(net), torch.zeros(len(flatten(net)))])
     which = np.stack([np.arange(12) % 3, (np.arange(12) + 1) % 3], axis=1)
-    bench = LocalRunner(population, net, SOLVER)
-    reply = bench.answer(Evaluate("test"), np.arange(12), models, which, Key(0))
+    runner = LocalRunner(population, net, SOLVER)
+    reply = runner.answer(Evaluate("test"), np.arange(12), models, which, Key(0))
     for i in range(12):
         x = population.x[population.test[i]]
         y = population.y[population.test[i]]
@@ -382,7 +382,7 @@ def test_workers_score_what_clients_hold_now(
                 y[some] = (y[some] + 1) % 4
                 population = replace(population, y=y)
             population = population.with_parts(tuple(train), tuple(test))
-            pool.hold(population)
+            pool.set_population(population)
             if not score:
                 continue
             ids = np.sort(rng.permutation(12)[: rng.integers(1, 13)])
@@ -391,7 +391,7 @@ def test_workers_score_what_clients_hold_now(
                 Evaluate(split), ids, models, which, Key(0)
             )
             with mock.patch.object(
-                pool.bench, "answer", side_effect=AssertionError("scored in this process")
+                pool.runner, "answer", side_effect=AssertionError("scored in this process")
             ):
                 replies = pool.run(Evaluate(split), ids, models, which, key=Key(0))
             order = np.argsort(np.concatenate([reply.ids for reply in replies]))
@@ -416,7 +416,7 @@ def test_clients_without_test_samples_are_scored_first_and_other_samples_are_fol
         assert reply.fields["correct"].tolist() == [[0.0]]
         door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
         other = replace(population, x=-population.x)
-        running.hold(other)
+        running.set_population(other)
         here = LocalRunner(other, net, SOLVER).answer(
             Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0)
         )
@@ -439,7 +439,7 @@ def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
         door.run(Train(plain), ids, models, 0 * ids, key=Key(0))
         pool.round_timeout = 0.0
         with mock.patch.object(
-            pool.bench, "answer", side_effect=AssertionError("scored in this process")
+            pool.runner, "answer", side_effect=AssertionError("scored in this process")
         ):
             assert len(door.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
 
@@ -451,20 +451,20 @@ def good(ids: list[int], round: int = 3) -> Reply:
 
 
 def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
-    reply, refused = ReplyValidator(cap=100).admit(
+    reply, refused = ReplyValidator(cap=100).validate(
         Train(plain), np.array([1, 2, 3]), replies, round=3, d=5, r=1
     )
     return reply, dict(refused)
 
 
 @pytest.mark.parametrize("how", [how for how in CORRUPTIONS if how != "zeros"])
-def test_the_gate_refuses_what_is_spoilt(how: str) -> None:
+def test_spoilt_replies_are_refused(how: str) -> None:
     reply, refused = admit(good([1]), corrupted(good([2]), how), good([3]))
     assert reply.ids.tolist() == [1, 3]
     assert sum(refused.values()) == 1
 
 
-def test_the_gate_refuses_late_strange_and_double_replies() -> None:
+def test_late_strange_and_double_replies_are_refused() -> None:
     reply, refused = admit(good([3]), good([2], round=2), good([9]), good([3]), good([1]))
     assert reply.ids.tolist() == [1, 3]
     assert refused == {"late": 1, "stranger": 1, "duplicate": 1}

@@ -69,10 +69,10 @@ def cold_start(
 
 def updates(ids: IntArray, work: Train) -> Tensor:
     """The updates of some clients in the group cold start, by hand."""
-    bench = LocalRunner(POPULATION, small_net(), SOLVER)
+    runner = LocalRunner(POPULATION, small_net(), SOLVER)
     out = torch.empty(len(ids), len(W0))
     for at, id in enumerate(ids.tolist()):
-        bench.train(work, id, W0, out[at], KEY.at(0).of("assign").of("cold_start"))
+        runner.train(work, id, W0, out[at], KEY.at(0).of("assign").of("cold_start"))
     return out
 
 
@@ -217,7 +217,7 @@ class Scripted:
         )
         return [Reply(key.round, home, fields, key.purpose)]
 
-    def hold(self, population: Any) -> None: ...
+    def set_population(self, population: Any) -> None: ...
 
     def close(self) -> None: ...
 

@@ -329,12 +329,12 @@ def test_one_group_is_one_long_chain() -> None:
     (result,) = play(ct.fedgsp(beta=1), rounds=1)
     population = blobs()
     net = small_net()
-    bench = LocalRunner(population, net, LOCAL)
+    runner = LocalRunner(population, net, LOCAL)
     model = starts(net, Key(3))(0)
     for place, id in enumerate(plan.ids.tolist()):
         key = Key(3).at(0).of("train")
         delta = torch.empty_like(model)
-        bench.train(
+        runner.train(
             ct.Train(ct.fedavg().local.objective),
             id,
             model,

@@ -46,8 +46,8 @@ def run(
 ) -> list[RoundResult]:
     net = small_net(population.classes)
     key = Key(3)
-    bench = LocalRunner(population, net, SOLVER)
-    engine = SerialEngine(bench) if kind == "serial" else PoolEngine(bench, 2)
+    runner = LocalRunner(population, net, SOLVER)
+    engine = SerialEngine(runner) if kind == "serial" else PoolEngine(runner, 2)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
     with Clients(engine, classes=population.classes) as door:
         return list(
@@ -396,7 +396,7 @@ def test_a_client_that_grows_is_not_refused() -> None:
     door = make_clients("serial", population, small_net(population.classes), SOLVER)
     one = np.concatenate(population.train)
     grown = population.with_parts((one, *population.train[1:]), population.test)
-    door.hold(grown)
+    door.set_population(grown)
     w = starts(small_net(population.classes), Key(0))(0)[None]
     reply = door.run(Train(plain), np.array([0]), w, np.array([0]), key=Key(0))
     assert reply.fields["size"].tolist() == [len(one)]

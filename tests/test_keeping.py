@@ -209,7 +209,7 @@ def test_the_ledger_counts_what_passes() -> None:
     assert "delta" in up.fields
 
 
-def test_the_gate_expects_what_moves() -> None:
+def test_validation_expects_what_moves() -> None:
     with Clients(SerialEngine(runner())) as door:  # an engine that lets everything out
         reply = door.run(LOCAL, np.arange(3), START, zeros(3), key=KEY)
     assert len(reply) == 0

@@ -86,8 +86,8 @@ def test_the_ledger_tells_an_update_from_a_part_of_one() -> None:
 def told(
     work: Describe, population: ct.Population, ids: np.ndarray, key: Key, kind: str = "serial"
 ) -> Reply:
-    bench = LocalRunner(population, NET, SOLVER)
-    with Clients(SerialEngine(bench) if kind == "serial" else PoolEngine(bench, 1)) as door:
+    runner = LocalRunner(population, NET, SOLVER)
+    with Clients(SerialEngine(runner) if kind == "serial" else PoolEngine(runner, 1)) as door:
         return door.run(work, ids, flatten(NET)[None], np.empty((len(ids), 0), np.int64), key=key)
 
 

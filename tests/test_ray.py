@@ -61,7 +61,7 @@ def cluster_of(nodes: int) -> Iterator[Any]:
 
 
 class Crew:
-    """``(bench, options) -> engine``; an engine takes up the actors of the one before."""
+    """``(runner, options) -> engine``; an engine takes up the actors of the one before."""
 
     def __init__(self, address: str) -> None:
         from coterie.engines.ray import connect
@@ -70,11 +70,11 @@ class Crew:
         self.engine = None
         connect(address)
 
-    def __call__(self, bench: LocalRunner, **options: Any) -> Any:
+    def __call__(self, runner: LocalRunner, **options: Any) -> Any:
         from coterie.engines.ray import RayEngine
 
         spare = self.engine.release() if self.engine else []
-        self.engine = RayEngine(bench, self.address, patience=90.0, spare=spare, **options)
+        self.engine = RayEngine(runner, self.address, patience=90.0, spare=spare, **options)
         return self.engine
 
 
@@ -128,9 +128,9 @@ def every_algorithm_gives_the_bits_of_serial(crew: Crew, monkeypatch: pytest.Mon
     cases = {name: make(2) for name, make in contract.CASES.items()}
     for name, method in cases.items():
         net = contract.net_for(method)
-        if engine is None or engine.bench.layout != LocalRunner(data, net, SOLVER).layout:
+        if engine is None or engine.runner.layout != LocalRunner(data, net, SOLVER).layout:
             engine = crew(LocalRunner(data, net, SOLVER))
-        engine.hold(data)
+        engine.set_population(data)
         over = contract.states(as_algorithm(method), data, Kept(engine))
         for a, b in zip(contract.run(method, population=data), over, strict=True):
             contract.same(a.groups, b.groups)
@@ -169,8 +169,8 @@ def a_shift_reaches_the_actors(crew: Crew) -> None:
     alone = SerialEngine(LocalRunner(data, net, SOLVER))
     before = ask(over, net, 12)
     for population in (data, swapped, relabelled):
-        over.hold(population)
-        alone.hold(population)
+        over.set_population(population)
+        alone.set_population(population)
         same(ask(alone, net, 12), ask(over, net, 12))
     assert not np.array_equal(before.fields["delta"], ask(over, net, 12).fields["delta"])
 
@@ -291,9 +291,9 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     made: list[tuple[Any, ...]] = []
 
-    def engine(bench: LocalRunner, *given: Any, **options: Any) -> SerialEngine:
+    def engine(runner: LocalRunner, *given: Any, **options: Any) -> SerialEngine:
         made.append((*given, options["device"]))
-        return SerialEngine(bench)
+        return SerialEngine(runner)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "RayEngine", engine)

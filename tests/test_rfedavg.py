@@ -311,8 +311,8 @@ class Boaster:
             reply.fields[work.statistic][ids == 4] = 1e14
         return [reply]
 
-    def hold(self, population: ct.Population) -> None:
-        self.engine.hold(population)
+    def set_population(self, population: ct.Population) -> None:
+        self.engine.set_population(population)
 
     def close(self) -> None:
         self.engine.close()

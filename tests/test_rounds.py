@@ -40,7 +40,7 @@ CHAINS = {
 }  # clients of a chain in turn; chain j trains model j
 
 
-def bench() -> LocalRunner:
+def runner() -> LocalRunner:
     return LocalRunner(POPULATION, small_net(), SOLVER)
 
 
@@ -50,7 +50,7 @@ def go(
     engine: Engine | None = None,
     work: Train | None = None,
 ) -> Updates:
-    engine = engine or SerialEngine(bench())
+    engine = engine or SerialEngine(runner())
     with Clients(engine if faults is None else FaultyEngine(engine, faults)) as door:
         return train(work or Train(plain), GROUPS, plan, door, KEY)
 
@@ -84,7 +84,7 @@ def by_hand(chains: dict[int, list[int]], absent: Any = (), key: Key = KEY, **wo
             if id in absent:
                 continue
             with one_thread():
-                done = bench().train(
+                done = runner().train(
                     Train(plain, **work), id, MODELS[row] + moved, out, wave_key(wave, key)
                 )
             moved = moved + out
@@ -123,7 +123,7 @@ def test_the_update_of_a_chain_counts_from_the_model_of_the_start() -> None:
     walk = W0
     for wave, id in enumerate(CHAINS[0]):
         out = torch.empty_like(W0)
-        bench().train(Train(plain), id, walk, out, wave_key(wave))
+        runner().train(Train(plain), id, walk, out, wave_key(wave))
         walk = walk + out
     updates = go(plan_of({0: CHAINS[0]}))
     torch.testing.assert_close(W0 + updates.delta[0], walk, rtol=1e-5, atol=1e-6)
@@ -170,7 +170,7 @@ def test_chains_of_one_are_everybody_alone() -> None:
 
 
 def test_chains_in_a_pool_are_the_same_to_the_bit() -> None:
-    same(go(plan_of(CHAINS), engine=PoolEngine(bench(), 2)), go(plan_of(CHAINS)))
+    same(go(plan_of(CHAINS), engine=PoolEngine(runner(), 2)), go(plan_of(CHAINS)))
 
 
 # --- clients that do not answer -------------------------------------------------------------------
@@ -191,12 +191,12 @@ def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
     absent = set()
     for ids in CHAINS.values():
         for wave, id in enumerate(ids):
-            with Clients(FaultyEngine(SerialEngine(bench()), faults)) as door:
+            with Clients(FaultyEngine(SerialEngine(runner()), faults)) as door:
                 alone = door.run(
                     Train(plain), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key)
                 )
             absent |= set() if len(alone) else {id}
-    with Clients(FaultyEngine(SerialEngine(bench()), faults)) as door:
+    with Clients(FaultyEngine(SerialEngine(runner()), faults)) as door:
         updates = train(Train(plain), GROUPS, plan_of(CHAINS), door, key)
     assert 0 < len(absent) < 9
     same(updates, by_hand(CHAINS, absent, key))
@@ -210,7 +210,7 @@ def test_a_chain_without_any_answer_leaves_no_update() -> None:
 
 
 def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
-    with Clients(SerialEngine(bench())) as door:
+    with Clients(SerialEngine(runner())) as door:
         train(Train(plain), GROUPS, plan_of(CHAINS), door, KEY)
         blocks = door.ledger.read().blocks
     for up in (False, True):
@@ -255,7 +255,7 @@ def test_budgets_inside_a_chain_are_each_clients_own() -> None:
     moved = torch.zeros_like(W0)
     out = torch.empty_like(W0)
     for wave, (id, gone) in enumerate(zip(ids, (0, 2, 1), strict=True)):
-        bench().train(Train(plain, spent=gone), id, W0 + moved, out, wave_key(wave))
+        runner().train(Train(plain, spent=gone), id, W0 + moved, out, wave_key(wave))
         moved = moved + out
     assert torch.equal(updates.delta[0], moved)
 

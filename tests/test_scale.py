@@ -278,13 +278,13 @@ def test_a_loss_has_the_same_bits_whoever_is_scored_beside() -> None:
     net = nn.Sequential(nn.Linear(60, 10))
     with torch.no_grad():
         net[0].weight.mul_(50)  # losses of very different sizes
-    bench = LocalRunner(data, net, SOLVER)
+    runner = LocalRunner(data, net, SOLVER)
     models = flatten(net)[None]
-    together = bench.answer(
+    together = runner.answer(
         Evaluate("test"), np.arange(30), models, np.zeros(30, np.int64), Key(1)
     ).fields["loss"]
     for i in range(30):
-        alone = bench.answer(
+        alone = runner.answer(
             Evaluate("test"), np.array([i]), models, np.zeros(1, np.int64), Key(1)
         ).fields["loss"]
         assert alone[0] == together[i]
@@ -467,11 +467,11 @@ def test_scored_samples_that_were_made_are_kept_up_to_a_bound(
 ) -> None:
     monkeypatch.setattr("coterie.local.runner.KEEP", 4 * 60 * 300)
     data = federation(60, lazy=True)
-    bench = LocalRunner(data, torch.nn.Linear(60, 10), SOLVER)
+    runner = LocalRunner(data, torch.nn.Linear(60, 10), SOLVER)
     each = data.sizes("test").reshape(10, 6).sum(axis=1)
     for at in range(10):
-        bench._gather(np.arange(6 * at, 6 * at + 6), "test")
-        assert sum(len(rows.y) for rows in bench._rows["test"].values()) <= max(300, each[at])
+        runner._gather(np.arange(6 * at, 6 * at + 6), "test")
+        assert sum(len(rows.y) for rows in runner._rows["test"].values()) <= max(300, each[at])
 
 
 def test_an_error_that_cannot_be_known_is_none() -> None:

@@ -150,10 +150,10 @@ def model(net: nn.Module) -> Any:
 
 
 def engine_of(kind: str, population: ct.Population, net: nn.Module, workers: int = 2) -> Any:
-    bench = LocalRunner(population, net, SOLVER)
+    runner = LocalRunner(population, net, SOLVER)
     if kind == "serial":
-        return SerialEngine(bench)
-    return PoolEngine(bench, workers)
+        return SerialEngine(runner)
+    return PoolEngine(runner, workers)
 
 
 def states(

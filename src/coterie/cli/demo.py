@@ -121,9 +121,9 @@ class Arrivals:
             return self.engine.run(work, ids[here], models, which[here], key=key)
         return []
 
-    def hold(self, population: Population) -> None:
+    def set_population(self, population: Population) -> None:
         """Tell the engine who holds what."""
-        self.engine.hold(population)
+        self.engine.set_population(population)
 
     def close(self) -> None:
         self.engine.close()
@@ -169,7 +169,7 @@ def _run(
     console: Console,
 ) -> RunView:
     since = _since()
-    late = Clients(Arrivals(door.engine, since), door.gate, door.quorum)
+    late = Clients(Arrivals(door.engine, since), door.validator, door.quorum)
     sampler = LateSampler(since, PER_ROUND, key)
     steps = simulate(as_algorithm(method), late, data, flatten(module), sampler, ROUNDS, key)
     rows = []

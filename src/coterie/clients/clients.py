@@ -29,7 +29,7 @@ class Clients:
 
     Args:
         engine: reaches them.
-        gate: checks what they send.
+        validator: checks what they send.
         quorum: says when a round counts.
         classes: number of classes, which all clients agree on.
         able: int64, the clients that can train (they are there and hold samples); ``None``: all.
@@ -42,7 +42,7 @@ class Clients:
     def __init__(
         self,
         engine: Engine,
-        gate: ReplyValidator | None = None,
+        validator: ReplyValidator | None = None,
         quorum: Quorum | None = None,
         classes: int = 0,
         able: IntArray | None = None,
@@ -52,7 +52,7 @@ class Clients:
         store: ClientStore | None = None,
     ) -> None:
         self.engine = engine
-        self.gate = gate or ReplyValidator()
+        self.validator = validator or ReplyValidator()
         self.quorum = quorum or Quorum()
         self.classes = classes
         self.able = able
@@ -71,7 +71,7 @@ class Clients:
         replies = self.engine.run(work, ids, models, which, key=key)
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
-        reply, refused = self._admit(work, ids, models, which, replies, key)
+        reply, refused = self._validate(work, ids, models, which, replies, key)
         self.ledger.refused += refused
         self.ledger.got(key, reply, shared)
         return reply
@@ -91,11 +91,11 @@ class Clients:
         """The same for the experimenter's eyes: no transfer, since no deployment would send it;
         refusals count."""
         replies = self.engine.run(work, ids, models, which, key=key)
-        reply, refused = self._admit(work, ids, models, which, replies, key)
+        reply, refused = self._validate(work, ids, models, which, replies, key)
         self.ledger.refused += refused
         return reply
 
-    def _admit(
+    def _validate(
         self,
         work: Work,
         ids: IntArray,
@@ -105,7 +105,7 @@ class Clients:
         key: Key,
     ) -> tuple[Reply, Counter[str]]:
         r = which.shape[1] if which.ndim == 2 else 1
-        return self.gate.admit(
+        return self.validator.validate(
             work,
             np.asarray(ids),
             replies,
@@ -115,13 +115,15 @@ class Clients:
             purpose=key.purpose,
         )
 
-    def hold(self, population: Population, present: NDArray[np.bool_] | None = None) -> None:
+    def set_population(
+        self, population: Population, present: NDArray[np.bool_] | None = None
+    ) -> None:
         """From now on the clients of a simulation hold these data, and these of them are there."""
-        self.engine.hold(population)
+        self.engine.set_population(population)
         now = validator_for(population)
-        before = self.gate
+        before = self.validator
         tested = None if before.tested is None else max(before.tested, now.tested or 0)
-        self.gate = replace(before, cap=max(before.cap, now.cap), tested=tested)
+        self.validator = replace(before, cap=max(before.cap, now.cap), tested=tested)
         able = population.sizes("train") > 0
         self.able = np.flatnonzero(able if present is None else able & present)
 

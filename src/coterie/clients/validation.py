@@ -34,9 +34,9 @@ class ReplyValidator:
 
     Example:
         >>> from coterie.core.work import Evaluate
-        >>> gate, asked = ReplyValidator(), np.array([4, 7])
+        >>> validator, asked = ReplyValidator(), np.array([4, 7])
         >>> late = Reply(1, np.array([4]), {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)})
-        >>> reply, refused = gate.admit(Evaluate(), asked, [late], round=2, d=10, r=1)
+        >>> reply, refused = validator.validate(Evaluate(), asked, [late], round=2, d=10, r=1)
         >>> len(reply), dict(refused)
         (0, {'late': 1})
     """
@@ -45,7 +45,7 @@ class ReplyValidator:
     tested: float | None = None
     limit: float = 1e15
 
-    def admit(
+    def validate(
         self,
         work: Work,
         asked: IntArray,

@@ -53,7 +53,7 @@ class Engine(Protocol):
         """
         ...
 
-    def hold(self, population: Any) -> None:
+    def set_population(self, population: Any) -> None:
         """From now on the clients hold these data (``coterie.data.Population``). Only a simulation
         can say so."""
         ...

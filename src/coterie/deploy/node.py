@@ -243,7 +243,7 @@ class Node:
         work = request.work
         client = request.client
         population = self.holding.population(client, self.built.classes)
-        bench = LocalRunner(population, self.built.module, self.built.solver, self.built.decay)
+        runner = LocalRunner(population, self.built.module, self.built.solver, self.built.decay)
         key = Key(request.seed, request.purpose, request.round)
         if isinstance(work, Describe):
             key = Key(self.cache.secret() if work.privacy != "none" else request.seed)
@@ -256,7 +256,7 @@ class Node:
             which = np.zeros(1, np.int64)
         with one_thread():
             try:
-                (reply,) = SerialEngine(bench).run(work, ids, request.models, which, key=key)
+                (reply,) = SerialEngine(runner).run(work, ids, request.models, which, key=key)
             except ClientError as error:
                 # The client is this process, so what its code raised is shown as it was raised.
                 raise (error.__cause__ or error) from None

@@ -93,8 +93,8 @@ class FaultyEngine:
             return [reply, reply]
         return [reply]
 
-    def hold(self, population: Population) -> None:
-        self.engine.hold(population)
+    def set_population(self, population: Population) -> None:
+        self.engine.set_population(population)
 
     def close(self) -> None:
         self.engine.close()

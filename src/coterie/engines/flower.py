@@ -251,7 +251,7 @@ class FlowerEngine:
         ]
         return np.array(sorted(drifted), np.int64)
 
-    def hold(self, population: Any) -> None:
+    def set_population(self, population: Any) -> None:
         """Nothing: real clients hold what they hold."""
 
     def close(self) -> None:

@@ -120,8 +120,8 @@ class KeepingEngine:
         """Delete what these clients keep, as when they are deleted from the federation."""
         self.store.forget(ids)
 
-    def hold(self, population: Any) -> None:
-        self.engine.hold(population)
+    def set_population(self, population: Any) -> None:
+        self.engine.set_population(population)
 
     def close(self) -> None:
         self.engine.close()

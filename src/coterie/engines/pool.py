@@ -59,7 +59,7 @@ class PoolEngine(SimulationEngine):
     """A pool of worker processes around a ``LocalRunner``.
 
     Args:
-        bench: the population, the module and the solver.
+        runner: the population, the module and the solver.
         workers: processes; default one per core.
         round_timeout: seconds after which clients without an update are left out, ``None``: wait
             for all.
@@ -72,13 +72,13 @@ class PoolEngine(SimulationEngine):
 
     def __init__(
         self,
-        bench: LocalRunner,
+        runner: LocalRunner,
         workers: int | None = None,
         round_timeout: float | None = None,
         retries: int = 3,
         start: str | None = None,
     ) -> None:
-        super().__init__(bench)
+        super().__init__(runner)
         self.workers = (
             workers or len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
@@ -91,10 +91,10 @@ class PoolEngine(SimulationEngine):
         self.processes: list[Any] = []
         self.moves: list[Moves] = []
 
-    def hold(self, population: Population) -> None:
-        if population.x is not self.bench.population.x:  # other samples are no moves of them
+    def set_population(self, population: Population) -> None:
+        if population.x is not self.runner.population.x:  # other samples are no moves of them
             self.close()
-        moves = self.bench.hold(population)
+        moves = self.runner.set_population(population)
         if self.processes and (moves.train or moves.test or len(moves.rows)):
             self.moves.append(moves)
 
@@ -106,7 +106,7 @@ class PoolEngine(SimulationEngine):
         which: IntArray,
         key: Key,
     ) -> list[Reply]:
-        if not isinstance(work, Evaluate) or not self.bench.alone:
+        if not isinstance(work, Evaluate) or not self.runner.alone:
             return super().answer(work, ids, models, which, key)
         replies: list[Reply] = []
         for at in range(0, len(ids), _MOST_TASKS):
@@ -137,7 +137,7 @@ class PoolEngine(SimulationEngine):
             rows = rows.reshape(which.shape)
             parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
             limit = (
-                self.round_timeout if self.bench.population.drawn else None
+                self.round_timeout if self.runner.population.drawn else None
             )  # code that makes samples may hang
             end = None if limit is None else time.monotonic() + limit
             replies = self._ask(
@@ -147,7 +147,7 @@ class PoolEngine(SimulationEngine):
             if replies is not None and all(reply is not None for reply in replies):
                 return [reply for reply in replies if len(reply.ids)]
             self.close()
-        return [self.bench.answer(work, ids, models, which, key)]
+        return [self.runner.answer(work, ids, models, which, key)]
 
     def _block(self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key) -> Reply:
         """Train some clients, over as many pools as it takes."""
@@ -157,7 +157,7 @@ class PoolEngine(SimulationEngine):
         for _ in range(self.retries + 1):
             self._ensure(len(models), len(left))
             self.starts[: len(models)] = models.numpy()
-            longest_first = np.argsort(-self.bench.steps(work, ids[left]), kind="stable")
+            longest_first = np.argsort(-self.runner.steps(work, ids[left]), kind="stable")
             alive = self._deal(
                 (work, key, ids[left], rows[left], self.moves), longest_first.tolist(), end
             )
@@ -235,7 +235,7 @@ class PoolEngine(SimulationEngine):
         self.moves = []
         self.rows = max(rows, self.rows, _MODELS)
         self.tasks = max(tasks, self.tasks)
-        d = self.bench.layout.d
+        d = self.runner.layout.d
         fork = self.context.get_start_method() == "fork"
         shared = [
             _shared((self.rows, d), torch.float32, fork),
@@ -246,14 +246,14 @@ class PoolEngine(SimulationEngine):
         self.starts, self.deltas, self.meta, self.done = (tensor.numpy() for tensor in shared)
         taken, self.tokens = self.context.Pipe(duplex=False)
         self.pipes: list[Connection] = []
-        bench = LocalRunner(
-            self.bench.population, self.bench.module, self.bench.solver, self.bench.decay
+        runner = LocalRunner(
+            self.runner.population, self.runner.module, self.runner.solver, self.runner.decay
         )
         for _ in range(self.workers):
             ours, theirs = self.context.Pipe()
             inherited = [*self.pipes, ours, self.tokens] if fork else []
             process = self.context.Process(
-                target=_work, args=(bench, taken, theirs, shared, inherited), daemon=True
+                target=_work, args=(runner, taken, theirs, shared, inherited), daemon=True
             )
             process.start()
             theirs.close()
@@ -284,7 +284,7 @@ def _shared(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
 
 
 def _work(
-    bench: LocalRunner,
+    runner: LocalRunner,
     tokens: Connection,
     pipe: Connection,
     shared: list[Tensor],
@@ -307,27 +307,27 @@ def _work(
             try:
                 job = pipe.recv()
                 if isinstance(job[0], Train):
-                    pipe.send(_take(bench, tokens.fileno(), job, starts, deltas, meta, done))
+                    pipe.send(_take(runner, tokens.fileno(), job, starts, deltas, meta, done))
                 else:
-                    pipe.send(_score(bench, job, starts))
+                    pipe.send(_score(runner, job, starts))
             except (EOFError, OSError):
                 return
 
 
 def _score(
-    bench: LocalRunner, job: tuple[Evaluate, Key, IntArray, IntArray, list[Moves]], models: Tensor
+    runner: LocalRunner, job: tuple[Evaluate, Key, IntArray, IntArray, list[Moves]], models: Tensor
 ) -> Reply | None:
     work, key, ids, which, moves = job
     try:
         for change in moves:
-            bench.move(change)
-        return bench.answer(work, ids, models, which, key)
+            runner.move(change)
+        return runner.answer(work, ids, models, which, key)
     except Exception:  # noqa: BLE001 - the main process scores then, and raises it
         return None
 
 
 def _take(
-    bench: LocalRunner,
+    runner: LocalRunner,
     tokens: int,
     job: tuple[Train, Key, IntArray, IntArray, list[Moves]],
     starts: Tensor,
@@ -337,10 +337,10 @@ def _take(
 ) -> tuple[str, str] | None:
     work, key, ids, rows, moves = job
     for change in moves:
-        bench.move(change)
+        runner.move(change)
     while (task := _TOKEN.unpack(os.read(tokens, _TOKEN.size))[0]) != _END:
         try:
-            result = bench.train(work, int(ids[task]), starts[int(rows[task])], deltas[task], key)
+            result = runner.train(work, int(ids[task]), starts[int(rows[task])], deltas[task], key)
         except Exception as error:  # noqa: BLE001 - whatever the user's module raised is told in the main process
             return failure(int(ids[task]), key, error), traceback.format_exc()
         meta[task, 0], meta[task, 1] = result.size, result.loss

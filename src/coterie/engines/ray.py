@@ -99,7 +99,7 @@ class RayEngine(SimulationEngine):
     """Deals clients to actors over a cluster, longest first.
 
     Args:
-        bench: the population, the module and the solver.
+        runner: the population, the module and the solver.
         address: of the cluster, ``auto`` for the one that runs on this machine; ``None``: that of
             ``RAY_ADDRESS``, else one is started here.
         workers: actors; default one per core of the cluster, or per GPU where ``each`` is ``vmap``
@@ -125,7 +125,7 @@ class RayEngine(SimulationEngine):
 
     def __init__(
         self,
-        bench: LocalRunner,
+        runner: LocalRunner,
         address: str | None = None,
         workers: int | None = None,
         round_timeout: float | None = None,
@@ -139,10 +139,10 @@ class RayEngine(SimulationEngine):
         patience: float = 120.0,
         spare: Sequence[Any] = (),
     ) -> None:
-        if load is not None and bench.population.drawn:
+        if load is not None and runner.population.drawn:
             what = "nobody holds all samples of a federation that is drawn client by client"
             raise ConfigError(f"engine.samples: {what}, got 'path'; expected 'shard'")
-        super().__init__(bench)
+        super().__init__(runner)
         self.address = address
         self.workers = workers
         self.round_timeout = round_timeout
@@ -167,7 +167,7 @@ class RayEngine(SimulationEngine):
     def _deal_shards(self) -> None:
         """Which shard each client is in: neighbours, a few MB of samples in each; alone where
         samples are made."""
-        population = self.bench.population
+        population = self.runner.population
         sample = int(np.prod(population.shape, dtype=np.int64)) * 4
         ends = np.cumsum(population.sizes("train") * sample)
         alone = np.arange(population.clients)
@@ -179,7 +179,7 @@ class RayEngine(SimulationEngine):
         """A shard, put into the object store if it is not there as it is now; those unused the
         longest leave it."""
         if number not in self.shards:
-            population = self.bench.population
+            population = self.runner.population
             first, last = np.searchsorted(self.shard_of, [number, number + 1])
             clients = range(int(first), int(last))
             ends = np.cumsum([0, *(len(population.train[i]) for i in clients)]).tolist()
@@ -199,15 +199,15 @@ class RayEngine(SimulationEngine):
         if number in self.shards:
             self.stored -= self.shards.pop(number).size
 
-    def hold(self, population: Population) -> None:
-        before = self.bench.population
+    def set_population(self, population: Population) -> None:
+        before = self.runner.population
         if population.x is not before.x:
             self.shards.clear()
             self.stored = 0
         for at, (old, new) in enumerate(zip(before.train, population.train, strict=True)):
             if old is not new:
                 self._drop(int(self.shard_of[at]))
-        self.bench.hold(population)
+        self.runner.set_population(population)
 
     # --- a round ----------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class RayEngine(SimulationEngine):
             delta[places], told[0, places], told[1, places], seconds = result
             done[places] = True
             spent = spent + seconds
-        steps = float(self.bench.steps(work, ids[done]).sum())
+        steps = float(self.runner.steps(work, ids[done]).sum())
         self.pace = spent / steps if steps else self.pace
         fields = {"delta": work.uploaded(delta[done]), "size": told[0, done], "loss": told[1, done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
@@ -280,7 +280,7 @@ class RayEngine(SimulationEngine):
         once."""
         used, rows = np.unique(which, return_inverse=True)
         values = models.numpy()
-        population = self.bench.population
+        population = self.runner.population
         shared = values[used] if len(used) < len(ids) else None
         if shared is not None and shared.nbytes > _SMALL:
             shared = ray.put(shared)
@@ -331,7 +331,7 @@ class RayEngine(SimulationEngine):
         has work for several times that, and where a round is short, an even share of the steps is
         better than a choice at the end.
         """
-        steps = self.bench.steps(work, ids)
+        steps = self.runner.steps(work, ids)
         order = np.argsort(-steps, kind="stable")
         actors = max(1, len(self.members))
         if self.round_timeout is not None and self.each == "serial":
@@ -445,10 +445,16 @@ class RayEngine(SimulationEngine):
     def _begin(self) -> None:
         self.ours = connect(self.address, self.workers)
         asked = self._asked()
-        bench = self.bench
-        self.print = "" if self.load is None else fingerprint(torch.as_tensor(bench.population.x))
+        runner = self.runner
+        self.print = "" if self.load is None else fingerprint(torch.as_tensor(runner.population.x))
         own = Equipment(
-            bench.module, bench.solver, bench.decay, self.each, self.device, self.memory, self.load
+            runner.module,
+            runner.solver,
+            runner.decay,
+            self.each,
+            self.device,
+            self.memory,
+            self.load,
         )
         self.own = ray.put(own)
         self.remote = ray.remote(**asked, scheduling_strategy="SPREAD", max_restarts=0)(Actor)

@@ -33,13 +33,13 @@ class SerialEngine(SimulationEngine):
     """Trains clients one after another; stops asking at the deadline.
 
     Args:
-        bench: the population, the module and the solver.
+        runner: the population, the module and the solver.
         round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for
             all.
     """
 
-    def __init__(self, bench: LocalRunner, round_timeout: float | None = None) -> None:
-        super().__init__(bench)
+    def __init__(self, runner: LocalRunner, round_timeout: float | None = None) -> None:
+        super().__init__(runner)
         self.round_timeout = round_timeout
 
     def train(
@@ -55,7 +55,7 @@ class SerialEngine(SimulationEngine):
                 if end is not None and time.monotonic() > end:
                     break
                 try:
-                    result = self.bench.train(work, id, models[row], delta[at], key)
+                    result = self.runner.train(work, id, models[row], delta[at], key)
                 except Exception as error:
                     raise ClientError(failure(id, key, error)) from error
                 size[at] = result.size

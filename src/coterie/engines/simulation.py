@@ -23,11 +23,11 @@ class SimulationEngine(ABC):
     how they `answer`; which of the two a request needs is decided in `run`, for all of them.
 
     Args:
-        bench: the population, the module and the solver.
+        runner: the population, the module and the solver.
     """
 
-    def __init__(self, bench: LocalRunner) -> None:
-        self.bench = bench
+    def __init__(self, runner: LocalRunner) -> None:
+        self.runner = runner
 
     def run(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
@@ -54,7 +54,7 @@ class SimulationEngine(ABC):
         key: Key,
     ) -> list[Reply]:
         """Everything that is no training: in this process, unless an engine has a faster way."""
-        return [self.bench.answer(work, ids, models, which, key)]
+        return [self.runner.answer(work, ids, models, which, key)]
 
     def _choose_and_train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
@@ -79,9 +79,9 @@ class SimulationEngine(ABC):
             replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
         return replies
 
-    def hold(self, population: Population) -> None:
+    def set_population(self, population: Population) -> None:
         """See ``coterie.core.engine.Engine``."""
-        self.bench.hold(population)
+        self.runner.set_population(population)
 
     @abstractmethod
     def close(self) -> None:

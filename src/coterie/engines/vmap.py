@@ -208,7 +208,7 @@ class VmapEngine(SimulationEngine):
     """Trains blocks of clients with one gradient call a step, and scores models on the same device.
 
     Args:
-        bench: the population, the module and the solver.
+        runner: the population, the module and the solver.
         round_timeout: seconds after which clients not yet done are left out, ``None``: wait for
             all.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
@@ -224,7 +224,7 @@ class VmapEngine(SimulationEngine):
 
     def __init__(
         self,
-        bench: LocalRunner,
+        runner: LocalRunner,
         round_timeout: float | None = None,
         device: str = "auto",
         precision: Precision = "float32",
@@ -232,11 +232,11 @@ class VmapEngine(SimulationEngine):
         memory: float | None = None,
     ) -> None:
         where = Device(find_device(device), precision, graphs)
-        self.blocks = Blocks(bench.module, bench.solver, bench.decay, where, memory)
-        super().__init__(bench)
+        self.blocks = Blocks(runner.module, runner.solver, runner.decay, where, memory)
+        super().__init__(runner)
         if where.name != "cpu":
-            self.bench = LocalRunner(
-                bench.population, bench.module, bench.solver, bench.decay, where.name
+            self.runner = LocalRunner(
+                runner.population, runner.module, runner.solver, runner.decay, where.name
             )
         self.round_timeout = round_timeout
 
@@ -255,8 +255,8 @@ class VmapEngine(SimulationEngine):
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         end = None if self.round_timeout is None else time.monotonic() + self.round_timeout
-        population = self.bench.population
-        size = self.bench.sizes[ids]
+        population = self.runner.population
+        size = self.runner.sizes[ids]
 
         def samples(place: int) -> Sample:
             rows = torch.from_numpy(population.train[ids[place]])

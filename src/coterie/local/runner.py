@@ -139,7 +139,7 @@ class LocalRunner:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
         return self._closed is not None
 
-    def hold(self, population: Population) -> Moves:
+    def set_population(self, population: Population) -> Moves:
         """Take over who holds what from now on; returns what changed, for benches in other
         processes."""
         before = self.population

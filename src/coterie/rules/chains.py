@@ -67,7 +67,7 @@ class Histograms:
         work = Describe("histogram", door.classes, privacy=self.privacy, epsilon=self.epsilon)
         no_model = np.empty((len(fresh), 0), np.int64)
         reply = door.run(work, fresh, groups.models, no_model, key=key.of("describe"))
-        told = np.clip(reply.fields["histogram"].astype(np.float64), 0, door.gate.cap)
+        told = np.clip(reply.fields["histogram"].astype(np.float64), 0, door.validator.cap)
         kept = kept.clone()
         member = groups.member.copy()
         kept[torch.from_numpy(reply.ids)] = torch.from_numpy(told)

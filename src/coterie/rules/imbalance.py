@@ -155,7 +155,7 @@ class AskImbalance:
         new = counted[size[counted] == 0]
         if len(new):
             reply = self._ask(groups, new, door, key.of("sizes"), 0.0)  # |0 - D_m| summed is D_k
-            size[reply.ids] = np.clip(reply.fields["imbalance"], 0, door.gate.cap)
+            size[reply.ids] = np.clip(reply.fields["imbalance"], 0, door.validator.cap)
         total = float(size[counted].sum())
         reply = self._ask(groups, cohort, door, key.of("imbalance"), total / max(1, door.classes))
         level = np.full(clients, -1.0)
@@ -194,7 +194,7 @@ class AskHistogram:
         none = np.empty((len(cohort), 0), np.int64)
         reply = door.run(work, cohort, groups.models, none, key=key.of("histograms"))
         told = np.zeros((len(groups.member), door.classes))
-        told[reply.ids] = np.clip(reply.fields["histogram"], 0, door.gate.cap)
+        told[reply.ids] = np.clip(reply.fields["histogram"], 0, door.validator.cap)
         return groups.remember(histogram=torch.from_numpy(told)), {}
 
 

@@ -91,7 +91,7 @@ def simulate(
     groups = algorithm.init(first, population.clients) if state is None else state
     scene = scene or FederationSnapshot(population, np.ones(population.clients, bool))
     if scene.population is not population:
-        door.hold(scene.population, scene.present)
+        door.set_population(scene.population, scene.present)
     if shift is not None and population.drawn:
         raise ConfigError(
             "shift.kind: the data of a federation that is drawn client by client do not move, got a shift; "
@@ -109,7 +109,7 @@ def simulate(
         before = groups
         if shift is not None:
             scene = shift(scene, population, t, groups.member >= 0, at.of("shift"))
-            door.hold(scene.population, scene.present)
+            door.set_population(scene.population, scene.present)
         cohort = (
             np.flatnonzero(_trains(scene))
             if everyone
