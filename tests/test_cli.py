@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 import click
@@ -18,7 +17,6 @@ import typer
 
 from coterie.cli import main as cli
 from coterie.cli.main import app, invoke
-from coterie.terminal import Reporter
 
 CONFIG = """
 [data]
@@ -448,18 +446,7 @@ def test_an_interrupt_is_130(config: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert invoke(["run", config]) == 130
 
 
-# --- progress -------------------------------------------------------------------------------------
-
-
-def test_progress_is_about_twenty_lines_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with Reporter(300) as reporter:
-        for t in range(300):
-            reporter({"round": t, "accuracy": 0.5, "sizes": [3, 4]})
-    printed = capsys.readouterr().out.splitlines()
-    assert 18 <= len(printed) <= 24
-    assert printed[-1].startswith("round 300/300: accuracy 50.0 %, groups 3 + 4, 0.0 s left")
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def test_every_error_has_its_code() -> None:
@@ -470,17 +457,6 @@ def test_every_error_has_its_code() -> None:
         for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)
     ]
     assert codes == [2, 3, 4, 5, 70]
-
-
-def test_the_first_round_does_not_count_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 60.0, 60.0, 61.0, 62.0])
-    out = StringIO()
-    monkeypatch.setattr("coterie.terminal.time.monotonic", lambda: next(clock))
-    with Reporter(20, file=out) as reporter:
-        for done in range(3):
-            reporter({"round": done, "accuracy": 0.5, "sizes": [7]})
-    lines = [line.rsplit(", ", 1)[1] for line in out.getvalue().splitlines()]
-    assert lines == ["19 min 0 s left", "18.0 s left", "17.0 s left"]
 
 
 def test_an_unknown_command_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:

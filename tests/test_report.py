@@ -208,12 +208,86 @@ def test_label_mix_counts_the_samples_of_a_group():
 def test_accuracy_chart_marks_the_first_newcomer():
     late = grouped(joined=np.array([0, 0, 7, 0, 0, 9]))
     data = [row for rows in accuracy_chart([plain(), late])["datasets"].values() for row in rows]
-    assert {"round": 7, "text": "first newcomers"} in data
+    assert {"round": 8, "text": "first newcomers"} in data
 
 
 def test_a_field_with_another_number_of_clients_is_refused():
     with pytest.raises(ConfigError, match="planted: one entry per client, got 2; expected 6"):
         grouped(planted=np.array([0, 1]))
+
+
+def numbered(*accuracies: float) -> RunView:
+    """A run with groups of which everything that the page shows by round is known."""
+    groups = np.array([0, 0, 0, 1, 1, -1])
+    moves = [[client, int(group)] for client, group in enumerate(groups)]
+    course = [
+        {
+            **row,
+            "moves": [] if row["round"] else moves,
+            "sizes": [3, 2],
+            "newcomers": 5 if not row["round"] else 0,
+            "agreement": {"ari": 0.5, "nmi": 0.5},
+            "theory": {"divergence": 0.3, "divergence_one": 0.7},
+            "transfers": {"down_bytes": 8, "up_bytes": 8},
+            "shift": [{"shift": "swap_all", "pairs": [[0, 1]]}],
+            "changed": 2,
+        }
+        for row in rows(*accuracies)
+    ]
+    return grouped(rounds=course, groups=groups)
+
+
+def test_charts_and_tables_count_rounds_from_one():
+    from coterie.report.sections import sections
+
+    every = [numbered(0.2, 0.5, 0.6), plain()]
+    shown = sections(every)
+    charts = {chart["id"]: chart for section in shown for chart in section.get("charts", ())}
+    by_round = {"accuracy", "bytes", "agreement", "members-0", "shift-0", "theory-0"}
+    assert by_round <= set(charts)
+    for name in by_round:
+        columns, cells = charts[name]["table"]
+        rounds = [int(row[columns.index("round")]) for row in cells]
+        assert (min(rounds), max(rounds)) == (1, 3), name
+        for field in ("round", "from", "to"):
+            drawn = [number for (number,) in data_of(charts[name]["spec"], field)]
+            assert not drawn or 1 <= min(drawn) <= max(drawn) <= 3, name
+    late = next(section for section in shown if section["title"] == "Where newcomers were placed")
+    assert [row[1] for row in late["rows"]] == ["1", "2"]
+
+
+def test_the_page_names_one_difference_and_which_accuracy_it_is_of(tmp_path):
+    from coterie.report.sections import sections
+
+    every = [plain(final=0.7056), grouped(final=0.9332)]  # 70.6 and 93.3, 22.76 apart
+    assert headline(every).endswith("grouping gained 22.8 points")
+    table = next(section for section in sections(every) if section["title"] == "The runs")
+    assert table["columns"][:3] == ["run", "final", "final against FedAvg"]
+    assert table["rows"][1][2] == ("+22.8", "figure")
+    assert "last evaluated round" in table["note"]
+    assert "mean of the last ten" in table["note"]
+    page = parse(write_page(tmp_path / "page.html", every))
+    assert "Accuracies are those after the last evaluated round." in page.text
+
+
+def test_the_page_says_which_clients_count_and_in_which_group():
+    from coterie.report.sections import sections
+
+    accuracy, table = sections([numbered(0.2, 0.5)])[:2]
+    assert "A client that had one earlier and has none now does not count." in accuracy["note"]
+    assert "a client counts in its last group" in table["note"]
+
+
+@pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
+def test_legends_of_files_fit_the_width(groups, width):
+    from coterie.report.colours import LEGEND_LEFT, legend_columns, legend_widths
+    from coterie.report.winners import gain_chart
+
+    many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, each=np.ones(60))
+    spec = gain_chart(many, many)
+    (entry,) = legend_widths(spec)
+    assert len(f"group {groups - 1}") * 7 < entry
+    assert legend_columns(spec, width) * entry <= width - LEGEND_LEFT
 
 
 def test_charts_draw():
@@ -314,18 +388,18 @@ def test_shift_chart_stacks_what_was_noticed_and_marks_the_schedule():
     spec = shift_chart(grouped(rounds=COURSE))
     bars = data_of(spec, "round", "what", "low", "high")
     assert bars == [
-        (0, "data changed", 0, 0),
-        (1, "data changed", 0, 4),
-        (1, "noticed: moved to another group", 0, 2),
-        (1, "noticed: stayed", 2, 3),
-        (2, "data changed", 0, 0),
-        (3, "data changed", 0, 2),
-        (3, "missed", 0, 2),
+        (1, "data changed", 0, 0),
+        (2, "data changed", 0, 4),
+        (2, "noticed: moved to another group", 0, 2),
+        (2, "noticed: stayed", 2, 3),
+        (3, "data changed", 0, 0),
+        (4, "data changed", 0, 2),
+        (4, "missed", 0, 2),
     ]
     assert sorted(data_of(spec, "round", "shift", "clients")) == [
-        (1, "swap_all", 4),
-        (2, "arrivals", 1),
-        (3, "swap_all", 2),
+        (2, "swap_all", 4),
+        (3, "arrivals", 1),
+        (4, "swap_all", 2),
     ]
     assert shift_chart(grouped()) is None
 
@@ -333,14 +407,25 @@ def test_shift_chart_stacks_what_was_noticed_and_marks_the_schedule():
 def test_agreement_chart_shows_rounds_in_which_it_is_known():
     course = [{"round": 0, "agreement": None}, {"round": 1, "agreement": {"ari": -0.2, "nmi": 0.5}}]
     spec = agreement_chart([plain(), grouped(rounds=course)])
-    assert sorted(data_of(spec, "round", "agreement")) == [(1, -0.2), (1, 0.5)]
+    assert sorted(data_of(spec, "round", "agreement")) == [(2, -0.2), (2, 0.5)]
     assert agreement_chart([plain(), grouped()]) is None
+
+
+def test_the_legend_of_dashes_is_visible():
+    import vl_convert
+
+    course = [{"round": t, "agreement": {"ari": 0.5, "nmi": 0.5}} for t in range(2)]
+    runs = [grouped("a", rounds=course), grouped("b", rounds=course)]
+    spec = vl_convert.vegalite_to_vega({**agreement_chart(runs), "width": 300})
+    dashes = next(legend for legend in spec["legends"] if "strokeDash" in legend)
+    drawn = dashes.get("encode", {}).get("symbols", {}).get("update", {})
+    assert drawn.get("stroke", {}).get("value") != "transparent"
 
 
 def test_divergence_chart_compares_with_one_group():
     theory = {"divergence": 0.3, "divergence_one": 0.7, "bound": 2.0, "bound_one": 3.0}
     run = grouped(rounds=[{"round": 0, "accuracy": 0.5, "theory": theory}])
-    assert sorted(data_of(divergence_chart(run), "round", "divergence")) == [(0, 0.3), (0, 0.7)]
+    assert sorted(data_of(divergence_chart(run), "round", "divergence")) == [(1, 0.3), (1, 0.7)]
     assert divergence_chart(grouped()) is None
 
 
@@ -427,7 +512,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_end():
         data_of(accuracy_chart([RunView("x", course, np.zeros(1, int), "a")]), "round", "mean")
     )
     assert 400 <= len(shown) <= 500
-    assert shown[-1] == (5000, pytest.approx(50.0))
+    assert shown[-1] == (5001, pytest.approx(50.0))
 
 
 def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):

@@ -8,6 +8,7 @@ import itertools
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,34 @@ def test_every_chart_is_drawn(opened):
     assert not [
         id for id in ids if not opened.page.locator(f"#{id} svg path, #{id} canvas").count()
     ]
+
+
+def test_charts_are_drawn_without_scrolling(browser, pages):
+    with Opened(browser, pages[0]) as opened:
+        assert opened.page.evaluate("scrollY") == 0
+        opened.page.wait_for_selector(".chart:not([data-drawn])", state="detached")
+        assert opened.page.evaluate("scrollY") == 0
+        assert opened.said == []
+
+
+CLIPPED = """() => [...document.querySelectorAll(".chart")].flatMap((chart) => {
+  const right = chart.getBoundingClientRect().right + 1;
+  const inside = [...chart.querySelectorAll(".role-legend-entry text")];
+  return inside.some((one) => one.getBoundingClientRect().right > right) ? [chart.id] : [];
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 700, 1000])
+def test_legends_of_twenty_groups_are_not_cut_off(browser, tmp_path, width):
+    names, labels = both()[0], [str(c) for c in range(10)]
+    base = run("fedavg", 0, names, labels)
+    ours = run("fedclust", 0, names, labels)
+    many = replace(ours, groups=np.arange(N) % 20, planted=np.arange(N) % 12)
+    with Opened(browser, write_page(tmp_path / "page.html", [base, many]), width) as opened:
+        ids = opened.draw_all()
+        assert {"gain-1", "before-after-1", "map-1", "near-1", "tree-1"} <= set(ids)
+        assert opened.page.locator("#gain-1 .role-legend-entry text").count() == 20
+        assert opened.page.evaluate(CLIPPED) == []
 
 
 def test_nothing_is_asked_for_or_complained_of(opened, pages):

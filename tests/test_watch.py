@@ -79,6 +79,26 @@ def test_once_says_how_a_run_stands(going: RunFolder, finished: Path, capsys) ->
     assert "round 5/5" in capsys.readouterr().out
 
 
+def test_the_time_left_leaves_out_the_first_round(going: RunFolder, finished: Path, capsys) -> None:
+    rows = RunFolder.open(finished).rows()
+    going.rewind(1)
+    watch(going.path, once=True)
+    assert " left\n" not in capsys.readouterr().out  # one round says nothing: it has the cold start
+    going.append_round({**rows[1], "seconds": {**rows[1]["seconds"], "total": 20.0}})
+    watch(going.path, once=True)
+    assert " 1 min 0 s left\n" in capsys.readouterr().out
+
+
+def test_one_model_has_no_table_of_groups(going: RunFolder, finished: Path, capsys) -> None:
+    rows = RunFolder.open(finished).rows()
+    going.rewind(0)
+    going.append_round({**rows[0], "sizes": [1000], "accuracy_groups": [0.5]})
+    watch(going.path, once=True)
+    said = capsys.readouterr().out
+    assert "one model for 1,000 clients" in said
+    assert "group  " not in said
+
+
 def test_a_finished_run_shows_its_end(finished: Path, capsys) -> None:
     assert invoke(["watch", str(finished)]) == 0
     said = capsys.readouterr().out

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -89,7 +89,7 @@ def printable(text: str) -> str:
 
 
 class Reporter:
-    """Tells of the rounds: a live bar in a terminal, about twenty lines elsewhere.
+    """Shows the progress of a run: a live bar in a terminal, about twenty lines elsewhere.
 
     Args:
         rounds: how many there will be.
@@ -100,13 +100,10 @@ class Reporter:
     def __init__(self, rounds: int, start: int = 0, file: TextIO | None = None) -> None:
         self.rounds = rounds
         self.start = start
-        self.begun = time.monotonic()
         self.console = console(file)
         self.accuracy: float | None = None
         self.error: float | None = None
-        self.first: float | None = (
-            None  # when the first round was done, which may have had a cold start
-        )
+        self.first: float | None = None  # when the first round ended
         self.bar = self._bar() if self.console.is_terminal else None
         self.task = (
             self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
@@ -118,8 +115,6 @@ class Reporter:
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[said]}", markup=False),
-            TextColumn("left"),
-            TimeRemainingColumn(),
         )
         return Progress(*columns, console=self.console)
 
@@ -143,35 +138,41 @@ class Reporter:
             self.accuracy = row["accuracy"]
             self.error = row.get("accuracy_error")
         done = row["round"] + 1
-        self.first = time.monotonic() if self.first is None else self.first
+        now = time.monotonic()
+        if self.first is None:
+            self.first = now
         note = (row.get("notes") or {}).get("grouping")
         if note:
             self.console.print(f"round {done}/{self.rounds}: {note}")
         sampled = "" if self.error is None else f" ± {percent(self.error)}"
-        said = f"accuracy {percent(self.accuracy)}{sampled}, groups {sizes(row.get('sizes', []))}"
-        if row.get("agreement") and len(row.get("sizes", [])) > 1:
+        counts = row.get("sizes", [])
+        said = f"accuracy {percent(self.accuracy)}{sampled}, "
+        said += "one model" if len(counts) == 1 else f"groups {sizes(counts)}"
+        if row.get("agreement") and len(counts) > 1:
             said += f", agreement {row['agreement']['ari']:.2f}"
+        left = self._left(done, now - self.first)
+        if left is not None:
+            said += f", {duration(left)} left"
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=done, said=said)
         elif (
             done == self.start + 1
             or done * LINES // self.rounds > (done - 1) * LINES // self.rounds
         ):
-            say(
-                f"round {done}/{self.rounds}: {said}, {duration(self._left(done))} left",
-                self.console.file,
-            )
+            say(f"round {done}/{self.rounds}: {said}", self.console.file)
 
-    def _left(self, done: int) -> float:
-        """Seconds that are left, by the rounds so far; by those after the first where there are
-        any."""
-        begun, count = (
-            (self.begun, done - self.start)
-            if done - self.start < 2
-            else (self.first, done - self.start - 1)
-        )
-        assert begun is not None
-        return (time.monotonic() - begun) / count * (self.rounds - done)
+    def _left(self, done: int, passed: float) -> float | None:
+        """Seconds that are left, by the ``passed`` seconds since the first round; ``None`` before
+        they can be known.
+
+        The first round does not count: it has the cold start, and the workers start in it.
+        """
+        if done == self.rounds:
+            return 0.0
+        count = done - self.start - 1
+        if count < 1:
+            return None
+        return passed / count * (self.rounds - done)
 
 
 def counted(number: int, what: str) -> str:

@@ -49,7 +49,7 @@ TITLE = f"Coterie's demonstration: images of digits over {CLIENTS} clients"
 SETTING = (
     f"{CLIENTS} clients hold real images of hand-written digits, in {POPULATIONS} planted populations: the images as "
     "they are, turned by 90 degrees, and turned by 180. No algorithm is told who belongs where. "
-    f"{NEWCOMERS} of the clients come late, in round {ARRIVAL}."
+    f"{NEWCOMERS} of the clients come late, in round {ARRIVAL + 1}."
 )
 PARTITION = {"kind": "planted", "clients": CLIENTS, "groups": POPULATIONS, "how": "rotate"}
 

@@ -170,7 +170,10 @@ def screen(follower: Follower) -> RenderableType:
         return Group(*parts, Text(_stalled(follower) or "waiting for the first round"))
     values = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     parts += [Text(), *(Text(line) for line in curve(values))]
-    if rows[-1].get("sizes"):
+    counts = rows[-1].get("sizes") or []
+    if len(counts) == 1:
+        parts += [Text(), Text(f"one model for {counted(counts[0], 'client')}")]
+    elif counts:
         parts += [Text(), _groups(rows[-1])]
     parts += [Text(), Text(_totals(rows))]
     parts += [Text(line) for line in happened(rows)[-EVENTS:]]
@@ -191,8 +194,11 @@ def _progress(follower: Follower) -> str:
 
 
 def _each(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds of a usual round, of the last ones."""
-    spent = [row["seconds"]["total"] for row in rows[-RECENT:] if row.get("seconds")]
+    """Seconds of a usual round, of the last ones; ``None`` before the second round.
+
+    The first round does not count: it has the cold start.
+    """
+    spent = [row["seconds"]["total"] for row in rows[1:][-RECENT:] if row.get("seconds")]
     if spent:
         return statistics.median(spent)
     return None

@@ -23,7 +23,7 @@ from coterie.report.colours import (
     group_name,
 )
 from coterie.report.series import Series, series_of
-from coterie.report.view import RunView
+from coterie.report.view import RunView, displayed
 
 POINTS = 100.0
 
@@ -34,7 +34,7 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
     series = series_of(runs)
     rows = [
         {
-            "round": at["round"],
+            "round": displayed(int(at["round"])),
             "run": one.name,
             **{name: POINTS * at[name] for name in ("mean", "low", "high")},
         }
@@ -91,7 +91,7 @@ def _arrivals(run: RunView) -> list[int]:
 
 
 def _rule(round: int) -> alt.LayerChart:
-    frame = pd.DataFrame([{"round": round, "text": "first newcomers"}])
+    frame = pd.DataFrame([{"round": displayed(round), "text": "first newcomers"}])
     base = alt.Chart(frame).encode(x="round:Q")
     text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.85).encode(
         text="text:N", y=alt.value(296)
@@ -112,7 +112,10 @@ def map_chart(run: RunView) -> Spec:
         tooltip=["client:N", "group:N", "population:N", "came:N"],
     )
     if run.planted is not None:
-        base = base.encode(shape=alt.Shape("population:N", title="planted population"))
+        letters = sorted({row["population"] for row in rows})
+        base = base.encode(
+            shape=alt.Shape("population:N", title="planted population", sort=letters)
+        )
     size = 85 if run.clients <= 200 else 40
     early = base.mark_point(filled=True, size=size, opacity=0.88)
     if not any(row["late"] for row in rows):

@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from coterie.report.colours import GROUPS, RUNS, Spec, by_round, colour, finished
-from coterie.report.view import RunView
+from coterie.report.view import RunView, displayed
 
 COUNTS = {
     "changed": "data changed",
@@ -41,7 +41,8 @@ def shift_chart(run: RunView) -> Spec | None:
     base = alt.Chart(pd.DataFrame(rows)).encode(what, tooltip=["what:N", "round:Q", "clients:Q"])
     across = by_round("left:Q")
     across.scale = alt.Scale(
-        domain=[shifted[0]["round"] - 0.7, shifted[-1]["round"] + 0.7], nice=False
+        domain=[displayed(shifted[0]["round"]) - 0.7, displayed(shifted[-1]["round"]) + 0.7],
+        nice=False,
     )
     counts = base.mark_rect().encode(
         across, alt.Y("low:Q", title="clients"), x2="right:Q", y2="high:Q"
@@ -55,7 +56,7 @@ def shift_chart(run: RunView) -> Spec | None:
 def _bars(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A wide bar of all whose data changed, and on it a stack of what became of it; none of what is
     zero."""
-    at = int(row["round"])
+    at = displayed(int(row["round"]))
     high = 0
     found = []
     for name, shown in COUNTS.items():
@@ -71,7 +72,7 @@ def _bars(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _schedule(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Above the chart a lane for each kind of shift, a tick in each round in which it came."""
     events = [
-        {"round": row["round"], "shift": str(event["shift"]), "clients": met(event)}
+        {"round": displayed(row["round"]), "shift": str(event["shift"]), "clients": met(event)}
         for row in rows
         for event in row["shift"]
         if event["shift"] != "awaited"  # those who arrive later
@@ -106,7 +107,12 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     grouped = [run for run in runs if run.count > 1] or runs
     names = {"ari": "adjusted Rand index", "nmi": "mutual information"}
     rows = [
-        {"round": row["round"], "agreement": row["agreement"][name], "what": shown, "run": run.name}
+        {
+            "round": displayed(row["round"]),
+            "agreement": row["agreement"][name],
+            "what": shown,
+            "run": run.name,
+        }
         for run in grouped
         for row in run.rounds
         if row.get("agreement")
@@ -120,11 +126,16 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     lines = lines.encode(
         tooltip=["run:N", "what:N", "round:Q", alt.Tooltip("agreement:Q", format=".3f")]
     )
-    strokes = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2)
+    strokes = alt.Legend(symbolType="stroke", symbolSize=400, symbolOpacity=1)
     dash = alt.StrokeDash("what:N", title=None, sort=list(names.values()), legend=strokes)
     if len(told) > 1:
         shades = tuple(RUNS[at % len(RUNS)] for at, run in enumerate(runs) if run.name in told)
-        return finished(lines.encode(colour("run", told, shades, "run"), dash), 220)
+        base = lines.encode(colour("run", told, shades, "run"))
+        # The marks that answer the mouse are a layer of their own: as points of the dashed lines
+        # they would make the strokes of the legend invisible.
+        dashed = base.mark_line(strokeWidth=2.2).encode(dash)
+        points = base.mark_point(size=60, opacity=0, tooltip=True).encode(detail="what:N")
+        return finished(alt.layer(dashed, points), 220)
     return finished(lines.encode(colour("what", list(names.values()), GROUPS, None)), 220)
 
 
@@ -133,7 +144,7 @@ def divergence_chart(run: RunView) -> Spec | None:
     if unmeasured."""
     names = {"divergence": "with these groups", "divergence_one": "as one group"}
     rows = [
-        {"round": row["round"], "divergence": row["theory"][name], "what": shown}
+        {"round": displayed(row["round"]), "divergence": row["theory"][name], "what": shown}
         for row in run.rounds
         if row.get("theory")
         for name, shown in names.items()

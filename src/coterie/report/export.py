@@ -8,7 +8,7 @@ from typing import Any
 
 from coterie.config.schema import Problem, nearest
 from coterie.errors import ConfigError
-from coterie.report.page import PRINT
+from coterie.report.page import for_file
 from coterie.report.sections import sections
 from coterie.report.view import RunView
 
@@ -56,7 +56,7 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
             f"one of {', '.join(known) or 'none'}",
             nearest(name, known),
         )
-    data = _draw(kind)({**charts[found], "width": 640, "background": "white", "config": PRINT})
+    data = _draw(kind)(for_file(charts[found]))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

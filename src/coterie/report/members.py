@@ -14,7 +14,7 @@ from coterie.core.arrays import IntArray
 from coterie.report.colours import NONE, Spec, by_round, finished, group_colour, group_name
 from coterie.report.courses import met
 from coterie.report.series import thinned
-from coterie.report.view import RunView
+from coterie.report.view import RunView, displayed
 
 ONE_BY_ONE = 150  # clients of whom each has a line of its own
 STAYS = 6000  # of all of them
@@ -76,10 +76,10 @@ def _one_by_one(run: RunView, held: Sequence[Mapping[str, int]]) -> alt.Chart:
         {
             "client": str(run.names[stay["client"]]),
             "group": group_name(stay["group"]),
-            "from": stay["start"],
-            "to": stay["stop"] - 1,
-            "left": stay["start"] - 0.5,
-            "right": stay["stop"] - 0.5,
+            "from": displayed(stay["start"]),
+            "to": displayed(stay["stop"] - 1),
+            "left": displayed(stay["start"]) - 0.5,
+            "right": displayed(stay["stop"]) - 0.5,
             "low": place[stay["client"]],
             "high": place[stay["client"]] + 0.9,
         }
@@ -112,7 +112,9 @@ def _one_by_one(run: RunView, held: Sequence[Mapping[str, int]]) -> alt.Chart:
 
 def _across(run: RunView, field: str) -> alt.X:
     across = by_round(field)
-    ends = [int(run.rounds[0]["round"]) - 0.5, int(run.rounds[-1]["round"]) + 0.5]
+    first = displayed(int(run.rounds[0]["round"]))
+    last = displayed(int(run.rounds[-1]["round"]))
+    ends = [first - 0.5, last + 0.5]
     across.scale = alt.Scale(domain=ends, nice=False)
     return across
 
@@ -132,7 +134,7 @@ def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
     kept = set(thinned([int(row["round"]) for row in rows], 250))
     counted = [
         {
-            "round": int(row["round"]),
+            "round": displayed(int(row["round"])),
             "group": group_name(g),
             "clients": int(n),
             "order": g if g >= 0 else 10**6,
@@ -178,7 +180,7 @@ def marks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _lanes(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Above the chart a lane for each kind of event, a tick in each round in which there was
     one."""
-    events = marks(rows)
+    events = [{**event, "round": displayed(event["round"])} for event in marks(rows)]
     layers: list[Any] = []
     for lane, what in enumerate(dict.fromkeys(event["what"] for event in events)):
         at = alt.value(-12 - LANE * lane)

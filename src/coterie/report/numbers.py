@@ -12,7 +12,7 @@ from coterie.report.members import marks
 from coterie.report.series import Series, thinned
 from coterie.report.spending import PARTS, bytes_moved, split
 from coterie.report.trees import Tree
-from coterie.report.view import RunView
+from coterie.report.view import RunView, displayed
 from coterie.terminal import amount, percent
 
 Table = tuple[list[str], list[list[Any]]]
@@ -28,7 +28,7 @@ def accuracy(series: Sequence[Series]) -> Table:
     rounds = thinned(sorted({t for curve in curves for t in curve}), ROWS)
     rows = [
         [
-            str(t),
+            str(displayed(t)),
             *(
                 _range(curve.get(t), len(one.runs) > 1)
                 for curve, one in zip(curves, series, strict=True)
@@ -59,7 +59,7 @@ def moved(series: Sequence[Series]) -> Table:
             last = max(int(row["round"]) for row in one.first.rounds)
             t = min(curve, key=lambda r: abs(r - part * last))
             at = next(i for i, row in enumerate(one.first.rounds) if int(row["round"]) == t)
-            rows.append([one.name, str(t), amount(every[at]), percent(curve[t])])
+            rows.append([one.name, str(displayed(t)), amount(every[at]), percent(curve[t])])
     return ["run", "round", "bytes moved", "accuracy"], rows
 
 
@@ -87,7 +87,7 @@ def members(run: RunView) -> Table:
         said = ", ".join(f"{n} {what}" for what, n in happened.items())
         found.append(
             [
-                str(rows[at]["round"]),
+                str(displayed(rows[at]["round"])),
                 *map(str, sizes),
                 str(run.clients - sum(rows[at]["sizes"])),
                 said or "-",
@@ -137,7 +137,8 @@ def shifts(run: RunView) -> Table:
     met = [row for row in run.rounds if row.get("changed") or row.get("migrations")]
     keys = ("changed", "migrations", "same_group", "missed")
     rows = [
-        [str(row["round"]), *(str(row.get(key) or 0) for key in keys)] for row in thinned_rows(met)
+        [str(displayed(row["round"])), *(str(row.get(key) or 0) for key in keys)]
+        for row in thinned_rows(met)
     ]
     return ["round", "data changed", "moved to another group", "stayed", "missed"], rows
 
@@ -152,7 +153,7 @@ def measured(runs: Sequence[RunView], field: str, names: dict[str, str], form: s
     rows = [
         [
             run.name,
-            str(row["round"]),
+            str(displayed(row["round"])),
             *("-" if row[field].get(n) is None else format(row[field][n], form) for n in names),
         ]
         for run in runs

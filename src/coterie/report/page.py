@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import ConfigError
-from coterie.report.colours import packed
+from coterie.report.colours import Spec, legend_columns, packed
 from coterie.report.sections import Section, facts, sections
 from coterie.report.series import headline, lead
 from coterie.report.view import RunView
 
-PRINT = {
-    "view": {"stroke": "transparent"},
-    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
-    "legend": {"orient": "bottom", "titleFontWeight": "normal", "columns": 8},
-}
+FILE_WIDTH = 640  # pixels of a chart in a file of its own
+WHICH_ACCURACY = "Accuracies are those after the last evaluated round."
 __all__ = ["RunView", "Section", "headline", "sections", "write_figures", "write_page"]
 
 
@@ -52,7 +49,8 @@ def write_page(
         >>> import numpy as np
         >>> run = RunView("FedAvg", [{"round": 0, "accuracy": 0.5}], np.zeros(2, int), ("a", "b"))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     "FedAvg reached 50.0 %" in write_page(Path(folder) / "page.html", [run]).read_text(encoding="utf-8")
+        ...     page = write_page(Path(folder) / "page.html", [run]).read_text(encoding="utf-8")
+        >>> "FedAvg reached 50.0" in page
         True
     """
     target = Path(path)
@@ -80,7 +78,8 @@ def writing(option: str, path: Path) -> Iterator[None]:
 
 def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") -> str:
     """The page of some runs as text; see `write_page`."""
-    said = " ".join(part for part in (lead(runs), intro) if part)
+    which = WHICH_ACCURACY if any(run.accuracies for run in runs) else ""
+    said = " ".join(part for part in (lead(runs), which, intro) if part)
     return render(title, headline(runs), said, facts(runs), sections(runs))
 
 
@@ -139,10 +138,21 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
     with writing("--figures", folder):
         folder.mkdir(parents=True, exist_ok=True)
         for chart in (chart for section in sections(runs) for chart in section.get("charts", ())):
-            spec = {**chart["spec"], "width": 640, "background": "white", "config": PRINT}
+            spec = for_file(chart["spec"])
             paths.append(folder / f"{chart['id']}.png")
             paths[-1].write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     return paths
+
+
+def for_file(spec: Spec) -> Spec:
+    """A chart as it is drawn into a file: dark on white, with legends that fit its width."""
+    columns = legend_columns(spec, FILE_WIDTH)
+    config = {
+        "view": {"stroke": "transparent"},
+        "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
+        "legend": {"orient": "bottom", "titleFontWeight": "normal", "columns": columns},
+    }
+    return {**spec, "width": FILE_WIDTH, "background": "white", "config": config}
 
 
 @cache

@@ -22,12 +22,24 @@ from coterie.report.series import (
     series_of,
 )
 from coterie.report.trees import Tree, dendrogram, heat_map
-from coterie.report.view import RunView, agreement, placements
+from coterie.report.view import RunView, agreement, displayed, placements
 from coterie.runs.summary import covered
 from coterie.terminal import amount, duration, percent, sizes
 
-ACCURACY_NOTE = "Share of the clients' own test samples classified correctly by the model each client is served."
+ACCURACY_NOTE = (
+    "The share of test samples that are classified correctly, each client's by the model that serves it. A round counts "
+    "the clients that have a group in that round. A client that had one earlier and has none now does not count."
+)
 BAND_NOTE = " Lines are means over the seeds, bands reach from the lowest to the highest."
+TABLE_NOTE = (
+    "Final is the accuracy after the last evaluated round, best the highest of a run. Groups are those at the end: a "
+    "client counts in its last group, whatever groups it had before."
+)
+DIFFERENCE_NOTE = (
+    " The difference to {} is that of the final accuracies in percentage points, over the same clients, taken before "
+    "rounding. The table of `coterie compare` may show another accuracy, by default the mean of the last ten rounds."
+)
+INTERVAL_NOTE = " Behind ± stands half of its 95 % interval over the seeds."
 SPREAD_NOTE = (
     " With several seeds: means, and the standard deviation of the final accuracy; groups, bytes and time are those of "
     "the first seed."
@@ -112,7 +124,7 @@ def _charted(id: str, title: str, note: str, spec: Any, table: Any = None) -> li
 
 
 def _table(series: Sequence[Series], base: Series | None) -> Section:
-    note = "Accuracy after the last round and at its best, the clients in each group, and what it took."
+    note = TABLE_NOTE
     columns = ["run", "final", "best", "rounds", "clients per group", "agreement", "bytes", "time"]
     many = any(len(one.runs) > 1 for one in series)
     compared = base is not None and len(series) > 1
@@ -120,9 +132,9 @@ def _table(series: Sequence[Series], base: Series | None) -> Section:
         columns.insert(1, "seeds")
         note += SPREAD_NOTE
     if compared and base is not None:
-        columns.insert(3 if many else 2, f"against {base.name}")
-        note += f" The difference to {base.name} is in points, over the same clients"
-        note += ", with its 95 % interval over the seeds." if many else "."
+        columns.insert(3 if many else 2, f"final against {base.name}")
+        note += DIFFERENCE_NOTE.format(base.name)
+        note += INTERVAL_NOTE if many else ""
         note += (
             PART_NOTE if any(everybody(a, b) for one in series for a, b in pairs(one, base)) else ""
         )
@@ -157,7 +169,7 @@ def _row(one: Series, many: bool, base: Series | None) -> list[Any]:
         (_mean(one), "figure"),
         (percent(float(np.mean(best))) if best else "-", "figure"),
         str(len(run.rounds)),
-        (sizes([int(n) for n in counts if n]), "figure"),
+        sizes([int(n) for n in counts if n]),
         f"{score:.2f}" if score is not None else "-",
         (amount(moved[-1]) if moved else "-", "figure"),
         (duration(sum(seconds)) if seconds else "-", "figure"),
@@ -369,7 +381,7 @@ def _late(run: RunView) -> Section:
     placed = placements(run)
     columns = ["client", "joined in round", "population", "placed in", "with its own"]
     rows = [
-        [p["client"], _or_dash(p["round"]), _population(p["planted"]), *_place(p)]
+        [p["client"], _joined(p["round"]), _population(p["planted"]), *_place(p)]
         for p in placed[:100]
     ]
     return {
@@ -380,10 +392,10 @@ def _late(run: RunView) -> Section:
     }
 
 
-def _or_dash(value: Any) -> str:
-    if value is None:
+def _joined(round: int | None) -> str:
+    if round is None:
         return "-"
-    return str(value)
+    return str(displayed(round))
 
 
 def _population(number: int | None) -> str:

@@ -298,22 +298,24 @@ def headline(runs: Sequence[RunView]) -> str:
     whole = any(everybody(a, b) for a, b in pairs(grouped, plain))
     over = " over all clients, with a group or without" if whole else ""
     both = f"{grouped.name} reached {percent(ours)}, {plain.name} {percent(theirs)}{over}"
-    return f"{both}: {_verdict(ours, theirs, difference(grouped, plain))}"
+    found = difference(grouped, plain)
+    assert found is not None
+    return f"{both}: {_verdict(found)}"
 
 
-def _verdict(ours: float, theirs: float, found: Difference | None) -> str:
-    points = round(100 * ours, 1) - round(100 * theirs, 1)
-    if abs(points) < 0.05:
+def _verdict(found: Difference) -> str:
+    """What grouping did, in points: the figure that the table of the runs has, too."""
+    # The difference is rounded, not taken of rounded accuracies, or the page would name two.
+    points = f"{abs(100 * found.mean):.1f} points"
+    if points == "0.0 points":
         return "grouping made no difference"
-    half = None if found is None else found.half
-    sure = (
-        ""
-        if half is None or found is None
-        else f" (± {100 * half:.1f}, {counted(found.pairs, 'seed')})"
-    )
-    if half is not None and found is not None and abs(found.mean) <= half:
-        return f"a difference of {abs(points):.1f} points{sure} that may be chance"
-    return f"grouping {'gained' if points > 0 else 'lost'} {abs(points):.1f} points{sure}"
+    if found.half is not None:
+        points += f" (± {100 * found.half:.1f}, {counted(found.pairs, 'seed')})"
+        if abs(found.mean) <= found.half:
+            return f"a difference of {points} that may be chance"
+    if found.mean > 0:
+        return f"grouping gained {points}"
+    return f"grouping lost {points}"
 
 
 def lead(runs: Sequence[RunView]) -> str:

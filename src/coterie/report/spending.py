@@ -13,7 +13,7 @@ import pandas as pd
 from coterie.report.charts import POINTS, _room, _run_colour
 from coterie.report.colours import GROUPS, RUNS, Spec, colour, finished
 from coterie.report.series import Series
-from coterie.report.view import RunView
+from coterie.report.view import RunView, displayed
 from coterie.terminal import amount
 
 PARTS = ("training", "grouping", "aggregation", "evaluation", "other")
@@ -82,7 +82,7 @@ def _by_bytes(one: Series) -> list[dict[str, Any]]:
     return [
         {
             "run": one.name,
-            "round": point["round"],
+            "round": displayed(int(point["round"])),
             "bytes": at[point["round"]],
             "accuracy": POINTS * point["mean"],
         }

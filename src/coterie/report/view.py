@@ -131,6 +131,16 @@ class RunView:
         return np.empty(0, np.int64)
 
 
+def displayed(round: int) -> int:
+    """The number of a round as people count: files and code count from 0, the page from 1.
+
+    Example:
+        >>> displayed(0)
+        1
+    """
+    return round + 1
+
+
 def agreement(view: RunView) -> float | None:
     """Adjusted Rand index between the groups and the planted populations, over clients that have a
     group.

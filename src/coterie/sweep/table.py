@@ -360,7 +360,7 @@ def notes(table: Comparison) -> list[str]:
         less = "" if many else " With one seed there is no interval."
         baseline = printable(table.baseline)
         lines.append(
-            f"Difference: to {baseline}, paired by seed, in points; ±: half its 95 % interval (Student's t).{less}"
+            f"Difference: of this accuracy to {baseline}, paired by seed, in points; ±: half its 95 % interval (Student's t).{less}"
         )
     counts = {row.scored for row in table.rows if row.scored is not None}
     if len(counts) > 1:

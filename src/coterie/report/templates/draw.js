@@ -14,10 +14,20 @@
     }
   }
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const theme = () => {
+  // Vega lays out a legend in columns whatever its width and cuts off what does not fit, so the
+  // columns are counted here. Two legends stand beside each other only where there is room.
+  const legends = (id) => {
+    const widths = (specs[id].usermeta || {}).legends || [];
+    const room = document.getElementById(id).clientWidth - 70; // the axis is left of the legend
+    const stacked = room < 600;
+    const beside = stacked ? 1 : Math.max(1, widths.length);
+    const columns = Math.floor((room - 40 * (beside - 1)) / beside / Math.max(1, ...widths));
+    return { columns: Math.max(1, columns), stacked };
+  };
+  const theme = (id) => {
     const css = getComputedStyle(document.documentElement);
     const [ink, muted, line] = ["--ink", "--muted", "--line"].map((name) => css.getPropertyValue(name).trim());
-    const narrow = window.innerWidth < 640;
+    const { columns, stacked } = legends(id);
     return {
       background: "transparent",
       font: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
@@ -28,9 +38,9 @@
       },
       legend: {
         labelColor: ink, titleColor: muted, titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12,
-        symbolBaseStrokeColor: muted, symbolBaseFillColor: muted, labelLimit: narrow ? 260 : 320,
-        orient: "bottom", direction: "horizontal", columns: narrow ? 3 : 6, offset: 14,
-        layout: { bottom: { direction: narrow ? "vertical" : "horizontal", margin: narrow ? 10 : 40 } },
+        symbolBaseStrokeColor: muted, symbolBaseFillColor: muted, labelLimit: window.innerWidth < 640 ? 260 : 320,
+        orient: "bottom", direction: "horizontal", columns, offset: 14,
+        layout: { bottom: { direction: stacked ? "vertical" : "horizontal", margin: stacked ? 10 : 40 } },
       },
       text: { color: ink },
       rule: { color: muted },
@@ -43,7 +53,7 @@
     const place = document.getElementById(id);
     const label = labels[id] || (labels[id] = place.getAttribute("aria-label"));
     const options = {
-      ast: true, actions: false, renderer: rows[id] > MANY ? "canvas" : "svg", config: theme(), defaultStyle: false,
+      ast: true, actions: false, renderer: rows[id] > MANY ? "canvas" : "svg", config: theme(id), defaultStyle: false,
       tooltip: { theme: "coterie", disableDefaultStyle: true },
     };
     return vegaEmbed("#" + id, specs[id], options)
@@ -61,6 +71,15 @@
       if (entry.isIntersecting && !drawn.has(entry.target.id)) { near.unobserve(entry.target); draw(entry.target.id); }
     }
   }, { rootMargin: "800px" });
+  // The charts that are far from the reader are drawn when the browser has nothing else to do, one
+  // at a time: a print, a screenshot or a search must not find them empty.
+  const whenIdle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  const drawRest = () => {
+    const id = Object.keys(specs).find((one) => !drawn.has(one));
+    if (id === undefined) return;
+    near.unobserve(document.getElementById(id));
+    draw(id).then(() => whenIdle(drawRest));
+  };
   for (const [id, spec] of Object.entries(specs)) {
     const place = document.getElementById(id);
     if (typeof spec.height === "number") place.style.minHeight = spec.height + 60 + "px";
@@ -68,6 +87,7 @@
   }
   dark.addEventListener("change", again);
   window.addEventListener("beforeprint", all);
+  whenIdle(drawRest);
   let narrow = window.innerWidth < 640;
   window.addEventListener("resize", () => {
     if (narrow !== window.innerWidth < 640) { narrow = !narrow; again(); }

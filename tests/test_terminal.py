@@ -1,0 +1,46 @@
+"""What a run prints while it goes on."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+
+from coterie.terminal import Reporter
+
+
+def test_progress_is_about_twenty_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Reporter(300) as reporter:
+        for t in range(300):
+            reporter({"round": t, "accuracy": 0.5, "sizes": [3, 4]})
+    printed = capsys.readouterr().out.splitlines()
+    assert 18 <= len(printed) <= 24
+    assert printed[-1].startswith("round 300/300: accuracy 50.0 %, groups 3 + 4, 0.0 s left")
+
+
+def lines_of(rounds: int, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of a run of one model whose rounds end at the times of a clock."""
+    times = iter(clock)
+    monkeypatch.setattr("coterie.terminal.time.monotonic", lambda: next(times))
+    out = StringIO()
+    with Reporter(rounds, file=out) as reporter:
+        for done in range(len(clock)):
+            reporter({"round": done, "accuracy": 0.5, "sizes": [1000]})
+    return out.getvalue().splitlines()
+
+
+def test_the_first_round_does_not_count_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = lines_of(20, [60.0, 61.0, 62.0], monkeypatch)
+    assert [line.rsplit(", ", 1)[1] for line in lines[1:]] == ["18.0 s left", "17.0 s left"]
+    assert "left" not in lines[0]
+
+
+def test_the_only_round_leaves_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines_of(1, [60.0], monkeypatch)[0].endswith("0.0 s left")
+
+
+def test_one_model_is_not_shown_as_a_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = lines_of(20, [60.0], monkeypatch)
+    assert line == "round 1/20: accuracy 50.0 %, one model"
