@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from coterie.config.run_config import check, config_hash, load
 from coterie.core.keys import Key
 from coterie.data.population import Population
-from coterie.data.shifts import SHIFTS, FederationSnapshot, Schedule, Shift, combined, make_shift
+from coterie.data.shifts import (
+    SHIFTS,
+    FederationSnapshot,
+    RoundSchedule,
+    Shift,
+    combined,
+    make_shift,
+)
 from coterie.errors import ConfigError, DataError
 from tests.conftest import blobs
 
@@ -47,11 +54,11 @@ def by_label(clients: int, each: int = 6, classes: int = 4) -> Population:
 def play(
     shift: Shift, population: Population, rounds: int, seed: int = 0, warm: Any = None
 ) -> Iterator[FederationSnapshot]:
-    scene = FederationSnapshot.start(population)
+    snapshot = FederationSnapshot.start(population)
     for t in range(rounds):
         met = np.ones(population.clients, bool) if warm is None else warm
-        scene = shift(scene, population, t, met, Key(seed, "shift", t))
-        yield scene
+        snapshot = shift(snapshot, population, t, met, Key(seed, "shift", t))
+        yield snapshot
 
 
 def same(one: Population, other: Population) -> bool:
@@ -77,28 +84,28 @@ def test_unchanged_clients_keep_the_identical_arrays(name: str) -> None:
     population = blobs()
     moved = 0
     before = FederationSnapshot.start(population)
-    for scene in play(SHIFTS[name](**SMALL[name]), population, 9):
-        assert scene.population.x is population.x
-        kept = np.setdiff1d(np.arange(12), scene.changed)
+    for snapshot in play(SHIFTS[name](**SMALL[name]), population, 9):
+        assert snapshot.population.x is population.x
+        kept = np.setdiff1d(np.arange(12), snapshot.changed)
         for i in kept:
-            assert scene.population.train[i] is before.population.train[i]
-            assert scene.population.test[i] is before.population.test[i]
-            rows = scene.population.train[i]
-            assert torch.equal(scene.population.y[rows], before.population.y[rows])
-        for i in scene.changed:
-            rows = scene.population.train[i]
+            assert snapshot.population.train[i] is before.population.train[i]
+            assert snapshot.population.test[i] is before.population.test[i]
+            rows = snapshot.population.train[i]
+            assert torch.equal(snapshot.population.y[rows], before.population.y[rows])
+        for i in snapshot.changed:
+            rows = snapshot.population.train[i]
             old = before.population.train[i]
             assert rows is not old or not torch.equal(
-                scene.population.y[rows], before.population.y[rows]
+                snapshot.population.y[rows], before.population.y[rows]
             )
-        if not scene.events:
-            assert scene.population is before.population
-            assert np.array_equal(scene.present, before.present)
-            assert not len(scene.changed)
-        assert json.loads(json.dumps(scene.events)) == list(scene.events)
-        assert all(event["shift"] for event in scene.events)
-        moved += len(scene.events)
-        before = scene
+        if not snapshot.events:
+            assert snapshot.population is before.population
+            assert np.array_equal(snapshot.present, before.present)
+            assert not len(snapshot.changed)
+        assert json.loads(json.dumps(snapshot.events)) == list(snapshot.events)
+        assert all(event["shift"] for event in snapshot.events)
+        moved += len(snapshot.events)
+        before = snapshot
     assert moved
 
 
@@ -123,7 +130,9 @@ def test_a_shift_is_a_pure_function(name: str) -> None:
     )
     assert torch.equal(y, population.y)
     assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
-    seeds = [[scene.events for scene in play(shift, population, 9, seed)] for seed in range(3)]
+    seeds = [
+        [snapshot.events for snapshot in play(shift, population, 9, seed)] for seed in range(3)
+    ]
     assert name == "incremental" or seeds[0] != seeds[1] or seeds[1] != seeds[2]
 
 
@@ -159,13 +168,13 @@ def test_swaps_leave_the_global_data_unchanged(
     name: str, clients: int, p: float, seed: int, rounds: int
 ) -> None:
     population = by_label(clients)
-    for scene in play(SHIFTS[name](p=p), population, rounds, seed):
+    for snapshot in play(SHIFTS[name](p=p), population, rounds, seed):
         for split in ("train", "test"):
-            assert table(scene.population, split) == table(population, split)
-        for event in scene.events:
+            assert table(snapshot.population, split) == table(population, split)
+        for event in snapshot.events:
             flat = [i for pair in event["pairs"] for i in pair]
             assert len(set(flat)) == len(flat)
-            assert sorted(flat) == scene.changed.tolist()
+            assert sorted(flat) == snapshot.changed.tolist()
 
 
 @pytest.mark.parametrize(("n", "p"), [(1000, 0.05), (21, 0.3)])
@@ -174,12 +183,12 @@ def test_the_number_of_swapped_pairs_is_binomial(n: int, p: float) -> None:
         torch.zeros(n, 1), torch.zeros(n).long(), tuple(np.arange(n)[:, None]), ([],) * n, 1
     )
     shift = SHIFTS["swap_all"](p=p)
-    scene = FederationSnapshot.start(population)
+    snapshot = FederationSnapshot.start(population)
     rounds = 200
     counts = [
         sum(
             len(e["pairs"])
-            for e in shift(scene, population, t, np.ones(n, bool), Key(1, "", t)).events
+            for e in shift(snapshot, population, t, np.ones(n, bool), Key(1, "", t)).events
         )
         for t in range(rounds)
     ]
@@ -190,10 +199,10 @@ def test_the_number_of_swapped_pairs_is_binomial(n: int, p: float) -> None:
 
 def test_swap_all_exchanges_everything_and_the_planted_group() -> None:
     population = blobs()
-    (scene,) = play(SHIFTS["swap_all"](p=1.0), population, 1)
-    now = scene.population
-    assert len(scene.changed) == 12
-    for a, b in scene.events[0]["pairs"]:
+    (snapshot,) = play(SHIFTS["swap_all"](p=1.0), population, 1)
+    now = snapshot.population
+    assert len(snapshot.changed) == 12
+    for a, b in snapshot.events[0]["pairs"]:
         assert now.train[a] is population.train[b]
         assert now.test[b] is population.test[a]
         assert population.planted is not None
@@ -205,23 +214,23 @@ def test_the_pool_is_who_is_warm_or_who_is_present() -> None:
     population = blobs()
     warm = np.arange(12) < 4
     for pool, able in (("warm", 4), ("all", 12)):
-        (scene,) = play(SHIFTS["swap_all"](p=1.0, pool=pool), population, 1, warm=warm)
-        assert scene.changed.tolist() == list(range(able))
+        (snapshot,) = play(SHIFTS["swap_all"](p=1.0, pool=pool), population, 1, warm=warm)
+        assert snapshot.changed.tolist() == list(range(able))
     (nothing,) = play(SHIFTS["swap_all"](p=1.0), population, 1, warm=np.zeros(12, bool))
     assert same(nothing.population, population)
     gone = FederationSnapshot(population, np.arange(12) >= 6)
-    scene = SHIFTS["swap_all"](p=1.0, pool="all")(gone, population, 0, warm, Key(0, "", 0))
-    assert scene.changed.min() == 6
+    snapshot = SHIFTS["swap_all"](p=1.0, pool="all")(gone, population, 0, warm, Key(0, "", 0))
+    assert snapshot.changed.min() == 6
 
 
 def test_swap_part_exchanges_one_label_each_way() -> None:
     population = by_label(2)  # labels 0, 1 against 1, 2
-    (scene,) = play(SHIFTS["swap_part"](p=1.0), population, 1)
-    (event,) = scene.events
+    (snapshot,) = play(SHIFTS["swap_part"](p=1.0), population, 1)
+    (event,) = snapshot.events
     order = event["pairs"][0]
     labels = dict(zip(order, event["labels"][0], strict=True))
     assert labels == {0: 0, 1: 2}
-    for parts in (scene.population.train, scene.population.test):
+    for parts in (snapshot.population.train, snapshot.population.test):
         assert [set(population.labels[rows].tolist()) for rows in parts] == [{1, 2}, {0, 1}]
 
 
@@ -231,12 +240,14 @@ def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
     shift = SHIFTS["swap_part"](p=1.0)
     outcomes = set()
     for seed in range(40):
-        (scene,) = play(shift, population, 1, seed)
-        outcomes.add(tuple(scene.changed.tolist()))
+        (snapshot,) = play(shift, population, 1, seed)
+        outcomes.add(tuple(snapshot.changed.tolist()))
     assert outcomes == {(), (0, 2), (1, 2)}
     four = by_label(4)  # of two pairs, one may have the same labels: the other still goes
     alike = replace(four, y=torch.where(four.y == 3, 1, four.y))
-    changed = {len(scene.changed) for seed in range(30) for scene in play(shift, alike, 1, seed)}
+    changed = {
+        len(snapshot.changed) for seed in range(30) for snapshot in play(shift, alike, 1, seed)
+    }
     assert 2 in changed or 4 in changed
     # clients i and i + 4 hold the same labels
     seven = by_label(7)
@@ -245,8 +256,8 @@ def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
         (every,) = play(SHIFTS["swap_all"](p=1.0), seven, 1, seed)  # draws the same pairs
         drawn = every.events[0]["pairs"]
         differ = [abs(a - b) != 4 for a, b in drawn]
-        (scene,) = play(shift, seven, 1, seed)
-        traded = [pair for event in scene.events for pair in event["pairs"]]
+        (snapshot,) = play(shift, seven, 1, seed)
+        traded = [pair for event in snapshot.events for pair in event["pairs"]]
         assert traded == [pair for pair, can in zip(drawn, differ, strict=True) if can]
         skipped += any(not can and any(differ[at:]) for at, can in enumerate(differ))
     assert skipped > 0, "in some draw a pair trades after one that could not"
@@ -255,16 +266,20 @@ def test_swap_part_skips_pairs_without_labels_to_trade_and_goes_on() -> None:
 def test_swap_part_counts_labels_present_in_both_splits() -> None:
     y = torch.tensor([0, 1, 2, 0, 1, 3])
     population = Population(torch.zeros(6, 1), y, ([0, 2], [1]), ([3], [4, 5]), classes=4)
-    (scene,) = play(SHIFTS["swap_part"](p=1.0), population, 1)
-    assert sorted(scene.events[0]["labels"][0]) == [0, 1]
-    assert [r.tolist() for r in scene.population.train] == [[2, 1], [0]]
+    (snapshot,) = play(SHIFTS["swap_part"](p=1.0), population, 1)
+    assert sorted(snapshot.events[0]["labels"][0]) == [0, 1]
+    assert [r.tolist() for r in snapshot.population.train] == [[2, 1], [0]]
 
 
 def test_schedules() -> None:
     population = blobs()
     shift = SHIFTS["swap_all"](p=1.0, start=2, stop=9, every=3)
-    assert [t for t, scene in enumerate(play(shift, population, 12)) if scene.events] == [2, 5, 8]
-    assert [t for t in range(9) if Schedule(1, every=2, times=3).due(t)] == [1, 3, 5]
+    assert [t for t, snapshot in enumerate(play(shift, population, 12)) if snapshot.events] == [
+        2,
+        5,
+        8,
+    ]
+    assert [t for t in range(9) if RoundSchedule(1, every=2, times=3).due(t)] == [1, 3, 5]
 
 
 # --- release --------------------------------------------------------------------------------------
@@ -286,10 +301,10 @@ def one_client(n: int) -> Population:
 )
 def test_released_sizes(release: str, n: int, sizes: list[int]) -> None:
     population = one_client(n)
-    scenes = list(play(SHIFTS["incremental"](release=release), population, 201))
-    assert [len(scenes[t].population.train[0]) for t in (0, 50, 100, 150, 200)] == sizes
-    assert [len(scenes[t].population.train[0]) for t in (49, 99)] == sizes[:2]
-    for before, after in itertools.pairwise(scenes):
+    snapshots = list(play(SHIFTS["incremental"](release=release), population, 201))
+    assert [len(snapshots[t].population.train[0]) for t in (0, 50, 100, 150, 200)] == sizes
+    assert [len(snapshots[t].population.train[0]) for t in (49, 99)] == sizes[:2]
+    for before, after in itertools.pairwise(snapshots):
         short, long = sorted((before.population.train[0], after.population.train[0]), key=len)
         assert long[: len(short)].tolist() == short.tolist()
         assert after.population.test[0] is population.test[0]
@@ -301,16 +316,16 @@ def test_released_sizes(release: str, n: int, sizes: list[int]) -> None:
 )
 def test_a_late_first_release_leaves_everything_until_then(release: str, sizes: list[int]) -> None:
     population = one_client(20)
-    scenes = list(play(SHIFTS["incremental"](release=release, every=4, start=3), population, 20))
-    assert scenes[2].population.train[0] is population.train[0]
-    assert [len(scenes[t].population.train[0]) for t in (2, 3, 7, 15)] == sizes
-    assert [t for t, scene in enumerate(scenes) if scene.events][:2] == [3, 7]
+    snapshots = list(play(SHIFTS["incremental"](release=release, every=4, start=3), population, 20))
+    assert snapshots[2].population.train[0] is population.train[0]
+    assert [len(snapshots[t].population.train[0]) for t in (2, 3, 7, 15)] == sizes
+    assert [t for t, snapshot in enumerate(snapshots) if snapshot.events][:2] == [3, 7]
 
 
 @pytest.mark.parametrize("release", ["cumulative", "flexcfl_code"])
 def test_a_client_whose_only_sample_is_released_at_once_did_not_change(release: str) -> None:
-    scenes = play(SHIFTS["incremental"](release=release, every=2, start=1), one_client(1), 6)
-    assert not any(len(scene.changed) or scene.events for scene in scenes)
+    snapshots = play(SHIFTS["incremental"](release=release, every=2, start=1), one_client(1), 6)
+    assert not any(len(snapshot.changed) or snapshot.events for snapshot in snapshots)
 
 
 @pytest.mark.parametrize(
@@ -377,16 +392,16 @@ def as_shift(tables: list[dict[str, Any]]) -> Shift:
 
 
 def test_a_release_by_tenths_is_not_rounded_up() -> None:
-    scenes = play(SHIFTS["incremental"](share=0.1, every=1), one_client(10), 11)
-    assert [len(scene.population.train[0]) for scene in scenes] == [*range(1, 11), 10]
+    snapshots = play(SHIFTS["incremental"](share=0.1, every=1), one_client(10), 11)
+    assert [len(snapshot.population.train[0]) for snapshot in snapshots] == [*range(1, 11), 10]
 
 
 def test_the_order_of_release_is_random_and_each_clients_own() -> None:
     population = Population(
         torch.zeros(40, 1), torch.zeros(40).long(), (np.arange(20), np.arange(20, 40)), ([],) * 2, 1
     )
-    *_, scene = play(SHIFTS["incremental"](share=1.0), population, 1)
-    first, second = (rows.tolist() for rows in scene.population.train)
+    *_, snapshot = play(SHIFTS["incremental"](share=1.0), population, 1)
+    first, second = (rows.tolist() for rows in snapshot.population.train)
     assert sorted(first) == list(range(20))
     assert first != sorted(first)
     assert first != [i - 20 for i in second]
@@ -396,20 +411,22 @@ def test_the_order_of_release_is_random_and_each_clients_own() -> None:
 
 
 def test_arrivals_are_away_and_come() -> None:
-    scenes = list(play(SHIFTS["arrivals"](round=2, count=3, waves=2, every=3), blobs(), 8))
-    assert [int(s.present.sum()) for s in scenes] == [6, 6, 9, 9, 9, 12, 12, 12]
-    awaited = scenes[0].events[0]["clients"]
-    come = scenes[2].events[0]["clients"] + scenes[5].events[0]["clients"]
+    snapshots = list(play(SHIFTS["arrivals"](round=2, count=3, waves=2, every=3), blobs(), 8))
+    assert [int(s.present.sum()) for s in snapshots] == [6, 6, 9, 9, 9, 12, 12, 12]
+    awaited = snapshots[0].events[0]["clients"]
+    come = snapshots[2].events[0]["clients"] + snapshots[5].events[0]["clients"]
     assert sorted(come) == awaited
-    assert all(same(s.population, scenes[0].population) for s in scenes)
+    assert all(same(s.population, snapshots[0].population) for s in snapshots)
 
 
 def test_departures_leave_somebody() -> None:
-    scenes = list(play(SHIFTS["departures"](round=1, fraction=0.5, waves=4, every=1), blobs(), 6))
-    assert [int(s.present.sum()) for s in scenes] == [12, 6, 1, 1, 1, 1]
-    assert not (scenes[-1].present & ~scenes[0].present).any()
-    gone = scenes[1].events[0]["clients"]
-    assert not scenes[1].present[gone].any()
+    snapshots = list(
+        play(SHIFTS["departures"](round=1, fraction=0.5, waves=4, every=1), blobs(), 6)
+    )
+    assert [int(s.present.sum()) for s in snapshots] == [12, 6, 1, 1, 1, 1]
+    assert not (snapshots[-1].present & ~snapshots[0].present).any()
+    gone = snapshots[1].events[0]["clients"]
+    assert not snapshots[1].present[gone].any()
 
 
 def test_nobody_to_begin_with_is_refused() -> None:
@@ -424,18 +441,18 @@ def test_nobody_to_begin_with_is_refused() -> None:
 
 def test_labels_turn_for_the_clients_met_alone() -> None:
     population = blobs()
-    *_, before, scene = play(SHIFTS["rotate_labels"](round=3, count=4, by=3), population, 4)
+    *_, before, snapshot = play(SHIFTS["rotate_labels"](round=3, count=4, by=3), population, 4)
     assert same(before.population, population)
-    met = scene.events[0]["clients"]
-    assert scene.changed.tolist() == met
+    met = snapshot.events[0]["clients"]
+    assert snapshot.changed.tolist() == met
     assert len(met) == 4
     for split in ("train", "test"):
         for i, rows in enumerate(population.parts(split)):  # type: ignore[arg-type]
             turned = (population.labels[rows] + 3 * (i in met)) % 4
-            assert scene.population.labels[rows].tolist() == turned.tolist()
-    assert scene.population.planted is not None
+            assert snapshot.population.labels[rows].tolist() == turned.tolist()
+    assert snapshot.population.planted is not None
     assert population.planted is not None
-    groups = zip(population.planted.tolist(), scene.population.planted.tolist(), strict=True)
+    groups = zip(population.planted.tolist(), snapshot.population.planted.tolist(), strict=True)
     pairs = {(p, i in met, q) for i, (p, q) in enumerate(groups)}
     assert len(pairs) == len({q for *_, q in pairs}) == len({(p, m) for p, m, _ in pairs})
 
@@ -453,9 +470,9 @@ def test_samples_yet_to_be_released_turn_too() -> None:
     both = combined(
         [SHIFTS["incremental"](share=0.5, every=4), SHIFTS["rotate_labels"](round=1, count=2)]
     )
-    scenes = list(play(both, population, 5))
-    met = set(scenes[1].events[0]["clients"])
-    last = scenes[-1].population
+    snapshots = list(play(both, population, 5))
+    met = set(snapshots[1].events[0]["clients"])
+    last = snapshots[-1].population
     for i in range(4):
         rows = np.sort(last.train[i])
         assert rows.tolist() == population.train[i].tolist()
@@ -471,9 +488,9 @@ def test_all_of_them_at_once() -> None:
     )
     assert shift is not None
     seen = set()
-    for scene in play(shift, blobs(), 6):
-        seen |= {event["shift"] for event in scene.events}
-        assert np.all(np.diff(scene.changed) > 0)
+    for snapshot in play(shift, blobs(), 6):
+        seen |= {event["shift"] for event in snapshot.events}
+        assert np.all(np.diff(snapshot.changed) > 0)
     assert seen >= set(SMALL)
 
 

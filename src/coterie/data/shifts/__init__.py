@@ -1,0 +1,88 @@
+"""Distribution shifts: who holds what, who is present, and what labels mean.
+
+A shift is applied at the start of a round. It is a pure function of the snapshot of the round
+before, the population before any shift, and a key. It moves index arrays and copies no sample. A
+client whose data did not change keeps the *identical* arrays, so that engines and caches can see
+what changed. A run that resumes goes on from the saved snapshot.
+
+`SHIFTS` holds the factories by name; the table ``[shift]`` of a configuration names one,
+``[[shift]]`` several. To add one, write its file beside these and name it in `SHIFTS`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from coterie.data.shifts.arrivals import arrivals
+from coterie.data.shifts.departures import departures
+from coterie.data.shifts.incremental import incremental
+from coterie.data.shifts.rotate_labels import rotate_labels
+from coterie.data.shifts.selection import BEFORE, RoundSchedule
+from coterie.data.shifts.shift import Shift, combined
+from coterie.data.shifts.snapshot import Event, FederationSnapshot, Mask
+from coterie.data.shifts.swap_all import swap_all
+from coterie.data.shifts.swap_part import swap_part
+from coterie.deprecated import renamed
+from coterie.errors import ConfigError
+
+__all__ = [
+    "BEFORE",
+    "SHIFTS",
+    "Event",
+    "FederationSnapshot",
+    "Mask",
+    "RoundSchedule",
+    "Shift",
+    "arrivals",
+    "combined",
+    "departures",
+    "incremental",
+    "make_shift",
+    "rotate_labels",
+    "swap_all",
+    "swap_part",
+]
+
+SHIFTS: MappingProxyType[str, Callable[..., Shift]] = MappingProxyType(
+    {
+        "swap_all": swap_all,
+        "swap_part": swap_part,
+        "incremental": incremental,
+        "arrivals": arrivals,
+        "departures": departures,
+        "rotate_labels": rotate_labels,
+    }
+)
+
+
+def make_shift(tables: Sequence[Mapping[str, Any]]) -> Shift | None:
+    """The shift of some tables, each with its ``kind`` and its options.
+
+    Returns:
+        ``None`` where there are no tables; the shifts one after another where there are several.
+
+    Raises:
+        ConfigError: for an unknown kind, or options that do not go together.
+
+    Example:
+        >>> make_shift([]) is None, callable(make_shift([{"kind": "swap_all", "p": 0.1}]))
+        (True, True)
+    """
+    made = [_make(**table) for table in tables]
+    if not made:
+        return None
+    # A single shift draws from the round's own stream, as `combined` would not let it.
+    if len(made) == 1:
+        return made[0]
+    return combined(made)
+
+
+def _make(kind: str, **options: Any) -> Shift:
+    if kind not in SHIFTS:
+        raise ConfigError(f"shift.kind: unknown, got {kind!r}; expected one of {', '.join(SHIFTS)}")
+    return SHIFTS[kind](**options)
+
+
+def __getattr__(name: str) -> Any:
+    names = {"Scene": "FederationSnapshot", "Schedule": "RoundSchedule"}
+    return renamed(__name__, name, names)

@@ -1,0 +1,122 @@
+"""FlexCFL's "swap part": clients exchange the samples of one label each."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+
+from coterie.config.arguments import validated
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.population import Population
+from coterie.data.shifts.selection import (
+    Count,
+    Pool,
+    Probability,
+    Round,
+    RoundSchedule,
+    eligible_clients,
+    random_pairs,
+)
+from coterie.data.shifts.shift import Shift
+from coterie.data.shifts.snapshot import FederationSnapshot, Mask
+
+
+@validated
+def swap_part(
+    p: Probability = 0.05,
+    pool: Pool = "warm",
+    start: Round = 0,
+    stop: Count | None = None,
+    every: Count = 1,
+) -> Shift:
+    """Pairs of clients exchange all samples of one label each, each pair with probability p.
+
+    Pairs are made as in `swap_all`. One label that only the first client has goes against one that
+    only the second has; a label counts if the client has it in training and in test. A pair without
+    such labels is skipped; the authors' code ends the round's swaps there.
+
+    Args:
+        p: probability of a pair.
+        pool: ``warm``: clients with a group; ``all``: all clients present.
+        start: first round.
+        stop: the round before which it ends; ``None``: never.
+        every: rounds from one time to the next.
+
+    Source: Duan et al., FlexCFL (2022), section 5.3.
+
+    Example:
+        >>> import torch
+        >>> y = torch.tensor([0, 1, 0, 1])
+        >>> p = Population(torch.zeros(4, 1), y, ([0], [1]), ([2], [3]), classes=2)
+        >>> swap = swap_part(p=1.0, pool="all")
+        >>> start = FederationSnapshot.start(p)
+        >>> now = swap(start, p, 0, np.zeros(2, bool), Key(0, round=0)).population
+        >>> [rows.tolist() for rows in now.train], [rows.tolist() for rows in now.test]
+        ([[1], [0]], [[3], [2]])
+    """
+    schedule = RoundSchedule(start, stop, every)
+
+    def shift(
+        snapshot: FederationSnapshot, initial: Population, round: int, warm: Mask, key: Key
+    ) -> FederationSnapshot:
+        if not schedule.due(round):
+            return snapshot.without_events()
+        before = snapshot.population
+        train = list(before.train)
+        test = list(before.test)
+        rng = key.of("labels").generator()
+        pairs = []
+        traded = []
+        for a, b in random_pairs(eligible_clients(snapshot, warm, pool), p, key):
+            labels = _labels_to_trade(before, a, b, rng)
+            if labels is None:
+                continue
+            for held in (train, test):
+                held[a], held[b] = _trade(before.labels, held[a], held[b], labels)
+            pairs.append([a, b])
+            traded.append(list(labels))
+        if not pairs:
+            return snapshot.without_events()
+        event = {"shift": "swap_part", "pairs": pairs, "labels": traded}
+        moved = before.with_parts(tuple(train), tuple(test))
+        return snapshot.with_population(moved, chain.from_iterable(pairs), event)
+
+    return shift
+
+
+def _labels_to_trade(
+    population: Population, a: int, b: int, rng: np.random.Generator
+) -> tuple[int, int] | None:
+    """A label of ``a`` that ``b`` has not, and one of ``b`` that ``a`` has not, or ``None``."""
+    of_a = _labels_in_both_splits(population, a)
+    of_b = _labels_in_both_splits(population, b)
+    only_a = np.setdiff1d(of_a, of_b)
+    only_b = np.setdiff1d(of_b, of_a)
+    if not len(only_a) or not len(only_b):
+        return None
+    return int(rng.choice(only_a)), int(rng.choice(only_b))
+
+
+def _labels_in_both_splits(population: Population, client: int) -> IntArray:
+    labels = population.labels
+    return np.intersect1d(labels[population.train[client]], labels[population.test[client]])
+
+
+def _trade(
+    y: IntArray, mine: IntArray, theirs: IntArray, labels: tuple[int, int]
+) -> tuple[IntArray, IntArray]:
+    """The rows of both clients after one label each has changed hands.
+
+    Args:
+        y: int64 ``[S]``, all labels.
+        mine: rows of the first client; all of the first label go to the second.
+        theirs: rows of the second client; all of the second label come back.
+        labels: the first and the second label.
+    """
+    give = y[mine] == labels[0]
+    take = y[theirs] == labels[1]
+    after_mine = np.concatenate([mine[~give], theirs[take]])
+    after_theirs = np.concatenate([theirs[~take], mine[give]])
+    return after_mine, after_theirs
