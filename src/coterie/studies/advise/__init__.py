@@ -1,5 +1,5 @@
 """Would grouping help on these data? A few rounds of probing, and an answer with its evidence."""
 
-from coterie.studies.advise.judging import Advice, advise
+from coterie.studies.advise.decision import Advice, advise
 
 __all__ = ["Advice", "advise"]

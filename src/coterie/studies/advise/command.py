@@ -15,9 +15,9 @@ import numpy as np
 from coterie.errors import ConfigError
 from coterie.runs.files import plain
 from coterie.runs.run import load_data
-from coterie.studies.advise.asking import configuration
-from coterie.studies.advise.judging import Advice, advise, summary_of
-from coterie.studies.advise.trying import Trial
+from coterie.studies.advise.configuration import configuration
+from coterie.studies.advise.decision import Advice, advise, summary_of
+from coterie.studies.advise.trials import Trial
 from coterie.sweep.table import escape_markdown
 from coterie.terminal import (
     amount,

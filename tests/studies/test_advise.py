@@ -14,9 +14,9 @@ from coterie.cli.main import invoke
 from coterie.config.run_config import load
 from coterie.core.keys import Key
 from coterie.runs.python import load as load_population
-from coterie.studies.advise.judging import decide
-from coterie.studies.advise.looking import differences, in_words
-from coterie.studies.advise.trying import Gain, Trial, gain, held_out
+from coterie.studies.advise.decision import decide
+from coterie.studies.advise.probe import differences, in_words
+from coterie.studies.advise.trials import Gain, Trial, gain, held_out
 
 CONFIG = """
 [data]

@@ -15,8 +15,8 @@ from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.errors import ConfigError
 from coterie.models import starts
-from coterie.studies.advise.looking import STEPS, Found, differences, in_words, look
-from coterie.studies.advise.trying import Bench, Gain, Trial, best_rate, gain, with_algorithm
+from coterie.studies.advise.probe import STEPS, Found, differences, in_words, look
+from coterie.studies.advise.trials import Bench, Gain, Trial, best_rate, gain, with_algorithm
 from coterie.terminal import counted, percent
 
 BASELINE = "fedavg"

@@ -22,7 +22,7 @@ from coterie.runs.run import Prepared, make_engine, prepare
 from coterie.studies.layers import headline, look, shown, spans, study_layers, write_study
 from tests.test_report import parse
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = """
 [data]
 source = "digits"
