@@ -1,5 +1,6 @@
 """Configuration: TOML in, checked records, TOML out."""
 
-from coterie.config.run_config import RunConfig, check, load
+from coterie.config.reading import check, load
+from coterie.config.tables import RunConfig
 
 __all__ = ["RunConfig", "check", "load"]

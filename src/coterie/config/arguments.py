@@ -6,13 +6,13 @@ import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from coterie.config import schema
-from coterie.config.schema import Problem
-from coterie.errors import ConfigError
+from coterie.config.problems import problems, refuse
+from coterie.config.schema import Factory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,8 +25,8 @@ class Arguments(BaseModel):
 
 
 def validated(factory: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of a function before it runs; those of a type that TOML does not know
-    pass unseen.
+    """Check the arguments of a function before it runs; those of a type that TOML does not know are
+    not checked.
 
     Raises:
         ConfigError: with a line ``<name>: <what>, got <value>; expected <what it may be>`` for each
@@ -48,30 +48,25 @@ def validated(factory: Callable[P, R]) -> Callable[P, R]:
     @wraps(factory)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = _signature(factory).bind(*args, **kwargs)
-        bound.arguments.update(check(factory, bound.arguments))
+        bound.arguments.update(check_arguments(factory, bound.arguments))
         return factory(*bound.args, **bound.kwargs)
 
     return call
 
 
-def check(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that can be checked, as the annotations of ``factory`` have them.
 
     Raises:
         ConfigError: for those that do not fit.
     """
     model = _model(factory)
-    given = {name: _plain(value) for name, value in arguments.items() if name in model.model_fields}
+    known = {name: _plain(value) for name, value in arguments.items() if name in model.model_fields}
     try:
-        record = model.model_validate(given)
+        record = model.model_validate(known)
     except ValidationError as error:
-        refuse(*schema.problems(error, given, model))
-    return {name: getattr(record, name) for name in given}
-
-
-def refuse(*found: Problem) -> NoReturn:
-    """Raise the ConfigError that says what is wrong."""
-    raise ConfigError("\n".join(problem.line() for problem in found)) from None
+        refuse(*problems(error, known, model))
+    return {name: getattr(record, name) for name in known}
 
 
 def _plain(value: Any) -> Any:
@@ -84,16 +79,12 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+def _signature(factory: Factory) -> inspect.Signature:
     return inspect.signature(factory)
 
 
 @lru_cache(maxsize=256)
-def _model(factory: Callable[..., Any]) -> type[Arguments]:
-    """A field for each parameter; a seed is left to whom it is for, since it may be larger than
-    other numbers."""
-    found = schema.options(factory, ("seed",))
-    fields: dict[str, Any] = {
-        name: (schema.strict(kind), default) for name, (kind, default) in found.items()
-    }
+def _model(factory: Factory) -> type[Arguments]:
+    # A seed may be larger than other numbers, up to 2**63 - 1; `Key` checks it.
+    fields = schema.fields(factory, ("seed",))
     return create_model("Arguments", __base__=Arguments, **fields)

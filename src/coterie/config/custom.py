@@ -25,7 +25,7 @@ def find(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not module or module.startswith("."):
         raise ValueError("no module before the colon")
-    look_in(os.getcwd())
+    search_in(os.getcwd())
     found: Any = importlib.import_module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -41,7 +41,7 @@ def find(name: str) -> Callable[..., Any]:
     return found
 
 
-def look_in(folder: str) -> None:
+def search_in(folder: str) -> None:
     """Search a folder for modules, after all others; there it stays, and worker processes inherit
     it."""
     if folder not in sys.path:

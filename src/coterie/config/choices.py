@@ -1,0 +1,149 @@
+"""From the tables of a file to the model that validates them: which factories they name, and what
+their options may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from coterie.config import registry
+from coterie.config.registry import KINDS
+from coterie.config.schema import Factory
+from coterie.config.tables import ChoiceTable, DataTable, EngineTable, LogTable, RunConfig, TrainTable
+from coterie.errors import ConfigError
+
+CHOICES = ("source", "partition", "model", "algorithm", "server", "objective")
+OPTIONAL = ("server", "objective")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a table chose.
+
+    Args:
+        kind: of the choice.
+        factory: ``None`` where the table names nothing that is known.
+        custom: whether the name is no registered one.
+    """
+
+    kind: str
+    factory: Factory | None = None
+    custom: bool = False
+
+    def model(self) -> type[ChoiceTable]:
+        """The pydantic model of the table."""
+        return registry.table_model(self.kind, self.factory, self.custom)
+
+
+def run_model(tables: Mapping[str, Any]) -> tuple[type[RunConfig], list[str]]:
+    """The pydantic model of a configuration that makes the same choices as some tables.
+
+    Args:
+        tables: of a file, not validated.
+
+    Returns:
+        The model, and a line for each choice whose code cannot be used.
+    """
+    refused: list[str] = []
+    choices: list[tuple[str, Choice | None]] = []
+    for kind in CHOICES:
+        table = _table_at(tables, KINDS[kind].place)
+        if table is None and kind in OPTIONAL:
+            choices.append((kind, None))
+        else:
+            choices.append((kind, _choose(kind, table, refused)))
+    shift = _choose_shifts(tables.get("shift"), refused)
+    return _model(tuple(choices), shift), refused
+
+
+def _table_at(tables: Mapping[str, Any], place: tuple[str, ...]) -> Any:
+    record: Any = tables
+    for part in place:
+        record = record.get(part) if isinstance(record, Mapping) else None
+    return record
+
+
+def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
+    """What a table of unknown content chose."""
+    name = table.get(KINDS[kind].selector) if isinstance(table, Mapping) else None
+    if not isinstance(name, str):
+        return Choice(kind)
+    registered = name in registry.names(kind)
+    if not registered and name not in registry.plugins(kind).refused:
+        if not KINDS[kind].custom or ":" not in name:
+            return Choice(kind)  # an unknown name, which its field refuses
+    try:
+        return Choice(kind, registry.find(kind, name), custom=not registered)
+    except ConfigError as error:
+        refused.append(str(error))
+        return Choice(kind, custom=True)
+
+
+def _choose_shifts(table: Any, refused: list[str]) -> Choice | tuple[Choice, ...] | None:
+    """What ``[shift]`` chose, or each table of ``[[shift]]``; ``None`` where there is neither."""
+    if table is None:
+        return None
+    if isinstance(table, list):
+        return tuple(_choose("shift", one, refused) for one in table)
+    return _choose("shift", table, refused)
+
+
+@lru_cache(maxsize=1024)
+def _model(
+    choices: tuple[tuple[str, Choice | None], ...],
+    shift: Choice | tuple[Choice, ...] | None,
+) -> type[RunConfig]:
+    """The pydantic model of a configuration with these choices."""
+    models = {kind: None if choice is None else choice.model() for kind, choice in choices}
+    fields: dict[str, Any] = {
+        "data": (_data_model(models["source"], models["partition"]), ...),
+        "model": (models["model"], ...),
+        "algorithm": (models["algorithm"], ...),
+        "server": (models["server"], None),
+        "objective": (models["objective"], None),
+        "shift": (_shift_type(shift), None),
+        "train": (_train_model(), ...),
+        "engine": (_engine_model(), _engine_model()()),
+        "log": (_log_model(), _log_model()()),
+    }
+    return create_model("RunConfig", __base__=RunConfig, **fields)
+
+
+def _data_model(source: Any, partition: Any) -> type[DataTable]:
+    fields: dict[str, Any] = {"partition": (partition, ...), "root": (str | None, None)}
+    return create_model("Data", __base__=(source, DataTable), **fields)
+
+
+def _shift_type(shift: Choice | tuple[Choice, ...] | None) -> Any:
+    """The type of ``[shift]``: a table, a tuple of them, or nothing."""
+    if shift is None:
+        return None
+    if isinstance(shift, tuple):
+        return tuple.__class_getitem__(tuple(one.model() for one in shift))
+    return shift.model()
+
+
+# Tables whose values are names of registries that may hold plugins: which names there are is known
+# only now.
+
+
+@lru_cache(maxsize=1)
+def _train_model() -> type[TrainTable]:
+    measures: Any = (tuple[Literal[registry.names("measure")], ...], ())
+    return create_model("Train", __base__=TrainTable, measures=measures)
+
+
+@lru_cache(maxsize=1)
+def _engine_model() -> type[EngineTable]:
+    name: Any = (Literal[registry.names("engine")], "pool")
+    return create_model("Engine", __base__=EngineTable, name=name)
+
+
+@lru_cache(maxsize=1)
+def _log_model() -> type[LogTable]:
+    to: Any = (tuple[Literal[registry.names("tracker")], ...], ())
+    return create_model("Log", __base__=LogTable, to=to)

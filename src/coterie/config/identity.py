@@ -1,0 +1,94 @@
+"""Which run a configuration is: what of it can change results, and its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from coterie.config.wording import spelled
+
+# Key paths that cannot change results, so they are not part of a run's identity: a run may be
+# resumed on another engine, with other workers, from another folder of datasets.
+IRRELEVANT = (
+    ("engine", "name"),
+    ("engine", "workers"),
+    ("engine", "device"),
+    ("engine", "precision"),
+    ("engine", "graphs"),
+    ("engine", "memory"),
+    ("engine", "address"),
+    ("engine", "each"),
+    ("engine", "samples"),
+    ("checkpoint",),
+    ("data", "root"),
+    ("folder",),
+    ("log",),
+)
+# With vmap these can, in the last digits: clients that train together are summed in another order.
+RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
+
+
+def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration as flat key paths, without what cannot change results (engine,
+    checkpoints, data root).
+
+    With ``vmap`` the engine can, in the last digits: then it counts.
+
+    Example:
+        >>> relevant({"seed": 1, "engine": {"workers": 2}, "data": {"source": "digits", "root": "data"}})
+        {'seed': 1, 'data.source': 'digits'}
+    """
+    engine = resolved.get("engine")
+    irrelevant = set(IRRELEVANT)
+    if isinstance(engine, Mapping) and batched(engine):
+        irrelevant -= set(RELEVANT_WHEN_BATCHED)
+    found = {}
+    for path, value in _leaves(resolved, ()):
+        beginnings = {path[:length] for length in range(1, len(path) + 1)}
+        if not beginnings & irrelevant:
+            found[spelled(path)] = value
+    return found
+
+
+def batched(engine: Mapping[str, Any]) -> bool:
+    """Whether clients are trained together: then results equal those of the other engines but for
+    rounding."""
+    name = engine.get("name")
+    return name == "vmap" or (name == "ray" and engine.get("each") == "vmap")
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, Mapping) and (value or not path):
+        return [leaf for key, inner in value.items() for leaf in _leaves(inner, (*path, key))]
+    return [(path, value)]
+
+
+def config_hash(resolved: Mapping[str, Any]) -> str:
+    """SHA-256 of a resolved configuration in canonical JSON; the order of keys does not matter.
+
+    Example:
+        >>> config_hash({"seed": 1, "a": 2}) == config_hash({"a": 2, "seed": 1, "engine": {"workers": 2}})
+        True
+    """
+    text = json.dumps(
+        relevant(resolved),
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+        allow_nan=False,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The key paths in which two resolved configurations differ, of those that matter.
+
+    Example:
+        >>> differing({"seed": 1, "train": {"rounds": 3}}, {"seed": 1, "train": {"rounds": 4}})
+        ['train.rounds']
+    """
+    a = relevant(one)
+    b = relevant(other)
+    return sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key))

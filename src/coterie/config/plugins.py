@@ -1,0 +1,103 @@
+"""Factories of other packages, found by their entry points and imported when they are first used.
+
+A package adds an algorithm with two lines of its ``pyproject.toml``:
+
+    [project.entry-points."coterie.algorithms"]
+    mine = "my_package.mine:mine"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+
+from coterie.config.schema import Factory
+from coterie.config.wording import shown
+from coterie.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An entry point of another package.
+
+    Args:
+        name: of the choice that it adds.
+        group: of entry points, ``coterie.algorithms`` for instance.
+        package: that it comes with.
+        entry_point: which imports it.
+    """
+
+    name: str
+    group: str
+    package: str
+    entry_point: EntryPoint = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name!r} of package {self.package!r} (entry point {self.group})"
+
+    def load(self) -> Factory:
+        """The factory.
+
+        Raises:
+            ConfigError: if importing it fails, or finds nothing that can be called.
+        """
+        expected = "an installed package whose entry point names a function"
+        try:
+            factory: Factory = self.entry_point.load()
+        except Exception as error:  # importing runs code of others, which may raise anything
+            what = f"cannot be loaded ({type(error).__name__}: {shown(str(error))})"
+            raise ConfigError(f"plugin: {what}, got {self}; expected {expected}") from error
+        if not callable(factory):
+            what = f"is no function but {shown(factory)}"
+            raise ConfigError(f"plugin: {what}, got {self}; expected {expected}")
+        return factory
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """The plugins of one group.
+
+    Args:
+        usable: by name.
+        refused: name -> the line that says why; these are not used.
+    """
+
+    usable: Mapping[str, Plugin]
+    refused: Mapping[str, str]
+
+
+@lru_cache(maxsize=32)
+def find_plugins(group: str, builtin: frozenset[str]) -> Plugins:
+    """The plugins of a group; nothing of theirs is imported yet.
+
+    A name that Coterie has itself, or that two packages have, is refused: which of them a
+    configuration means would depend on what else is installed.
+
+    Args:
+        group: of entry points.
+        builtin: the names that Coterie has itself.
+    """
+    by_name: dict[str, list[Plugin]] = {}
+    for entry in entry_points(group=group):
+        package = "unknown" if entry.dist is None else entry.dist.name
+        by_name.setdefault(entry.name, []).append(Plugin(entry.name, group, package, entry))
+    usable = {}
+    refused = {}
+    for name, found in sorted(by_name.items()):
+        packages = sorted({plugin.package for plugin in found})
+        if name in builtin:
+            refused[name] = _clash(found[0], packages, "Coterie has one of this name")
+        elif len(packages) > 1:
+            refused[name] = _clash(found[0], packages, "several packages have one of this name")
+        else:
+            usable[name] = found[0]
+    return Plugins(MappingProxyType(usable), MappingProxyType(refused))
+
+
+def _clash(plugin: Plugin, packages: list[str], why: str) -> str:
+    whose = ", ".join(packages)
+    got = f"{plugin.name!r} of {whose} (entry point {plugin.group})"
+    return f"plugin: {why}, got {got}; expected another name"

@@ -1,0 +1,204 @@
+"""What is wrong with a configuration or with an argument: one line each, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from coterie.config.schema import LARGEST
+from coterie.config.wording import describe, nearest, shown, spelled
+from coterie.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Args:
+        path: the key or the argument.
+        what: is wrong with it.
+        got: its value.
+        expected: what it may be.
+        hint: a name that may have been meant.
+
+    Example:
+        >>> print(Problem("algorithm.group", "unknown key", 3, "one of alpha, groups", "groups").line())
+        algorithm.group: unknown key, got 3; expected one of alpha, groups; did you mean 'groups'?
+    """
+
+    path: str
+    what: str
+    got: Any
+    expected: str
+    hint: str | None = None
+
+    def line(self) -> str:
+        """The problem as one line, without the name of the file."""
+        line = f"{self.path}: {self.what}, got {shown(self.got)}; expected {self.expected}"
+        if self.hint:
+            line += f"; did you mean '{self.hint}'?"
+        return line
+
+
+def refuse(*found: Problem) -> NoReturn:
+    """Raise the ConfigError that says what is wrong."""
+    raise ConfigError("\n".join(problem.line() for problem in found)) from None
+
+
+def problems(
+    error: ValidationError, raw: Mapping[str, Any], model: type[BaseModel]
+) -> list[Problem]:
+    """Every error of a validation, one problem per key path.
+
+    Args:
+        error: what pydantic raised.
+        raw: the tables that were validated.
+        model: the model that they were validated by.
+    """
+    found: dict[str, Problem] = {}
+    for one in error.errors(include_url=False, include_context=False):
+        problem = _problem(one, _path(one, raw), raw, model)
+        found.setdefault(problem.path, problem)
+    return list(found.values())
+
+
+def _path(one: ErrorDetails, raw: Any) -> list[Any]:
+    """The part of pydantic's location that is a place in the file (unions add their own tags)."""
+    path: list[Any] = []
+    part: Any
+    for part in one["loc"]:
+        listed = isinstance(raw, list) and isinstance(part, int) and part < len(raw)
+        if listed or (isinstance(raw, Mapping) and part in raw):
+            raw = raw[part]
+            path.append(part)
+        elif one["type"] == "missing" and isinstance(raw, Mapping):
+            return [*path, part]
+        else:
+            return path
+    return path
+
+
+def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel]) -> Problem:
+    where = spelled(path) or "configuration"
+    if one["type"] == "extra_forbidden":
+        return _unknown_key(where, path, one["input"], model)
+    expected = expected_at(model, path)
+    if one["type"] == "missing":
+        return Problem(where, "missing", None, expected)
+    got = raw
+    for part in path:
+        got = got[part]
+    if one["type"] == "too_large":
+        expected += f" and <= {LARGEST}" if got > 0 else f" and >= {-LARGEST}"
+    field = _field(model, path)
+    choices = [] if field is None else _choices(field.annotation)
+    return Problem(where, _what(one["type"]), got, expected, nearest(got, choices))
+
+
+def _unknown_key(where: str, path: list[Any], got: Any, model: type[BaseModel]) -> Problem:
+    known = list(fields_at(model, path[:-1]))
+    expected = "no further keys"
+    if known:
+        expected = f"one of {', '.join(known)}"
+    hint = nearest(str(path[-1]), known) or _table_that_has(path, model)
+    return Problem(where, "unknown key", got, expected, hint)
+
+
+def _what(kind: str) -> str:
+    """The kind of an error of pydantic, in words."""
+    if kind.startswith(("greater_than", "less_than", "too_large", "multiple_of")):
+        return "out of range"
+    if kind == "finite_number":
+        return "not finite"
+    if kind.startswith(("literal", "enum")):
+        return "unknown choice"
+    if kind.startswith(("too_short", "too_long", "string_too")):
+        return "wrong length"
+    if "type" in kind or "parsing" in kind:
+        return "wrong type"
+    return "cannot be used"
+
+
+# --- what a key path of a model may hold ----------------------------------------------------------
+
+
+def fields_at(model: Any, path: Sequence[Any]) -> dict[str, FieldInfo]:
+    """The fields of the table at a key path, empty where there is none."""
+    for part in path:
+        model = _within(model, part)
+    if _is_table(model):
+        return dict(model.model_fields)
+    return {}
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _within(kind: Any, part: Any) -> Any:
+    """What stands at a key of a table, or at a place in a list of tables; ``None`` where nothing
+    does."""
+    if _is_table(kind):
+        field = kind.model_fields.get(part)
+        if field is None:
+            return None
+        return _table_of(field.annotation)
+    places = get_args(kind) if get_origin(kind) is tuple else ()
+    if isinstance(part, int) and part < len(places):
+        return places[part]
+    return None
+
+
+def _table_of(kind: Any) -> Any:
+    """The table of ``Table | None``; any other type as it is."""
+    tables = [arg for arg in get_args(kind) if _is_table(arg)]
+    if len(tables) == 1 and type(None) in get_args(kind):
+        return tables[0]
+    return kind
+
+
+def _field(model: Any, path: Sequence[Any]) -> FieldInfo | None:
+    """The field that holds a key path: its own, or the nearest one above it."""
+    for end in range(len(path), 0, -1):
+        field = fields_at(model, path[: end - 1]).get(str(path[end - 1]))
+        if field is not None:
+            return field
+    return None
+
+
+def expected_at(model: Any, path: Sequence[Any]) -> str:
+    """What may stand at a key path, in words."""
+    field = _field(model, path)
+    if field is None:
+        return "a table"
+    return field.description or describe(field.annotation, field.metadata)
+
+
+def default_at(model: Any, path: Sequence[Any]) -> Any:
+    """The default of a key path, ``None`` where it has none."""
+    field = fields_at(model, path[:-1]).get(str(path[-1]))
+    if field is None or field.default is PydanticUndefined:
+        return None
+    return field.default
+
+
+def _choices(kind: Any) -> list[str]:
+    """The names that a type allows, wherever in it they stand."""
+    if get_origin(kind) is Literal:
+        return [str(a) for a in get_args(kind)]
+    return [choice for part in get_args(kind) for choice in _choices(part)]
+
+
+def _table_that_has(path: Sequence[Any], model: type[BaseModel]) -> str | None:
+    """The full path of a key that was written into the wrong table."""
+    tables: list[tuple[str, ...]] = [(), ("data", "partition")]
+    tables[1:1] = [(name,) for name in model.model_fields]
+    for table in tables:
+        if path[-1] in fields_at(model, table):
+            return spelled([*table, path[-1]])
+    return None

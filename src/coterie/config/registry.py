@@ -1,0 +1,296 @@
+"""All that a configuration can name: algorithms, models, datasets, engines and the like.
+
+The factories of a kind stand in a table of the package that they belong to; this module knows where
+the tables are, adds the plugins of other packages and the user's own factories, and validates
+options by the factory's signature. The packages are above this one, so they are reached by name,
+and only when they are needed: importing them takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import ValidationError, create_model
+
+from coterie.config import custom, schema
+from coterie.config.plugins import Plugins, find_plugins
+from coterie.config.problems import Problem, problems
+from coterie.config.schema import Factory
+from coterie.config.tables import ChoiceTable, KindTable, NamedTable, SourceTable
+from coterie.config.wording import describe, nearest, shown, spelled
+from coterie.errors import ConfigError, CoterieError
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of choice.
+
+    Args:
+        module: that holds the table of factories.
+        table: its name there.
+        selector: the key that names the choice.
+        place: of the table in a configuration.
+        record: the typed part of that table.
+        context: parameters that the library fills in; the others are options.
+        custom: whether ``module:factory`` names one, too.
+        custom_options: whether such a factory has options; a network's takes only what the data
+            say.
+        entry_points: the group of the plugins, none for an empty one.
+        article: before the kind's name in a sentence.
+    """
+
+    module: str
+    table: str
+    selector: str = "name"
+    place: tuple[str, ...] = ()
+    record: type[ChoiceTable] = NamedTable
+    context: tuple[str, ...] = ()
+    custom: bool = False
+    custom_options: bool = True
+    entry_points: str = ""
+    article: str = "a"
+
+    @property
+    def path(self) -> str:
+        """The key path of the selector."""
+        return spelled([*self.place, self.selector])
+
+
+KINDS: Mapping[str, Kind] = {
+    "source": Kind(
+        module="coterie.data.sources",
+        table="SOURCES",
+        selector="source",
+        place=("data",),
+        record=SourceTable,
+        context=("root", "partition", "key"),
+        entry_points="coterie.datasets",
+    ),
+    "partition": Kind(
+        module="coterie.data.partitions",
+        table="PARTITIONS",
+        selector="kind",
+        place=("data", "partition"),
+        record=KindTable,
+        context=("labels", "key", "classes", "train_rows", "columns", "offsets"),
+    ),
+    "model": Kind(
+        module="coterie.models",
+        table="MODELS",
+        place=("model",),
+        context=("shape", "classes", "key"),
+        custom=True,
+        custom_options=False,
+        entry_points="coterie.models",
+    ),
+    "algorithm": Kind(
+        module="coterie.algorithms",
+        table="ALGORITHMS",
+        place=("algorithm",),
+        custom=True,
+        entry_points="coterie.algorithms",
+        article="an",
+    ),
+    "server": Kind(
+        module="coterie.rules.server",
+        table="SERVERS",
+        place=("server",),
+        custom=True,
+    ),
+    "objective": Kind(
+        module="coterie.objectives",
+        table="OBJECTIVES",
+        place=("objective",),
+        custom=True,
+        article="an",
+    ),
+    "shift": Kind(
+        module="coterie.data.shifts",
+        table="SHIFTS",
+        selector="kind",
+        place=("shift",),
+        record=KindTable,
+    ),
+    "engine": Kind(
+        module="coterie.engines",
+        table="ENGINES",
+        place=("engine",),
+        entry_points="coterie.engines",
+        article="an",
+    ),
+    "measure": Kind(module="coterie.measures.optional", table="MEASURES"),
+    "tracker": Kind(module="coterie.runs.tracking", table="TRACKERS"),
+}
+
+
+class Open(ChoiceTable, extra="allow"):
+    """The table of a choice that is unknown: its options cannot be checked."""
+
+
+def builtin(kind: str) -> Mapping[str, Factory]:
+    """The factories of a kind that Coterie has itself, by name; imports them."""
+    where = KINDS[kind]
+    table: Mapping[str, Factory] = getattr(importlib.import_module(where.module), where.table)
+    return table
+
+
+def plugins(kind: str) -> Plugins:
+    """The plugins of a kind; imports none of them."""
+    group = KINDS[kind].entry_points
+    if not group:
+        return Plugins({}, {})
+    return find_plugins(group, frozenset(builtin(kind)))
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """The registered names of a kind: Coterie's own, then those of plugins.
+
+    Example:
+        >>> "fedgroup" in names("algorithm")
+        True
+    """
+    return (*builtin(kind), *plugins(kind).usable)
+
+
+def find(kind: str, name: str) -> Factory:
+    """The factory of a name: Coterie's own, a plugin's, or the user's as ``module:factory``.
+
+    Raises:
+        ConfigError: for an unknown name, or code of others that cannot be imported.
+
+    Example:
+        >>> find("algorithm", "fedavg")().groups
+        1
+    """
+    own = builtin(kind)
+    if name in own:
+        return own[name]
+    others = plugins(kind)
+    if name in others.usable:
+        return others.usable[name].load()
+    if name in others.refused:
+        raise ConfigError(others.refused[name])
+    if KINDS[kind].custom and ":" in name:
+        return _find_custom(kind, name)
+    problem = unknown(kind, name)
+    raise ConfigError(problem.line())
+
+
+def unknown(kind: str, name: Any) -> Problem:
+    """What is wrong with a name that nothing has."""
+    where = KINDS[kind]
+    known = names(kind)
+    expected = describe(Literal[known])
+    if where.custom:
+        expected += ", or 'module:factory'"
+    return Problem(where.path, "unknown choice", name, expected, nearest(name, known))
+
+
+def _find_custom(kind: str, name: str) -> Factory:
+    where = KINDS[kind]
+    try:
+        factory = custom.find(name)
+        schema.options(factory)  # its signature may name types that are not there
+    except Exception as error:  # importing runs the user's code, which may raise anything
+        what = f"cannot be used ({type(error).__name__}: {shown(str(error))})"
+        expected = "'module:factory', importable from here or from 'folder'"
+        raise ConfigError(Problem(where.path, what, name, expected).line()) from error
+    return factory
+
+
+@lru_cache(maxsize=256)
+def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -> type[ChoiceTable]:
+    """The pydantic model of the table of one choice: its selector, and the factory's options.
+
+    Args:
+        kind: of the choice.
+        factory: the one chosen; ``None`` for an unknown one, then any option passes.
+        custom_name: whether the name is ``module:factory``.
+    """
+    where = KINDS[kind]
+    known = names(kind)
+    fields: dict[str, Any] = {where.selector: (Literal[known], ...)}
+    if custom_name:
+        fields[where.selector] = (str, ...)
+    if factory is None:
+        return create_model(kind.capitalize(), __base__=(Open, where.record), **fields)
+    if where.custom_options or not custom_name:
+        fields |= schema.fields(factory, (*where.context, where.selector))
+    return create_model(kind.capitalize(), __base__=where.record, **fields)
+
+
+def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
+    """The options of a choice: name -> (type, default, ``...`` where there is none).
+
+    Raises:
+        ConfigError: for an unknown name, or code of others that cannot be imported.
+    """
+    where = KINDS[kind]
+    return schema.options(find(kind, name), (*where.context, where.selector))
+
+
+def resolve(kind: str, table: Mapping[str, Any]) -> tuple[Factory, dict[str, Any]]:
+    """The factory that a table names, and its options, validated.
+
+    Args:
+        kind: of the choice.
+        table: the selector (or ``name`` or ``kind``) and options.
+
+    Raises:
+        ConfigError: with all that is wrong, one line each.
+    """
+    where = KINDS[kind]
+    given = dict(table)
+    for alias in ("kind", "name"):
+        if alias in given and where.selector not in given:
+            given[where.selector] = given.pop(alias)
+    name = given.get(where.selector)
+    if not isinstance(name, str):
+        raise ConfigError(unknown(kind, name).line())
+    factory = find(kind, name)
+    model = table_model(kind, factory, name not in names(kind))
+    try:
+        record = model.model_validate(given)
+    except ValidationError as error:
+        place = spelled(where.place)
+        lines = [f"{place}.{problem.line()}" for problem in problems(error, given, model)]
+        raise ConfigError("\n".join(lines)) from None
+    return factory, {option: getattr(record, option) for option in given if option != where.selector}
+
+
+def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
+    """Make what a table names.
+
+    Args:
+        kind: of the choice, a key of `KINDS`.
+        table: the name and the options.
+        context: what the library fills in.
+
+    Raises:
+        ConfigError: for an unknown name, wrong options, or code of others that fails.
+
+    Example:
+        >>> build("algorithm", {"name": "fedgroup", "groups": 5}).groups
+        5
+        >>> build("algorithm", {"name": "fedgroup", "groups": 0})
+        Traceback (most recent call last):
+        coterie.errors.ConfigError: algorithm.groups: out of range, got 0; expected an integer >= 1
+    """
+    factory, chosen = resolve(kind, table)
+    where = KINDS[kind]
+    name = table.get(where.selector) or table.get("name") or table.get("kind")
+    if name in builtin(kind):
+        return factory(**context, **chosen)
+    try:
+        return factory(**context, **chosen)
+    except CoterieError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        what = f"failed ({type(error).__name__}: {reason}), got {name!r}"
+        expected = f"a factory that makes {where.article} {kind}"
+        raise ConfigError(f"{where.path}: {what}; expected {expected}") from error

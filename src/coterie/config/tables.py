@@ -1,0 +1,229 @@
+"""The tables of a configuration, as typed records.
+
+Tables that name a choice (``[data]``, ``[data.partition]``, ``[model]``, ``[algorithm]``, and where
+there are any ``[server]``, ``[objective]``, ``[shift]``) have the options of the registered factory
+besides; `coterie.config.choices` reads those from its signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import tomli_w
+from pydantic import Field, PrivateAttr
+
+from coterie.config.schema import Bool, Float, Int, Table
+
+Count = Annotated[Int, Field(ge=1)]
+Positive = Annotated[Float, Field(gt=0)]
+NotNegative = Annotated[Float, Field(ge=0)]
+ChoiceKind = Literal["source", "partition", "model", "algorithm", "server", "objective"]
+
+CLIENTS_PER_ROUND = 20  # by default, or all clients where there are fewer
+
+
+class LocalTable(Table):
+    """``[local]``: local SGD; the fields of `coterie.core.solver.Solver`."""
+
+    epochs: Count = 10
+    batch_size: Count = 10
+    lr: Positive = 0.03
+    momentum: Annotated[Float, Field(ge=0, lt=1)] = 0.0
+    l2: NotNegative = 0.0
+
+
+class TrainTable(Table):
+    """``[train]``: rounds, and who takes part in them."""
+
+    rounds: Count
+    clients_per_round: Count = CLIENTS_PER_ROUND
+    sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform"
+    evaluate_every: Count = 1
+    evaluate_clients: Count | None = None
+    measures: tuple[str, ...] = ()
+
+
+class EngineTable(Table):
+    """``[engine]``: how clients are reached; see ``docs/engines.md``.
+
+    It has the options of all engines, so that a run can be resumed with another one. From
+    ``device`` on they are of vmap, from ``address`` on of ray.
+    """
+
+    name: str = "pool"
+    workers: Annotated[Int, Field(ge=1, le=1024)] | None = None
+    round_timeout: Positive | None = None
+    device: str = "auto"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    graphs: Bool = False
+    memory: Positive | None = None
+    address: str | None = None
+    each: Literal["serial", "vmap"] = "serial"
+    samples: Literal["shard", "path"] = "shard"
+
+
+class QuorumTable(Table):
+    """``[quorum]``: when a round counts; ``max_wait`` is the time in seconds that skipped rounds in
+    a row may take."""
+
+    min_replies: Count = 1
+    max_skipped_rounds: Annotated[Int, Field(ge=0)] = 10
+    max_wait: Positive | None = None
+
+
+class CheckpointTable(Table):
+    """``[checkpoint]``: how often the state is saved, and how many are kept."""
+
+    seconds: NotNegative = 10.0
+    keep: Count = 2
+
+
+class LogTable(Table):
+    """``[log]``: which trackers are sent the rounds; ``uri`` and ``experiment`` are those of
+    MLflow."""
+
+    to: tuple[str, ...] = ()
+    uri: str | None = None
+    experiment: str = "coterie"
+
+
+class ChoiceTable(Table):
+    """A table that names a choice; its further fields are the options of that choice."""
+
+    not_options: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options by the names of the factory's parameters."""
+        fields = type(self).model_fields
+        return {name: getattr(self, name) for name in fields if name not in self.not_options}
+
+
+class NamedTable(ChoiceTable):
+    """``[model]``, ``[algorithm]``, ``[server]`` or ``[objective]``."""
+
+    not_options: ClassVar[frozenset[str]] = frozenset({"name"})
+    name: str
+
+
+class KindTable(ChoiceTable):
+    """``[data.partition]`` or ``[shift]``."""
+
+    not_options: ClassVar[frozenset[str]] = frozenset({"kind"})
+    kind: str
+
+
+class SourceTable(ChoiceTable):
+    """A source and its options."""
+
+    not_options: ClassVar[frozenset[str]] = frozenset({"source", "partition", "root"})
+    source: str
+
+
+class DataTable(SourceTable):
+    """``[data]``: the source and its options, and who holds its samples; ``root`` is the folder of
+    the datasets."""
+
+    partition: KindTable
+    root: str | None = None
+
+
+class RunConfig(Table):
+    """A checked configuration. Tables are records: ``config.train.rounds``,
+    ``config.algorithm.name``.
+
+    Args:
+        seed: of every random draw.
+        data: the source and its options, and the table ``partition``.
+        model: a registered network, or ``module:factory``.
+        local: local SGD.
+        train: rounds and sampling.
+        algorithm: a registered algorithm, or ``module:factory``, and its options.
+        engine: how clients are reached.
+        quorum: when a round counts.
+        checkpoint: how often the state is saved.
+        log: which trackers are sent the rounds.
+        shift: what moves as the rounds go by: a table, a list of tables, or nothing.
+        server: a server optimiser in place of the algorithm's own, or nothing.
+        objective: what clients minimise in place of the algorithm's own, or nothing.
+        folder: where ``module:factory`` is found; filled in with the folder that the run was
+            started in.
+    """
+
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
+    data: DataTable
+    model: NamedTable
+    local: LocalTable = LocalTable()
+    train: TrainTable
+    algorithm: NamedTable
+    engine: EngineTable = EngineTable()
+    quorum: QuorumTable = QuorumTable()
+    checkpoint: CheckpointTable = CheckpointTable()
+    log: LogTable = LogTable()
+    shift: KindTable | tuple[KindTable, ...] | None = None
+    server: NamedTable | None = None
+    objective: NamedTable | None = None
+    folder: str | None = None
+    _file: str = PrivateAttr(default="configuration")
+
+    @property
+    def file(self) -> str:
+        """Where it was read from, for error lines."""
+        return self._file
+
+    def choice(self, kind: ChoiceKind) -> ChoiceTable | None:
+        """The table of a choice, ``None`` where the configuration has none."""
+        tables: Mapping[ChoiceKind, ChoiceTable | None] = {
+            "source": self.data,
+            "partition": self.data.partition,
+            "model": self.model,
+            "algorithm": self.algorithm,
+            "server": self.server,
+            "objective": self.objective,
+        }
+        return tables[kind]
+
+    def options(self, kind: ChoiceKind) -> dict[str, Any]:
+        """The options of a choice, by the names of its factory's parameters, without the choice
+        itself.
+
+        ``options("source")`` leaves out ``root``, which is a place on this machine.
+        """
+        table = self.choice(kind)
+        if table is None:
+            return {}
+        return table.options
+
+    def shifts(self) -> list[dict[str, Any]]:
+        """The tables of ``[shift]`` or ``[[shift]]``, each with its ``kind``, for
+        `coterie.data.shifts`.
+
+        Example:
+            >>> from coterie.config import check
+            >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid"}}, "model": {"name": "mclr"},
+            ...           "train": {"rounds": 3, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
+            >>> check(tables).shifts(), check(tables | {"shift": {"kind": "swap_all"}}).shifts()[0]["p"]
+            ([], 0.05)
+        """
+        if self.shift is None:
+            return []
+        tables = self.shift if isinstance(self.shift, tuple) else (self.shift,)
+        return [{"kind": table.kind, **table.options} for table in tables]
+
+    def resolved(self) -> dict[str, Any]:
+        """The configuration with every default filled in, as TOML can hold it (what is ``None`` is
+        left out)."""
+        return _without_none(self.model_dump(mode="json"))
+
+    def toml(self) -> str:
+        """The resolved configuration as TOML."""
+        return tomli_w.dumps(self.resolved())
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_none(v) for v in value if v is not None]
+    return value
