@@ -18,7 +18,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from coterie.config.run_config import check, read
+from coterie.config import check
+from coterie.config.reading import read
 from coterie.deploy import local
 from coterie.deploy.folder import init
 from coterie.deploy.process import FEDERATION, flwr

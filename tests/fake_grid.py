@@ -13,7 +13,7 @@ import tomli_w
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.flower_app import client
 from coterie.runs.run import load_data
 

@@ -400,7 +400,7 @@ def test_a_bug_is_saved_to_a_file(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("coterie.config.run_config.load", broken)
+    monkeypatch.setattr("coterie.config.load", broken)
     for number in (1, 2):
         assert invoke(["run", config]) == 70
         (line,) = errors(capsys)
@@ -442,7 +442,7 @@ def test_an_interrupt_is_130(config: str, monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coterie.config.run_config.load", interrupted)
+    monkeypatch.setattr("coterie.config.load", interrupted)
     assert invoke(["run", config]) == 130
 
 

@@ -14,15 +14,9 @@ from typing import Any
 import pytest
 import tomli_w
 
-from coterie.config.run_config import (
-    RunConfig,
-    check,
-    check_against,
-    config_hash,
-    differing,
-    load,
-    registry,
-)
+from coterie.config import RunConfig, check, load, registry
+from coterie.config.identity import config_hash, differing
+from coterie.config.reading import check_against
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 
@@ -87,7 +81,7 @@ def test_examples_are_accepted(path: Path) -> None:
 
 def test_every_dataset_has_an_example() -> None:
     elsewhere = {"file", "nodes"}  # the tutorial and `coterie deploy init` write those
-    assert {load(p).data.source for p in EXAMPLES} == set(registry("source")) - elsewhere
+    assert {load(p).data.source for p in EXAMPLES} == set(registry.names("source")) - elsewhere
 
 
 def test_resolved_holds_every_default_and_survives_toml(tables: dict[str, Any]) -> None:
@@ -441,7 +435,7 @@ def _mutated(rng: random.Random) -> dict[str, Any]:
         ("algorithm", tables["algorithm"], "name"),
     ):
         if rng.random() < 0.3:
-            table[key] = rng.choice(sorted(registry(kind)))
+            table[key] = rng.choice(sorted(registry.names(kind)))
     for _ in range(rng.choice([0, 1, 1, 2, 3, 6])):
         *parents, last = rng.choice(_paths(tables) or [("seed",)])
         at: Any = tables

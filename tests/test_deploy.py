@@ -23,7 +23,8 @@ import torch
 import typer
 
 from coterie.cli.main import app, invoke
-from coterie.config.run_config import check, read
+from coterie.config import check
+from coterie.config.reading import read
 from coterie.deploy.folder import init
 from coterie.deploy.own import load_function, read_own, share
 from coterie.deploy.process import stop

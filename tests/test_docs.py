@@ -49,7 +49,7 @@ def test_python_example_runs(tmp_path):
 
 
 def test_configuration_is_accepted():
-    from coterie.config.run_config import check
+    from coterie.config import check
 
     (text,) = blocks("toml")
     assert check(tomllib.loads(text)).algorithm.name == "fedgroup"

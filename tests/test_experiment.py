@@ -18,7 +18,7 @@ import pytest
 import tomli_w
 from torch import nn
 
-from coterie.config.run_config import RunConfig, check
+from coterie.config import RunConfig, check
 from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 from coterie.models import decay_for
 from coterie.runs.loop import RoundResult

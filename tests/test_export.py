@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from coterie.cli.main import invoke
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import ConfigError, DataError

@@ -28,7 +28,7 @@ from safetensors.torch import load_file
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients
 from coterie.clients.wire import Identity, signature
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train

@@ -21,7 +21,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from coterie.config.run_config import RunConfig, check, read
+from coterie.config import RunConfig, check
+from coterie.config.reading import read
 from coterie.deploy import local as here
 from coterie.deploy.folder import init
 from coterie.deploy.keys import make_node, make_server

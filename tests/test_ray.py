@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.clients.clients import Clients
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver

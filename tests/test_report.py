@@ -669,7 +669,7 @@ def test_members_are_shown_one_by_one_or_by_their_number():
 
 def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     from coterie.cli.main import invoke
-    from coterie.config.run_config import check
+    from coterie.config import check
     from coterie.report.load import run_folders, views_of
     from coterie.runs.run import run_config
 

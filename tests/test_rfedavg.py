@@ -485,7 +485,7 @@ def test_real_mnist_is_as_unbalanced_as_the_recipe_says() -> None:
 
 
 def test_a_configuration_names_all_of_it(tmp_path: Path) -> None:
-    from coterie.config.run_config import check
+    from coterie.config import check
     from coterie.runs.run import run_config
 
     tables = {

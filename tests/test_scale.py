@@ -24,7 +24,7 @@ from torch import nn
 import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import CheckpointError, ConfigError

@@ -1,4 +1,4 @@
-"""MLflow and TensorBoard: what they are told, and that no failure of theirs reaches the run."""
+"""MLflow and TensorBoard: what they get, and that no failure of theirs reaches the run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config.run_config import check, config_hash, load
+from coterie.config import check, load
+from coterie.config.identity import config_hash
+from coterie.config.tables import LogTable
 from coterie.errors import ConfigError
 from coterie.runs import tracking
 from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config
 from coterie.runs.store import RunFolder
-from coterie.runs.tracking import Round, Teller, metrics, tracked
+from coterie.runs.tracking import LoggedRound, LoggedRun, TrackerThread, metrics, tracked
 
 CONFIG = """
 [data]
@@ -60,7 +62,7 @@ def stopped_after_two(config: str, out: str) -> RunFolder:
     return folder
 
 
-def test_tensorboard_is_told_of_every_round_and_of_resumed_ones(configured) -> None:
+def test_tensorboard_gets_every_round_and_those_of_a_resumed_run(configured) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -68,15 +70,15 @@ def test_tensorboard_is_told_of_every_round_and_of_resumed_ones(configured) -> N
     assert invoke(["resume", "r"]) == 0
     files = EventAccumulator("r/tensorboard")
     files.Reload()
-    told = [(event.step, event.value) for event in files.Scalars("accuracy")]
-    assert told == [(row["round"] + 1, pytest.approx(row["accuracy"])) for row in folder.rows()]
-    assert len(told) == 3
+    logged = [(event.step, event.value) for event in files.Scalars("accuracy")]
+    assert logged == [(row["round"] + 1, pytest.approx(row["accuracy"])) for row in folder.rows()]
+    assert len(logged) == 3
     assert "seconds/total" in files.Tags()["scalars"]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of SQLAlchemy, about MLflow's own tables
-def test_mlflow_is_told_and_a_resumed_run_goes_on_with_its_run(configured) -> None:
+def test_mlflow_gets_every_round_and_a_resumed_run_goes_on_with_its_run(configured) -> None:
     pytest.importorskip("mlflow")
     from mlflow import MlflowClient
 
@@ -87,22 +89,22 @@ def test_mlflow_is_told_and_a_resumed_run_goes_on_with_its_run(configured) -> No
     assert run.data.params["algorithm.name"] == "fedavg"
     assert not any(name.startswith(("engine.name", "log")) for name in run.data.params)
     assert invoke(["resume", "r"]) == 0
-    told = sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy"))
-    assert told == [(row["round"] + 1, row["accuracy"]) for row in folder.rows()]
-    assert len(told) == 3
+    logged = sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy"))
+    assert logged == [(row["round"] + 1, row["accuracy"]) for row in folder.rows()]
+    assert len(logged) == 3
     assert client.get_run(run.info.run_id).info.status == "FINISHED"
     assert len(client.search_runs([run.info.experiment_id])) == 1
 
 
 def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> None:
     class Failing:
-        def tell(self, rounds: list[Round]) -> None:
+        def log(self, rounds: list[LoggedRound]) -> None:
             raise RuntimeError("the disk\nis full")
 
         def close(self, status: str) -> None: ...
 
-    monkeypatch.setattr(tracking, "TensorBoard", lambda *_: Failing())
-    monkeypatch.setattr(tracking, "MLflow", lambda *_: 1 / 0)
+    monkeypatch.setitem(tracking.TRACKERS, "tensorboard", lambda run: Failing())
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: 1 / 0)
     assert invoke(["run", configured("mlflow", "tensorboard"), "--out", "r"]) == 0
     lines = sorted(capsys.readouterr().err.splitlines())
     assert [line.split("; ")[0] for line in lines] == [
@@ -112,38 +114,41 @@ def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> 
     assert len(RunFolder.open("r").rows()) == 3
 
 
-def test_a_tracker_that_hangs_is_waited_for_only_so_long(monkeypatch, capsys) -> None:
+def test_a_tracker_that_hangs_is_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
     class Hanging:
-        def tell(self, rounds: list[Round]) -> None:
+        def log(self, rounds: list[LoggedRound]) -> None:
             time.sleep(60)
 
         def close(self, status: str) -> None: ...
 
-    teller = Teller("mlflow", Hanging)
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Hanging())
+    thread = TrackerThread("mlflow", LoggedRun(LogTable(), {}, tmp_path))
     begun = time.monotonic()
     for t in range(5):
-        teller.tell({"round": t, "accuracy": 0.5})
-    teller.close("FINISHED", time.monotonic() + 0.3)
+        thread.log({"round": t, "accuracy": 0.5})
+    thread.close("FINISHED", time.monotonic() + 0.3)
     assert time.monotonic() - begun < 5
     assert "no answer for" in capsys.readouterr().err
 
 
-def test_what_is_told_in_which_order(tmp_path: Path, monkeypatch) -> None:
-    told: list[object] = []
+def test_rounds_are_logged_in_order_and_then_the_status(tmp_path: Path, monkeypatch) -> None:
+    logged: list[object] = []
 
     class Listing:
-        def tell(self, rounds: list[Round]) -> None:
-            told.extend(one.number for one in rounds)
+        def log(self, rounds: list[LoggedRound]) -> None:
+            logged.extend(one.number for one in rounds)
 
         def close(self, status: str) -> None:
-            told.append(status)
+            logged.append(status)
 
-    monkeypatch.setattr(tracking, "MLflow", lambda *_: Listing())
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Listing())
     settings = check(tables(to=["mlflow"])).log
-    with tracked(settings, {}, tmp_path) as tell:
+    with tracked(settings, {}, tmp_path) as log:
         for t in range(20):
-            tell({"round": t})
-    assert told == [*range(20), "FINISHED"]
+            log({"round": t})
+    assert logged == [*range(20), "FINISHED"]
     for error, status in (
         (KeyError(), "FAILED"),
         (KeyboardInterrupt(), "KILLED"),
@@ -151,11 +156,11 @@ def test_what_is_told_in_which_order(tmp_path: Path, monkeypatch) -> None:
     ):
         with (
             suppress(KeyError, KeyboardInterrupt, Stopped),
-            tracked(settings, {}, tmp_path) as tell,
+            tracked(settings, {}, tmp_path) as log,
         ):
-            tell({"round": 0})
+            log({"round": 0})
             raise error
-        assert told[-2:] == [0, status]
+        assert logged[-2:] == [0, status]
 
 
 def tables(**log: object) -> dict[str, object]:

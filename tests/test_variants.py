@@ -18,7 +18,8 @@ from torch import nn
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.cli.main import invoke
-from coterie.config.run_config import check, config_hash, load
+from coterie.config import check, load
+from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
 from coterie.methods.override import fit_to_model, override

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.clients.clients import Clients
-from coterie.config.run_config import check, differing
+from coterie.config import check
+from coterie.config.identity import differing
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver

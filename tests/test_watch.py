@@ -18,7 +18,7 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.cli.watch import Follower, curve, happened, watch
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 

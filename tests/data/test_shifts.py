@@ -16,7 +16,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.config.run_config import check, config_hash, load
+from coterie.config import check, load
+from coterie.config.identity import config_hash
 from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.shifts import (

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
 from coterie.data.text import embed, learn, read_glove, sent140, tokenise

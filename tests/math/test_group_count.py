@@ -15,7 +15,7 @@ from tests.contract.test_algorithms import SOLVER, engine_of
 
 import coterie as ct
 from coterie.clients.clients import Clients
-from coterie.config.run_config import check
+from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key

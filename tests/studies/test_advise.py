@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config.run_config import load
+from coterie.config import load
 from coterie.core.keys import Key
 from coterie.runs.python import load as load_population
 from coterie.studies.advise.decision import decide

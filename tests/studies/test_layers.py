@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from coterie.cli.main import invoke
-from coterie.config.run_config import check, load
+from coterie.config import check, load
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train

@@ -131,7 +131,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""
-    from coterie.config.run_config import load
+    from coterie.config import load
 
     reached = {"engine.address": ray_address, "engine.device": device}
     values = {"seed": seed, **reached, **_values(engine, workers, data_root)}
@@ -157,7 +157,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its newest checkpoint."""
-    from coterie.config.run_config import load
+    from coterie.config import load
     from coterie.runs.store import RunFolder
 
     folder = RunFolder.open(run)
@@ -424,7 +424,7 @@ def inspect(
     """Show clients, sizes and label mix of a configuration's data."""
     import numpy as np
 
-    from coterie.config.run_config import load
+    from coterie.config import load
     from coterie.runs.run import load_data
     from coterie.terminal import bars, console, heat, printable, sizes_table
 
@@ -472,7 +472,7 @@ def layers(
 ) -> None:
     """Train every client once from the same start; show which layers tell their data apart
     (FedClust, Fig. 1)."""
-    from coterie.config.run_config import load
+    from coterie.config import load
 
     validated = load(config, assignments or (), _values(engine, workers, data_root))
     with _signals():
@@ -695,20 +695,33 @@ def _clients(folder: RunFolder) -> int:
 
 
 def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Name, first line of the docstring, options with their defaults and what they may be."""
-    from coterie.config.run_config import GIVEN, registry
-    from coterie.config.schema import describe, options, shown
+    """Name, first line of the docstring, options with their defaults and what they may be.
 
-    for name, factory in sorted(registry(kind).items()):
+    A plugin has the name of its package besides; one that cannot be used is a warning.
+    """
+    from coterie.config import registry
+    from coterie.config.wording import describe, shown
+
+    for name in sorted(registry.names(kind)):
+        try:
+            factory = registry.find(kind, name)
+            found = registry.options(kind, name).items()
+        except ConfigError as error:
+            typer.echo(f"warning: {error}", err=True)
+            continue
         # The first paragraph says what it is; it may take more than one line of the docstring.
         summary = (factory.__doc__ or "").replace("`", "").strip().split("\n\n")[0]
-        lines = [" ".join(summary.split())]
-        found = options(factory, (*GIVEN[kind], "root")).items()
+        line = " ".join(summary.split())
+        package = registry.package(kind, name)
+        if package is not None:
+            line = f"{line} [{package}]"
         spelled = [
             (n if d is ... else f"{n}={'' if d is None else shown(d)}", describe(k))
             for n, (k, d) in found
         ]
-        yield name, lines[0], spelled
+        yield name, line, spelled
+    for refusal in registry.plugins(kind).refused.values():
+        typer.echo(f"warning: {refusal}", err=True)
 
 
 class Signals:

@@ -13,7 +13,14 @@ from pydantic import create_model
 from coterie.config import registry
 from coterie.config.registry import KINDS
 from coterie.config.schema import Factory
-from coterie.config.tables import ChoiceTable, DataTable, EngineTable, LogTable, RunConfig, TrainTable
+from coterie.config.tables import (
+    ChoiceTable,
+    DataTable,
+    EngineTable,
+    LogTable,
+    RunConfig,
+    TrainTable,
+)
 from coterie.errors import ConfigError
 
 CHOICES = ("source", "partition", "model", "algorithm", "server", "objective")
@@ -73,9 +80,9 @@ def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
     if not isinstance(name, str):
         return Choice(kind)
     registered = name in registry.names(kind)
-    if not registered and name not in registry.plugins(kind).refused:
-        if not KINDS[kind].custom or ":" not in name:
-            return Choice(kind)  # an unknown name, which its field refuses
+    custom = KINDS[kind].custom and ":" in name
+    if not registered and not custom and name not in registry.plugins(kind).refused:
+        return Choice(kind)  # an unknown name, which its field refuses
     try:
         return Choice(kind, registry.find(kind, name), custom=not registered)
     except ConfigError as error:
@@ -114,8 +121,11 @@ def _model(
 
 
 def _data_model(source: Any, partition: Any) -> type[DataTable]:
+    bases: tuple[Any, ...] = (source, DataTable)
+    if source.model_config["extra"] == "allow":  # an unknown source, of which any option passes
+        bases = (*bases, registry.Open)
     fields: dict[str, Any] = {"partition": (partition, ...), "root": (str | None, None)}
-    return create_model("Data", __base__=(source, DataTable), **fields)
+    return create_model("Data", __base__=bases, **fields)
 
 
 def _shift_type(shift: Choice | tuple[Choice, ...] | None) -> Any:

@@ -9,9 +9,10 @@ and only when they are needed: importing them takes seconds.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from pydantic import ValidationError, create_model
@@ -180,6 +181,14 @@ def find(kind: str, name: str) -> Factory:
     raise ConfigError(problem.line())
 
 
+def package(kind: str, name: str) -> str | None:
+    """The package that a name comes with; ``None`` for Coterie's own."""
+    plugin = plugins(kind).usable.get(name)
+    if plugin is None:
+        return None
+    return plugin.package
+
+
 def unknown(kind: str, name: Any) -> Problem:
     """What is wrong with a name that nothing has."""
     where = KINDS[kind]
@@ -217,7 +226,7 @@ def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -
     if custom_name:
         fields[where.selector] = (str, ...)
     if factory is None:
-        return create_model(kind.capitalize(), __base__=(Open, where.record), **fields)
+        return create_model(kind.capitalize(), __base__=(where.record, Open), **fields)
     if where.custom_options or not custom_name:
         fields |= schema.fields(factory, (*where.context, where.selector))
     return create_model(kind.capitalize(), __base__=where.record, **fields)
@@ -233,16 +242,8 @@ def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
     return schema.options(find(kind, name), (*where.context, where.selector))
 
 
-def resolve(kind: str, table: Mapping[str, Any]) -> tuple[Factory, dict[str, Any]]:
-    """The factory that a table names, and its options, validated.
-
-    Args:
-        kind: of the choice.
-        table: the selector (or ``name`` or ``kind``) and options.
-
-    Raises:
-        ConfigError: with all that is wrong, one line each.
-    """
+def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[str, Any]]:
+    """What a table names, its factory, and the options, validated."""
     where = KINDS[kind]
     given = dict(table)
     for alias in ("kind", "name"):
@@ -259,7 +260,8 @@ def resolve(kind: str, table: Mapping[str, Any]) -> tuple[Factory, dict[str, Any
         place = spelled(where.place)
         lines = [f"{place}.{problem.line()}" for problem in problems(error, given, model)]
         raise ConfigError("\n".join(lines)) from None
-    return factory, {option: getattr(record, option) for option in given if option != where.selector}
+    chosen = {option: getattr(record, option) for option in given if option != where.selector}
+    return name, factory, chosen
 
 
 def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
@@ -268,7 +270,7 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
     Args:
         kind: of the choice, a key of `KINDS`.
         table: the name and the options.
-        context: what the library fills in.
+        context: what the library fills in; the factory is passed what it has parameters for.
 
     Raises:
         ConfigError: for an unknown name, wrong options, or code of others that fails.
@@ -280,13 +282,13 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
         Traceback (most recent call last):
         coterie.errors.ConfigError: algorithm.groups: out of range, got 0; expected an integer >= 1
     """
-    factory, chosen = resolve(kind, table)
     where = KINDS[kind]
-    name = table.get(where.selector) or table.get("name") or table.get("kind")
+    name, factory, chosen = _resolve(kind, table)
+    call = _bound(factory, context, chosen)
     if name in builtin(kind):
-        return factory(**context, **chosen)
+        return call()
     try:
-        return factory(**context, **chosen)
+        return call()
     except CoterieError:
         raise
     except Exception as error:
@@ -294,3 +296,17 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
         what = f"failed ({type(error).__name__}: {reason}), got {name!r}"
         expected = f"a factory that makes {where.article} {kind}"
         raise ConfigError(f"{where.path}: {what}; expected {expected}") from error
+
+
+def _bound(
+    factory: Factory, context: Mapping[str, Any], chosen: Mapping[str, Any]
+) -> Callable[[], Any]:
+    """A factory with its arguments, some of which may be positional-only."""
+    positional = []
+    named = dict(chosen)
+    for key, parameter in inspect.signature(factory).parameters.items():
+        if key in context and parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(context[key])
+        elif key in context:
+            named[key] = context[key]
+    return partial(factory, *positional, **named)

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coterie.config.arguments import check
+from coterie.config.arguments import check_arguments
 
 
 @lru_cache(maxsize=256, typed=True)
 def _check_solver(*values: Any) -> None:
     """Checked once: every client's training makes a solver from the run's."""
-    check(Solver, dict(zip(Solver.__slots__, values, strict=True)))
+    check_arguments(Solver, dict(zip(Solver.__slots__, values, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coterie.config.arguments import check
+from coterie.config.arguments import check_arguments
 from coterie.core.keep import Keep
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -141,7 +141,7 @@ class Describe:
     epsilon: Epsilon = 1.0
 
     def __post_init__(self) -> None:
-        check(Describe, {"epsilon": self.epsilon})
+        check_arguments(Describe, {"epsilon": self.epsilon})
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         shape = {

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from coterie.config import schema
+from coterie.config import registry
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
-from coterie.data import partitions, sources
 from coterie.data.lazy import is_drawn
 from coterie.data.partitions import PARTITIONS, Partition
 from coterie.data.population import Population
 from coterie.data.samples import Samples
-from coterie.data.sources import SOURCES
 from coterie.errors import ConfigError, DataError
 
 
@@ -31,7 +28,7 @@ def load_population(
     key))``.
 
     Args:
-        source: ``kind`` (or ``name``) of a source in `SOURCES`, and its parameters.
+        source: ``kind`` (or ``name``) of a registered source, and its parameters.
         partition: ``kind`` (or ``name``) of a partition in `PARTITIONS`, and its parameters.
         root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
         key: the stream that deals.
@@ -56,8 +53,7 @@ def load_samples(source: Mapping[str, Any], *, root: Path | None = None) -> Samp
         ConfigError: for an unknown source or parameter.
         DataError: if the data cannot be read.
     """
-    factory, arguments = _choice(source, SOURCES, "data", "source", sources.CONTEXT)
-    return factory(root, **arguments)
+    return registry.build("source", source, root=root)
 
 
 def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> Partition:
@@ -67,26 +63,27 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
         ConfigError: for an unknown partition or parameter.
         DataError: if the samples do not suffice.
     """
-    factory, arguments = _choice(
-        partition, PARTITIONS, "data.partition", "kind", partitions.CONTEXT
-    )
-    known = {
-        "classes": samples.classes,
-        "train_rows": samples.train_rows,
-        "columns": samples.columns,
-        "offsets": samples.offsets,
-    }
-    wanted = inspect.signature(factory).parameters
-    if is_drawn(samples.y) and "offsets" not in wanted:
-        kind = partition.get("kind") or partition.get("name")
+    kind = partition.get("kind") or partition.get("name")
+    drawn = is_drawn(samples.y)
+    # Labels are not known before they are drawn: only the source can say who holds which samples.
+    if drawn and kind in PARTITIONS and not _takes_offsets(PARTITIONS[kind]):
         what = "the federation is drawn client by client and cannot be dealt otherwise"
-        raise ConfigError(
-            f"data.partition.kind: {what}, got {kind!r}; expected 'given', or lazy = false in [data]"
-        )
-    labels = np.empty(0, np.int64) if is_drawn(samples.y) else samples.y.numpy()
-    return factory(
-        labels, key, **{name: value for name, value in known.items() if name in wanted}, **arguments
+        expected = "'given', or lazy = false in [data]"
+        raise ConfigError(f"data.partition.kind: {what}, got {kind!r}; expected {expected}")
+    return registry.build(
+        "partition",
+        partition,
+        labels=np.empty(0, np.int64) if drawn else samples.y.numpy(),
+        key=key,
+        classes=samples.classes,
+        train_rows=samples.train_rows,
+        columns=samples.columns,
+        offsets=samples.offsets,
     )
+
+
+def _takes_offsets(partition: Callable[..., Partition]) -> bool:
+    return "offsets" in inspect.signature(partition).parameters
 
 
 def populate(samples: Samples, parts: Partition) -> Population:
@@ -143,24 +140,3 @@ def _relabelled(y: Tensor, group: IntArray, parts: Partition, samples: Samples) 
             f"partition: relabel does not fit {groups} groups of {samples.classes} classes"
         )
     return torch.from_numpy(table[group, y.numpy()])
-
-
-def _choice(
-    table: Mapping[str, Any],
-    registry: Mapping[str, Callable[..., Any]],
-    path: str,
-    selector: str,
-    context: frozenset[str],
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    arguments = dict(table)
-    kind = arguments.pop("kind", None) or arguments.pop("name", None)
-    factory = registry.get(kind) if isinstance(kind, str) else None
-    model = schema.table(path, selector, tuple(sorted(registry)), factory, tuple(sorted(context)))
-    given = {selector: kind, **arguments}
-    try:
-        record = model.model_validate(given)
-    except ValidationError as error:
-        found = schema.problems(error, given, model)
-        raise ConfigError("\n".join(f"{path}.{problem.line()}" for problem in found)) from None
-    assert factory is not None
-    return factory, {name: getattr(record, name) for name in arguments}

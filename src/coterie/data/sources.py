@@ -267,9 +267,6 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "nodes": nodes,
     }
 )
-CONTEXT = frozenset(
-    {"root"}
-)  # parameters of a source that the library fills in, not the configuration
 
 
 def _load(dataset: Dataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from coterie.config.run_config import RunConfig
+from coterie.config import RunConfig
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver

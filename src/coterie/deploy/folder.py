@@ -10,7 +10,8 @@ from pathlib import Path
 
 import tomli_w
 
-from coterie.config.run_config import check, read
+from coterie.config import check
+from coterie.config.reading import read
 from coterie.deploy.keys import make_server
 from coterie.deploy.settings import OWN, known_of
 from coterie.errors import ConfigError

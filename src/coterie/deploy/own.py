@@ -104,7 +104,8 @@ def share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pair, Pa
     Raises:
         DataError: if there is no such client.
     """
-    from coterie.config.run_config import check, read
+    from coterie.config import check
+    from coterie.config.reading import read
     from coterie.runs.run import load_data
 
     tables = read(config) if isinstance(config, str | Path) else config

@@ -18,7 +18,7 @@ from typing import Any
 
 import tomli_w
 
-from coterie.config.run_config import RunConfig
+from coterie.config import RunConfig
 from coterie.deploy.process import FEDERATION, command, environment, flwr, write_connection
 from coterie.deploy.settings import Settings
 from coterie.errors import (

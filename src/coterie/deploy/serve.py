@@ -21,7 +21,7 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
 from coterie.clients.wire import Identity, signature
-from coterie.config.run_config import RunConfig
+from coterie.config import RunConfig
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.data import Population, save_partition
@@ -286,7 +286,7 @@ def parse(text: str) -> RunConfig:
     """
     import tomllib
 
-    from coterie.config.run_config import check
+    from coterie.config import check
 
     if not text:
         raise ConfigError(

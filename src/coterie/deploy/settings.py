@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coterie.config.arguments import check
-from coterie.config.run_config import RunConfig, read
-from coterie.config.run_config import check as check_config
+from coterie.config import RunConfig
+from coterie.config import check as check_config
+from coterie.config.arguments import check_arguments
+from coterie.config.reading import read
 from coterie.errors import ConfigError
 from coterie.runs.run import read_samples
 
@@ -55,7 +56,7 @@ class Settings:
     folder: str = "runs"
 
     def __post_init__(self) -> None:
-        check(Settings, asdict(self))
+        check_arguments(Settings, asdict(self))
         if self.min_clients > self.clients:
             what = f"more clients than there are, got {self.min_clients}"
             raise ConfigError(
@@ -112,7 +113,7 @@ def load(folder: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Settin
     Raises:
         ConfigError: with all that is wrong.
     """
-    from coterie.config.run_config import put
+    from coterie.config.reading import put
 
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():

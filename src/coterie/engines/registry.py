@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.config import schema
-from coterie.config.arguments import check
+from coterie.config.arguments import check_arguments
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine

@@ -16,7 +16,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import nn
 
-from coterie.config.run_config import registry
+from coterie.config import registry
 from coterie.core.arrays import IntArray
 from coterie.data import Population
 from coterie.runs.run import Prepared
@@ -160,7 +160,7 @@ def _public(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scaling(source: str, options: Mapping[str, Any]) -> str:
     """What the source does to its inputs, in its own words."""
-    text = inspect.getdoc(registry("source")[source]) or ""
+    text = inspect.getdoc(registry.find("source", source)) or ""
     chosen = options.get("pixels")
     found = re.search(r"^    pixels: (.*?)(?:\n    \w+:|\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
     if chosen and found:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.config.run_config import RunConfig
+from coterie.config import RunConfig
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout

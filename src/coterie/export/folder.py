@@ -22,7 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from coterie.config.run_config import load
+from coterie.config import load
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
@@ -77,7 +77,7 @@ def export_run(
 
     Example:
         >>> import tempfile
-        >>> from coterie.config.run_config import check
+        >>> from coterie.config import check
         >>> from coterie.runs.run import run_config
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
+from coterie.config import registry
 from coterie.core.keys import Key, keyed_torch
 from coterie.errors import ConfigError
 from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
@@ -64,26 +62,7 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
                 f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters"
             )
         return own(name)
-    if name not in MODELS:
-        raise ConfigError(
-            f"model.name: unknown, got {name!r}; expected {_expected(name, MODELS)} or module:factory"
-        )
-    factory = MODELS[name]
-    hints = get_type_hints(factory, include_extras=True)
-    known = inspect.signature(factory).parameters
-    for key, value in parameters.items():
-        if key not in known:
-            raise ConfigError(
-                f"model.{key}: unknown for {name!r}; expected {_expected(key, known)}"
-            )
-        try:
-            parameters[key] = TypeAdapter(hints[key]).validate_python(value)
-        except ValidationError as error:
-            message = error.errors()[0]["msg"]
-            raise ConfigError(
-                f"model.{key}: {message[0].lower()}{message[1:]}, got {value!r}"
-            ) from None
-    return factory(**parameters)
+    return registry.build("model", {"name": name, **parameters})
 
 
 def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) -> nn.Module:
@@ -138,10 +117,3 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         what = f"no kernels of {name or 'the model'} carry it"
         raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")
     return decay
-
-
-def _expected(name: str, known: Any) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"one of {', '.join(known) or '(none)'}" + (
-        f"; did you mean {near[0]!r}?" if near else ""
-    )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.config.schema import Problem, nearest
+from coterie.config.problems import Problem
+from coterie.config.wording import nearest
 from coterie.errors import ConfigError
 from coterie.report.page import for_file
 from coterie.report.sections import sections

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.config.run_config import RunConfig, config_hash, load
+from coterie.config import RunConfig, load
+from coterie.config.identity import config_hash
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.solver import Solver
 from coterie.data import Population, load_partition
@@ -97,7 +98,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
 
     Example:
         >>> import tempfile
-        >>> from coterie.config.run_config import check
+        >>> from coterie.config import check
         >>> from coterie.runs.run import run_config
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from coterie.config.run_config import differing
+from coterie.config.identity import differing
 from coterie.report import charts, courses, members, numbers, spending, winners
 from coterie.report.series import (
     Balance,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.config.run_config import config_hash, differing
-from coterie.config.schema import shown
+from coterie.config.identity import config_hash, differing
+from coterie.config.wording import shown
 from coterie.core.arrays import FloatArray
 from coterie.report.view import RunView
 from coterie.sweep.table import Difference, paired

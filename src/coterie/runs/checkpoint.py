@@ -25,7 +25,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from coterie.config.run_config import config_hash
+from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.errors import CheckpointError
 from coterie.runs.files import canonical_json, plain, remove_folder, sync_folder, write_synced

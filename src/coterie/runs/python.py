@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from coterie.config.arguments import refuse, validated
-from coterie.config.schema import Problem, describe
+from coterie.config.arguments import validated
+from coterie.config.problems import Problem, refuse
+from coterie.config.wording import describe
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
-from coterie.config.custom import find
-from coterie.config.run_config import RunConfig, check, check_against, registry
+from coterie.config import RunConfig, check, registry
+from coterie.config.reading import check_against
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -197,20 +197,7 @@ def make_method(config: RunConfig) -> Method | Algorithm:
 
 def _make(config: RunConfig, kind: Literal["algorithm", "server", "objective"]) -> Any:
     """What the factory of a table makes: a registered one, or the user's own."""
-    name = getattr(config, kind).name
-    options = config.options(kind)
-    if name in registry(kind):
-        return registry(kind)[name](**options)
-    try:
-        return find(name)(**options)
-    except CoterieError:
-        raise
-    except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        what = f"failed ({type(error).__name__}: {line})"
-        article = "a" if kind == "server" else "an"
-        expected = f"a factory that makes {article} {kind}"
-        raise ConfigError(f"{kind}.name: {what}, got {name!r}; expected {expected}") from error
+    return registry.build(kind, {"name": getattr(config, kind).name, **config.options(kind)})
 
 
 def run_config(
@@ -228,7 +215,7 @@ def run_config(
 
     Example:
         >>> import tempfile
-        >>> from coterie.config.run_config import check
+        >>> from coterie.config import check
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
         ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
         ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}

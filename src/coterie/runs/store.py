@@ -17,7 +17,8 @@ import tomli_w
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from coterie.config.run_config import config_hash, differing, read
+from coterie.config.identity import config_hash, differing
+from coterie.config.reading import read
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict

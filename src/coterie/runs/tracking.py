@@ -1,4 +1,4 @@
-"""Rounds told to MLflow or TensorBoard, beside the run: whatever happens to them, the run goes
+"""Rounds logged to MLflow or TensorBoard, beside the run: whatever happens to them, the run goes
 on."""
 
 from __future__ import annotations
@@ -10,45 +10,60 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from coterie.config.run_config import relevant
+from coterie.config import registry
+from coterie.config.identity import relevant
+from coterie.config.tables import LogTable
 from coterie.errors import ConfigError, install_command
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # packages
 LISTED = ("accuracy_groups", "sizes")  # lists with one number for each group
 WAIT = 20.0  # seconds that the end of a run waits for a tracker
-BATCH = 100  # parameters in one request to MLflow
+PARAMETERS = 100  # the most parameters that a request to MLflow may hold
+METRICS = 1000  # the most metrics
+
+LogRow = Callable[[Mapping[str, Any]], None]
 
 
-class Settings(Protocol):
-    """The table ``[log]``: which trackers, and for MLflow its server and its experiment."""
-
-    to: Sequence[str]
-    uri: str | None
-    experiment: str
-
-
-class Round(NamedTuple):
-    """What a tracker is told of a round."""
+class LoggedRound(NamedTuple):
+    """What a tracker gets of a round."""
 
     number: int
     metrics: Mapping[str, float]
     time: float
 
 
-class Tracker(Protocol):
-    """Somebody who is told of the rounds; made, called and closed in a thread of its own."""
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """The run that a tracker logs.
 
-    def tell(self, rounds: Sequence[Round]) -> None: ...
+    Args:
+        settings: the table ``[log]``.
+        resolved: the configuration, whose values become parameters.
+        folder: of the run.
+        start: the first round; a resumed run goes on where it was.
+    """
+
+    settings: LogTable
+    resolved: Mapping[str, Any]
+    folder: Path
+    start: int = 0
+
+
+class Tracker(Protocol):
+    """Where rounds are logged; made, called and closed in a thread of its own."""
+
+    def log(self, rounds: Sequence[LoggedRound]) -> None: ...
 
     def close(self, status: str) -> None: ...
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Refuse at once, before anything is trained, if what is asked for is not there.
+    """Refuse a tracker that cannot be used, before anything is trained.
 
     Raises:
         ConfigError: for a tracker whose package is not installed.
@@ -84,12 +99,12 @@ def _leaves(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float
 
 @contextmanager
 def tracked(
-    settings: Settings, resolved: Mapping[str, Any], folder: Path, start: int = 0
-) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """What to call with the row of each round; does nothing where nothing is asked for.
+    settings: LogTable, resolved: Mapping[str, Any], folder: Path, start: int = 0
+) -> Iterator[LogRow]:
+    """What to call with the row of each round; it does nothing without a tracker.
 
     Args:
-        settings: the table ``[log]``.
+        settings: the table ``[log]``: which trackers, and for MLflow its server and its experiment.
         resolved: the configuration, whose values become parameters.
         folder: of the run; TensorBoard's files go to ``tensorboard`` in it.
         start: the first round; a resumed run goes on where it was.
@@ -98,28 +113,20 @@ def tracked(
         ConfigError: for a tracker whose package is not installed.
     """
     check_installed(settings.to)
-    makers: dict[str, Callable[[], Tracker]] = {
-        "mlflow": lambda: MLflow(settings, resolved, folder, start),
-        "tensorboard": lambda: TensorBoard(folder, start),
-    }
-    threads = [Teller(name, makers[name]) for name in dict.fromkeys(settings.to)]
+    run = LoggedRun(settings, resolved, folder, start)
+    threads = [TrackerThread(name, run) for name in dict.fromkeys(settings.to)]
 
-    def tell(row: Mapping[str, Any]) -> None:
+    def log(row: Mapping[str, Any]) -> None:
         for thread in threads:
-            thread.tell(row)
+            thread.log(row)
 
     status = "FAILED"
     try:
-        yield tell
+        yield log
         status = "FINISHED"
     except BaseException as error:
-        code = getattr(
-            error, "code", 0
-        )  # above 128: by a signal; of others' errors it may be anything
-        asked = isinstance(error, KeyboardInterrupt | SystemExit) or (
-            isinstance(code, int) and code > 128
-        )  # by a signal
-        status = "KILLED" if asked else "FAILED"
+        if _stopped_by_the_user(error):
+            status = "KILLED"
         raise
     finally:
         until = time.monotonic() + WAIT
@@ -127,35 +134,45 @@ def tracked(
             thread.close(status, until)
 
 
-class Teller:
-    """Passes rounds on to a tracker, in a thread; after its first failure it is left alone, with
-    one line.
+def _stopped_by_the_user(error: BaseException) -> bool:
+    """Whether a run ended by a signal; our errors then have a code above 128."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return True
+    code = getattr(error, "code", 0)  # of errors of other packages it may be anything
+    return isinstance(code, int) and code > 128
+
+
+class TrackerThread:
+    """Passes rounds on to a tracker, in a thread; after the tracker's first failure it gets no
+    more, with one line.
+
+    The thread starts with the first round, after the engine's processes: forking a process that has
+    threads can leave locks held for ever.
 
     Args:
         name: of the tracker.
-        make: makes it; called in the thread, which starts with the first round, after the engine's
-            processes.
+        run: that it logs.
     """
 
-    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
+    def __init__(self, name: str, run: LoggedRun) -> None:
         self.name = name
-        self._make = make
+        self._run = run
         self._failed = False
-        self._queue: queue.SimpleQueue[Round | str] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[LoggedRound | str] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def tell(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Mapping[str, Any]) -> None:
         """A round is done."""
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._go, name=f"coterie-{self.name}", daemon=True
+                target=self._work, name=f"coterie-{self.name}", daemon=True
             )
             self._thread.start()
         if not self._failed:
-            self._queue.put(Round(int(row["round"]), metrics(row), time.time()))
+            self._queue.put(LoggedRound(int(row["round"]), metrics(row), time.time()))
 
     def close(self, status: str, until: float) -> None:
-        """The run is over; what is still to be told has until then."""
+        """The run is over; what still waits has until then."""
         if self._thread is None:
             return
         self._queue.put(status)
@@ -163,24 +180,23 @@ class Teller:
         if self._thread.is_alive():
             self._warn(f"no answer for {WAIT:.0f} s, the last rounds may be missing there")
 
-    def _go(self) -> None:
+    def _work(self) -> None:
         try:
-            tracker = self._make()
-            while True:
+            tracker: Tracker = registry.find("tracker", self.name)(self._run)
+            status = None
+            while status is None:
                 rounds, status = self._take()
                 if rounds:
-                    tracker.tell(rounds)
-                if status is not None:
-                    tracker.close(status)
-                    return
+                    tracker.log(rounds)
+            tracker.close(status)
         except BaseException as error:  # noqa: BLE001 - a tracker's client may raise anything
             self._failed = True
             line = (str(error).splitlines() or [""])[0]
-            self._warn(f"{type(error).__name__}: {line}; no more is told to it, the run goes on")
+            self._warn(f"{type(error).__name__}: {line}; no more is logged to it, the run goes on")
 
-    def _take(self) -> tuple[list[Round], str | None]:
-        """All that waits, and the end if it is among it."""
-        rounds: list[Round] = []
+    def _take(self) -> tuple[list[LoggedRound], str | None]:
+        """All rounds that wait, in one request, and the status where the run is over."""
+        rounds: list[LoggedRound] = []
         while True:
             item = self._queue.get()
             if isinstance(item, str):
@@ -198,18 +214,9 @@ class Teller:
 
 class MLflow:
     """A run of an MLflow experiment; its number is kept in ``mlflow.json``, so that a resumed run
-    goes on with it.
+    goes on with it."""
 
-    Args:
-        settings: server and experiment.
-        resolved: the configuration.
-        folder: of the run.
-        start: the first round.
-    """
-
-    def __init__(
-        self, settings: Settings, resolved: Mapping[str, Any], folder: Path, start: int
-    ) -> None:
+    def __init__(self, run: LoggedRun) -> None:
         import logging
 
         from mlflow import MlflowClient
@@ -218,43 +225,45 @@ class MLflow:
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         logging.getLogger("alembic").setLevel(logging.ERROR)
         self._metric = Metric
-        self._client = MlflowClient(tracking_uri=settings.uri)
-        note = folder / "mlflow.json"
-        if start and note.is_file():
+        self._client = MlflowClient(tracking_uri=run.settings.uri)
+        note = run.folder / "mlflow.json"
+        if run.start and note.is_file():
             self._id = str(json.loads(note.read_bytes())["run_id"])
             self._client.update_run(self._id, status="RUNNING")
             return
-        experiment = self._client.get_experiment_by_name(settings.experiment)
-        number = (
-            experiment.experiment_id
-            if experiment
-            else self._client.create_experiment(settings.experiment)
-        )
-        self._id = self._client.create_run(number, run_name=folder.name).info.run_id
-        note.write_text(
-            json.dumps({"run_id": self._id, "experiment": settings.experiment}) + "\n",
-            encoding="utf-8",
-        )
-        parameters = [Param(name, _shown(value)) for name, value in relevant(resolved).items()]
-        for at in range(0, len(parameters), BATCH):
-            self._client.log_batch(self._id, params=parameters[at : at + BATCH])
+        self._id = self._client.create_run(
+            self._experiment(run.settings.experiment), run_name=run.folder.name
+        ).info.run_id
+        known = {"run_id": self._id, "experiment": run.settings.experiment}
+        note.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        values = relevant(run.resolved)
+        parameters = [Param(name, _parameter(value)) for name, value in values.items()]
+        for at in range(0, len(parameters), PARAMETERS):
+            self._client.log_batch(self._id, params=parameters[at : at + PARAMETERS])
 
-    def tell(self, rounds: Sequence[Round]) -> None:
+    def _experiment(self, name: str) -> str:
+        """The number of an experiment, which is made where there is none of this name."""
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            return str(self._client.create_experiment(name))
+        return str(experiment.experiment_id)
+
+    def log(self, rounds: Sequence[LoggedRound]) -> None:
         for one in rounds:
-            at = int(1000 * one.time)
-            named = list(one.metrics.items())
-            for i in range(0, len(named), 1000):
-                some = [
-                    self._metric(name, value, at, one.number + 1)
-                    for name, value in named[i : i + 1000]
-                ]
-                self._client.log_batch(self._id, metrics=some)
+            milliseconds = int(1000 * one.time)
+            step = one.number + 1  # rounds are counted from 1 wherever people read them
+            found = [
+                self._metric(name, value, milliseconds, step) for name, value in one.metrics.items()
+            ]
+            for at in range(0, len(found), METRICS):
+                self._client.log_batch(self._id, metrics=found[at : at + METRICS])
 
     def close(self, status: str) -> None:
         self._client.set_terminated(self._id, status)
 
 
-def _shown(value: Any) -> str:
+def _parameter(value: Any) -> str:
+    """A value as MLflow can hold it: 500 letters at most."""
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) <= 500:
         return text
@@ -262,27 +271,28 @@ def _shown(value: Any) -> str:
 
 
 class TensorBoard:
-    """Event files in ``tensorboard`` of the run's folder, a scalar for each metric.
+    """Event files in ``tensorboard`` of the run's folder, a scalar for each metric."""
 
-    Args:
-        folder: of the run.
-        start: the first round; later steps of an earlier process are forgotten.
-    """
-
-    def __init__(self, folder: Path, start: int) -> None:
+    def __init__(self, run: LoggedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(
-            str(folder / "tensorboard"), purge_step=start + 1 if start else None
-        )
+        # Later steps, of a process that was killed, are hidden: they are run once more.
+        purge = run.start + 1 if run.start else None
+        self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge)
 
-    def tell(self, rounds: Sequence[Round]) -> None:
+    def log(self, rounds: Sequence[LoggedRound]) -> None:
         for one in rounds:
+            step = one.number + 1
             for name, value in one.metrics.items():
-                self._writer.add_scalar(
-                    name.replace(".", "/", 1), value, one.number + 1, walltime=one.time
-                )
+                scalar = name.replace(".", "/", 1)  # a page of its own for each table
+                self._writer.add_scalar(scalar, value, step, walltime=one.time)
         self._writer.flush()
 
     def close(self, status: str) -> None:
         self._writer.close()
+
+
+TRACKERS: dict[str, Callable[[LoggedRun], Tracker]] = {
+    "mlflow": MLflow,
+    "tensorboard": TensorBoard,
+}

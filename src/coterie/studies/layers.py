@@ -108,7 +108,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
     Weight-Driven Client Clustering", 2024, section II.
 
     Example:
-        >>> from coterie.config.run_config import check
+        >>> from coterie.config import check
         >>> from coterie.runs.run import prepare
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "planted", "clients": 6, "groups": 2}},
         ...           "model": {"name": "mlp"}, "engine": {"name": "serial"}, "algorithm": {"name": "fedavg"},

@@ -2,7 +2,7 @@
 of what it is.
 
 A run is what its configuration and its data are, less what cannot change results
-(`coterie.config.run_config.FREE`). The first digits of the hash of both name its folder, so the same run
+(`coterie.config.identity.IRRELEVANT`). The first digits of the hash of both name its folder, so the same run
 is never done twice, whatever sweep it belongs to.
 """
 
@@ -20,17 +20,11 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from coterie.config.custom import find
-from coterie.config.run_config import (
-    RunConfig,
-    check,
-    check_against,
-    config_hash,
-    put,
-    read,
-    registry,
-)
-from coterie.config.schema import Problem, describe, nearest, options
+from coterie.config import RunConfig, check, registry
+from coterie.config.identity import config_hash
+from coterie.config.problems import Problem
+from coterie.config.reading import check_against, put, read
+from coterie.config.wording import describe, nearest
 from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_drawn
 from coterie.data.partitions import Partition
@@ -224,7 +218,7 @@ def _check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    known = tuple(sorted(registry("algorithm")))
+    known = tuple(sorted(registry.names("algorithm")))
     for name in names:
         if ":" not in name and name not in known:
             _refuse(
@@ -320,7 +314,7 @@ def _options(name: str) -> dict[str, tuple[Any, Any]] | None:
     """The options of an algorithm; ``None`` for one of the user's own that cannot be used, which
     the check will say."""
     try:
-        return options(registry("algorithm").get(name) or find(name))
+        return registry.options("algorithm", name)
     except Exception:  # noqa: BLE001 - importing runs the user's code, which may raise anything
         return None
 

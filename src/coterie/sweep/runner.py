@@ -25,7 +25,8 @@ from typing import NoReturn, TextIO
 
 from filelock import FileLock, Timeout
 
-from coterie.config.run_config import check, config_hash
+from coterie.config import check
+from coterie.config.identity import config_hash
 from coterie.data import save_partition
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.runs.run import Stopped, execute, make_folder, prepare

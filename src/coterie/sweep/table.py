@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from scipy import stats
 
-from coterie.config.schema import Problem, describe, nearest
+from coterie.config.problems import Problem
+from coterie.config.wording import describe, nearest
 from coterie.errors import ConfigError
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.files import damaged

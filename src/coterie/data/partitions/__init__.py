@@ -1,9 +1,10 @@
 """Who gets which samples: pure functions from labels to index arrays, `PARTITIONS` by kind.
 
 A partition is called as ``partition(labels, key, **context, **options)``. What it needs to know of
-the samples it declares as keyword parameters with a name in `CONTEXT`; all its other parameters are
-options of the table ``[data.partition]`` of a configuration. To add one, write its file beside
-these and name it in `PARTITIONS`.
+the samples it declares as parameters: their ``classes`` (how many), ``train_rows`` (where the test
+rows begin), further ``columns``, and ``offsets`` (where each client's rows begin, of a source that
+comes client by client). All its other parameters are options of the table ``[data.partition]`` of a
+configuration. To add one, write its file beside these and name it in `PARTITIONS`.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,6 @@ from coterie.data.partitions.storage import load_partition, save_partition
 from coterie.deprecated import renamed
 
 __all__ = [
-    "CONTEXT",
     "PARTITIONS",
     "Partition",
     "by_classes",
@@ -40,11 +40,6 @@ __all__ = [
     "predefined",
     "save_partition",
 ]
-
-# Parameters that the library fills in from the samples: their labels and the random stream; the
-# number of classes; where the test rows begin; further columns; where each client's rows begin, of
-# a source that comes client by client.
-CONTEXT = frozenset({"labels", "key", "classes", "train_rows", "columns", "offsets"})
 
 PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
     {

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.config.run_config import RunConfig, check, load, put
+from coterie.config import RunConfig, check, load
+from coterie.config.reading import put
 from coterie.data.files import missing
 from coterie.data.npz import read_npz
 from coterie.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.config.run_config import RunConfig, check
+from coterie.config import RunConfig, check
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data import Population

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from coterie.clients.clients import Clients
-from coterie.config.run_config import RunConfig, check
+from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver

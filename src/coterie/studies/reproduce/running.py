@@ -13,7 +13,8 @@ from typing import Any
 
 from filelock import Timeout
 
-from coterie.config.run_config import RunConfig, config_hash
+from coterie.config import RunConfig
+from coterie.config.identity import config_hash
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.runs.run import Stopped
 from coterie.runs.store import RunFolder

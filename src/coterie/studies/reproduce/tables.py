@@ -17,7 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from coterie.config.run_config import RunConfig, check
+from coterie.config import RunConfig, check
 from coterie.errors import ConfigError
 
 PAPERS = ("fedgroup", "flexcfl", "fedclust", "fedgsp", "rfedavg")
