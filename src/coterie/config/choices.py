@@ -143,17 +143,20 @@ def _shift_type(shift: Choice | tuple[Choice, ...] | None) -> Any:
 
 @lru_cache(maxsize=1)
 def _train_model() -> type[TrainTable]:
-    measures: Any = (tuple[Literal[registry.names("measure")], ...], ())
-    return create_model("Train", __base__=TrainTable, measures=measures)
+    known = registry.names("measure")
+    fields: dict[str, Any] = {"measures": (tuple[Literal[known], ...], ())}
+    return create_model("Train", __base__=TrainTable, **fields)
 
 
 @lru_cache(maxsize=1)
 def _engine_model() -> type[EngineTable]:
-    name: Any = (Literal[registry.names("engine")], "pool")
-    return create_model("Engine", __base__=EngineTable, name=name)
+    known = registry.names("engine")
+    fields: dict[str, Any] = {"name": (Literal[known], "pool")}
+    return create_model("Engine", __base__=EngineTable, **fields)
 
 
 @lru_cache(maxsize=1)
 def _log_model() -> type[LogTable]:
-    to: Any = (tuple[Literal[registry.names("tracker")], ...], ())
-    return create_model("Log", __base__=LogTable, to=to)
+    known = registry.names("tracker")
+    fields: dict[str, Any] = {"to": (tuple[Literal[known], ...], ())}
+    return create_model("Log", __base__=LogTable, **fields)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from coterie.config import registry
 from coterie.config.identity import batched
 from coterie.config.problems import Problem, default_at
 from coterie.config.schema import LARGEST
@@ -76,7 +77,9 @@ def _check_quorum(values: Values) -> list[Problem]:
 def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
     """Options of another engine than the one chosen, unless they have their default."""
     engine = tables.get("engine")
-    if not isinstance(engine, Mapping):
+    if not isinstance(engine, Mapping) or engine.get("name", "pool") not in registry.names(
+        "engine"
+    ):
         return []
     found = []
     for option in (*OF_VMAP, *OF_RAY):

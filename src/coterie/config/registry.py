@@ -192,7 +192,7 @@ def package(kind: str, name: str) -> str | None:
 def unknown(kind: str, name: Any) -> Problem:
     """What is wrong with a name that nothing has."""
     where = KINDS[kind]
-    known = names(kind)
+    known = tuple(sorted(names(kind)))
     expected = describe(Literal[known])
     if where.custom:
         expected += ", or 'module:factory'"
@@ -221,7 +221,7 @@ def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -
         custom_name: whether the name is ``module:factory``.
     """
     where = KINDS[kind]
-    known = names(kind)
+    known = tuple(sorted(names(kind)))
     fields: dict[str, Any] = {where.selector: (Literal[known], ...)}
     if custom_name:
         fields[where.selector] = (str, ...)
