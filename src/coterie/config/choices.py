@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from coterie.config import registry
+from coterie.config import registry, schema
 from coterie.config.registry import KINDS
 from coterie.config.schema import Factory
 from coterie.config.tables import (
@@ -64,7 +64,21 @@ def run_model(tables: Mapping[str, Any]) -> tuple[type[RunConfig], list[str]]:
         else:
             choices.append((kind, _choose(kind, table, refused)))
     shift = _choose_shifts(tables.get("shift"), refused)
-    return _model(tuple(choices), shift), refused
+    return _model(tuple(choices), shift, _plugin_engine(tables, refused)), refused
+
+
+def _plugin_engine(tables: Mapping[str, Any], refused: list[str]) -> str | None:
+    """The engine of another package that the tables name, if they do and it can be used."""
+    table = tables.get("engine")
+    name = table.get("name") if isinstance(table, Mapping) else None
+    if not isinstance(name, str) or name not in registry.plugins("engine").usable:
+        return None
+    try:
+        registry.find("engine", name)
+    except ConfigError as error:
+        refused.append(str(error))
+        return None
+    return name
 
 
 def _table_at(tables: Mapping[str, Any], place: tuple[str, ...]) -> Any:
@@ -103,8 +117,10 @@ def _choose_shifts(table: Any, refused: list[str]) -> Choice | tuple[Choice, ...
 def _model(
     choices: tuple[tuple[str, Choice | None], ...],
     shift: Choice | tuple[Choice, ...] | None,
+    plugin_engine: str | None,
 ) -> type[RunConfig]:
     """The pydantic model of a configuration with these choices."""
+    engine = _engine_model(plugin_engine)
     models = {kind: None if choice is None else choice.model() for kind, choice in choices}
     fields: dict[str, Any] = {
         "data": (_data_model(models["source"], models["partition"]), ...),
@@ -114,7 +130,7 @@ def _model(
         "objective": (models["objective"], None),
         "shift": (_shift_type(shift), None),
         "train": (_train_model(), ...),
-        "engine": (_engine_model(), _engine_model()()),
+        "engine": (engine, engine()),
         "log": (_log_model(), _log_model()()),
     }
     return create_model("RunConfig", __base__=RunConfig, **fields)
@@ -148,10 +164,15 @@ def _train_model() -> type[TrainTable]:
     return create_model("Train", __base__=TrainTable, **fields)
 
 
-@lru_cache(maxsize=1)
-def _engine_model() -> type[EngineTable]:
+@lru_cache(maxsize=32)
+def _engine_model(plugin: str | None) -> type[EngineTable]:
+    """The table of the engines: the options of all that Coterie has, and those of one plugin."""
     known = registry.names("engine")
     fields: dict[str, Any] = {"name": (Literal[known], "pool")}
+    for name in (*registry.builtin("engine"), *([plugin] if plugin else [])):
+        factory = registry.find("engine", name)
+        options = schema.fields(factory, KINDS["engine"].context)
+        fields |= {option: kind for option, kind in options.items() if option not in fields}
     return create_model("Engine", __base__=EngineTable, **fields)
 
 

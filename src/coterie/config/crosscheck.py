@@ -12,10 +12,9 @@ from coterie.config import registry
 from coterie.config.identity import batched
 from coterie.config.problems import Problem, default_at
 from coterie.config.schema import LARGEST
-from coterie.config.tables import EngineTable
 
-OF_VMAP = ("device", "precision", "graphs", "memory")
-OF_RAY = ("address", "each", "samples")
+# Options that every engine is passed; those that have no use for one leave it out.
+EVERY_ENGINE = ("workers", "round_timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +76,26 @@ def _check_quorum(values: Values) -> list[Problem]:
 def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
     """Options of another engine than the one chosen, unless they have their default."""
     engine = tables.get("engine")
-    if not isinstance(engine, Mapping) or engine.get("name", "pool") not in registry.names(
-        "engine"
-    ):
+    if not isinstance(engine, Mapping):
         return []
+    name = engine.get("name", "pool")
+    if not isinstance(name, str) or name not in registry.builtin("engine"):
+        return []
+    of_vmap = registry.options("engine", "vmap")
+    of_ray = registry.options("engine", "ray")
+    chosen = registry.options("engine", name)
     found = []
-    for option in (*OF_VMAP, *OF_RAY):
-        default = EngineTable.model_fields[option].default
-        value = engine.get(option, default)
-        if option in OF_RAY:
-            fits = engine.get("name") == "ray"
-            expected = "engine.name 'ray'"
-        else:
-            fits = batched(engine)
+    for option, (_, default) in {**of_vmap, **of_ray}.items():
+        if option in EVERY_ENGINE or engine.get(option, default) == default:
+            continue
+        expected = "engine.name 'ray'"
+        fits = option in chosen
+        if option in of_vmap:
             expected = "engine.name 'vmap', or 'ray' with engine.each 'vmap'"
-        if value != default and not fits:
-            found.append(Problem(f"engine.{option}", "of another engine", value, expected))
+            fits = fits and (name != "ray" or batched(engine))
+        if not fits:
+            path = f"engine.{option}"
+            found.append(Problem(path, "of another engine", engine[option], expected))
     return found
 
 

@@ -120,6 +120,7 @@ KINDS: Mapping[str, Kind] = {
         module="coterie.engines",
         table="ENGINES",
         place=("engine",),
+        context=("simulation",),
         entry_points="coterie.engines",
         article="an",
     ),

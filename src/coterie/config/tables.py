@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tomli_w
 from pydantic import Field, PrivateAttr
 
-from coterie.config.schema import Bool, Float, Int, Table
+from coterie.config.schema import Float, Int, Table
 
 Count = Annotated[Int, Field(ge=1)]
 Positive = Annotated[Float, Field(gt=0)]
@@ -42,25 +42,6 @@ class TrainTable(Table):
     evaluate_every: Count = 1
     evaluate_clients: Count | None = None
     measures: tuple[str, ...] = ()
-
-
-class EngineTable(Table):
-    """``[engine]``: how clients are reached; see ``docs/engines.md``.
-
-    It has the options of all engines, so that a run can be resumed with another one. From
-    ``device`` on they are of vmap, from ``address`` on of ray.
-    """
-
-    name: str = "pool"
-    workers: Annotated[Int, Field(ge=1, le=1024)] | None = None
-    round_timeout: Positive | None = None
-    device: str = "auto"
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-    graphs: Bool = False
-    memory: Positive | None = None
-    address: str | None = None
-    each: Literal["serial", "vmap"] = "serial"
-    samples: Literal["shard", "path"] = "shard"
 
 
 class QuorumTable(Table):
@@ -105,6 +86,19 @@ class NamedTable(ChoiceTable):
 
     not_options: ClassVar[frozenset[str]] = frozenset({"name"})
     name: str
+
+
+class EngineTable(ChoiceTable):
+    """``[engine]``: how clients are reached; see ``docs/engines.md``.
+
+    It has the options of all engines, so that a run can be resumed with another one; those that the
+    chosen one does not have keep their defaults.
+    """
+
+    not_options: ClassVar[frozenset[str]] = frozenset({"name"})
+    name: str = "pool"
+    workers: Annotated[Int, Field(ge=1, le=1024)] | None = None
+    round_timeout: Positive | None = None
 
 
 class KindTable(ChoiceTable):

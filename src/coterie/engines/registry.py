@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from coterie.config import schema
-from coterie.config.arguments import check_arguments
+from coterie.config import registry
 from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
@@ -144,7 +143,6 @@ def ray(
 ENGINES: Mapping[str, Callable[..., SimulationEngine]] = MappingProxyType(
     {"pool": pool, "serial": serial, "vmap": vmap, "ray": ray}
 )
-CONTEXT = ("simulation",)  # what the run gives a factory; every other parameter is an option
 
 
 def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -> SimulationEngine:
@@ -159,28 +157,16 @@ def make_engine(name: str, simulation: Simulation, options: Mapping[str, Any]) -
     Raises:
         ConfigError: for an unknown engine, an option that no engine has, or a value out of range.
     """
-    if name not in ENGINES:
-        raise ConfigError(
-            f"engine.name: unknown choice, got {name!r}; expected one of {', '.join(ENGINES)}"
-        )
-    known = {option for factory in ENGINES.values() for option in engine_options(factory)}
+    chosen = registry.options("engine", name)
+    known = {option for one in (*ENGINES, name) for option in registry.options("engine", one)}
     for option, value in options.items():
         if option not in known:
             raise ConfigError(
                 f"engine.{option}: unknown key, got {value!r}; "
                 f"expected one of {', '.join(sorted(known))}"
             )
-    factory = ENGINES[name]
-    taken = engine_options(factory)
-    chosen = {option: value for option, value in options.items() if option in taken}
-    return factory(simulation, **{**chosen, **check(factory, chosen)})
-
-
-def engine_options(factory: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
-    """The options of an engine's factory: name -> (type, default).
-
-    Example:
-        >>> list(engine_options(ENGINES["pool"]))
-        ['workers', 'round_timeout']
-    """
-    return schema.options(factory, CONTEXT)
+    table = {option: options[option] for option in chosen if option in options}
+    engine: SimulationEngine = registry.build(
+        "engine", {"name": name, **table}, simulation=simulation
+    )
+    return engine
