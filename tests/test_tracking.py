@@ -89,7 +89,9 @@ def test_mlflow_gets_every_round_and_a_resumed_run_goes_on_with_its_run(configur
     assert run.data.params["algorithm.name"] == "fedavg"
     assert not any(name.startswith(("engine.name", "log")) for name in run.data.params)
     assert invoke(["resume", "r"]) == 0
-    logged = sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy"))
+    logged = sorted(
+        (m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")
+    )
     assert logged == [(row["round"] + 1, row["accuracy"]) for row in folder.rows()]
     assert len(logged) == 3
     assert client.get_run(run.info.run_id).info.status == "FINISHED"
