@@ -100,7 +100,7 @@ class Kept:
 
     def __init__(self, engine: Any) -> None:
         self.run = engine.run
-        self.hold = engine.hold
+        self.set_population = engine.set_population
 
     def close(self) -> None:
         pass
