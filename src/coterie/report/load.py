@@ -24,7 +24,7 @@ from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.files import damaged
 from coterie.runs.run import load_data
 from coterie.runs.store import RunFolder
-from coterie.sweep.plan import parts_hash
+from coterie.sweep.data_hash import hash_partition
 
 SENTENCES = 6
 
@@ -238,7 +238,7 @@ def _dealt(resolved: Mapping[str, Any], parts: Partition) -> str:
     source = {
         key: value for key, value in resolved["data"].items() if key not in ("partition", "root")
     }
-    return json.dumps([source, resolved.get("shift")], sort_keys=True, default=str) + parts_hash(
+    return json.dumps([source, resolved.get("shift")], sort_keys=True, default=str) + hash_partition(
         parts
     )
 

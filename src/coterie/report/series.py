@@ -14,7 +14,7 @@ from coterie.config.identity import config_hash, differing
 from coterie.config.wording import shown
 from coterie.core.arrays import FloatArray
 from coterie.report.view import RunView
-from coterie.sweep.table import Difference, paired
+from coterie.sweep.comparison import Difference, paired
 from coterie.terminal import counted, percent
 
 MOST_POINTS = 500  # of a curve; longer ones are thinned

@@ -21,8 +21,8 @@ from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.computed import FORMULAS, NEED_DATA
 from coterie.studies.reproduce.metrics import METRICS, compared
 from coterie.studies.reproduce.tables import Line
-from coterie.sweep.plan import LENGTH, Run
-from coterie.sweep.runner import carry_out, is_done
+from coterie.sweep.plan import ID_DIGITS, Run
+from coterie.sweep.run_once import carry_out, is_done
 
 STARTUP = 4.0  # seconds: processes, data, the first models
 LOADING = 1.5  # seconds: data of a computed line
@@ -272,7 +272,7 @@ class Reproduction:
 
 def _job(line: Line, config: RunConfig) -> Job:
     resolved = config.resolved()
-    run = Run(config_hash(resolved)[:LENGTH], config.algorithm.name, config.seed, (), resolved)
+    run = Run(config_hash(resolved)[:ID_DIGITS], config.algorithm.name, config.seed, (), resolved)
     return Job(run, config, STARTUP + line.rounds * line.seconds, line)
 
 

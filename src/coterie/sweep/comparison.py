@@ -1,0 +1,320 @@
+"""From the runs of a sweep to rows: means over seeds, paired differences to a baseline, rounds and
+bytes to a target."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from scipy import stats
+
+from coterie.config.problems import Problem, refuse
+from coterie.config.wording import describe, nearest
+from coterie.measures.costs import rounds_to_target
+from coterie.runs.files import damaged
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import covered
+from coterie.sweep.plan import Run, SweepPlan
+from coterie.sweep.run_once import is_done
+
+CONFIDENCE = 0.95
+Figure = Literal["last10_mean", "max", "final"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of one run.
+
+    Args:
+        accuracy: the accuracy compared, a fraction; ``None`` if nothing was evaluated.
+        rounds: rounds to the target; ``None`` without a target, or if it was not reached.
+        bytes: bytes down and up to the target, or of the whole run without a target.
+        seconds: of all rounds.
+        scored: clients with a group at the end.
+    """
+
+    accuracy: float | None
+    rounds: int | None
+    bytes: int | None
+    seconds: float
+    scored: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The mean of paired differences and its 95 % confidence interval.
+
+    Args:
+        mean: of ``a_i - b_i``.
+        half: half the width of the interval, ``t_{0.975, n-1} s / sqrt(n)``; ``None`` with one
+            pair.
+        pairs: ``n``.
+    """
+
+    mean: float
+    half: float | None
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table: an algorithm at a point of the grid, over all seeds.
+
+    Args:
+        algorithm: its name.
+        values: of the grid, ``-`` for a key that does not apply to this algorithm.
+        done: runs that are done.
+        planned: runs of the plan.
+        mean: accuracy, a fraction.
+        sd: its standard deviation (``n - 1``).
+        difference: to the baseline; ``None`` for the baseline itself.
+        reached: runs that reached the target.
+        rounds: mean over those.
+        bytes: mean over those.
+        seconds: mean over the runs.
+        scored: clients that the accuracy counts, those with a group at the end, mean over the runs.
+    """
+
+    algorithm: str
+    values: tuple[str, ...]
+    done: int
+    planned: int
+    mean: float | None
+    sd: float | None
+    difference: Difference | None
+    reached: int
+    rounds: float | None
+    bytes: float | None
+    seconds: float | None
+    scored: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of a sweep, and what they compare.
+
+    Args:
+        keys: of the grid.
+        seeds: compared.
+        baseline: the algorithm that others are compared with.
+        target: an accuracy, or ``None``.
+        figure: which accuracy is compared.
+        rows: in the order of the plan.
+    """
+
+    keys: tuple[str, ...]
+    seeds: tuple[int, ...]
+    baseline: str
+    target: float | None
+    figure: Figure
+    rows: tuple[Row, ...]
+
+
+def check_choices(plan: SweepPlan, baseline: str | None, figure: str) -> str:
+    """Check the options of a comparison; returns the baseline, by default the first algorithm.
+
+    Raises:
+        ConfigError: if the baseline is none of the algorithms, or if there is no such figure.
+    """
+    choices = (
+        ("--baseline", baseline, plan.algorithms),
+        ("--figure", figure, get_args(Figure)),
+    )
+    for option, value, known in choices:
+        if value is not None and value not in known:
+            expected = describe(Literal[known])
+            hint = nearest(value, known)
+            refuse(Problem(option, "unknown choice", value, expected, hint))
+    return baseline or plan.algorithms[0]
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def tabulate(
+    plan: SweepPlan,
+    out: Path,
+    baseline: str,
+    target: float | None = None,
+    figure: Figure = "last10_mean",
+) -> Comparison:
+    """Compare the runs of a plan that are done.
+
+    Args:
+        plan: the sweep.
+        out: its folder.
+        baseline: one of its algorithms. A run is compared with the baseline's run of the same seed
+            and grid values.
+        target: an accuracy, a fraction.
+        figure: which accuracy of ``summary.json``.
+
+    Raises:
+        CheckpointError: if a file of a run is damaged.
+    """
+    measured = {
+        run.id: measure(out / run.id, target, figure) for run in plan.runs if is_done(run, out)
+    }
+    # Points of the grid that do not apply to an algorithm give the same runs. The first of them
+    # stands for all.
+    first: dict[tuple[Any, ...], tuple[int, Row]] = {}
+    for name in plan.algorithms:
+        for index in range(len(plan.points)):
+            ours = [plan.cells[name, index, seed] for seed in plan.seeds]
+            theirs = [plan.cells[baseline, index, seed] for seed in plan.seeds]
+            difference = None
+            if name != baseline:
+                difference = _difference(ours, theirs, measured)
+            row = _row(ours, measured, difference, target is not None)
+            first.setdefault(_comparison_key(ours, theirs), (index, row))
+    rows = _with_distinct_values(list(first.values()), plan)
+    return Comparison(plan.keys, plan.seeds, baseline, target, figure, rows)
+
+
+def _comparison_key(ours: Sequence[Run], theirs: Sequence[Run]) -> tuple[Any, ...]:
+    """Equal for rows of the same runs that are compared with the same runs."""
+    name = ours[0].algorithm
+    others = [run.id for run in theirs if run.algorithm != name]
+    return (name, *(run.id for run in ours), *others)
+
+
+def _with_distinct_values(rows: Sequence[tuple[int, Row]], plan: SweepPlan) -> tuple[Row, ...]:
+    """The rows, each with other values than the others of its algorithm.
+
+    The same runs may be compared with different ones: FedAvg has no groups, but the baseline has 2
+    at one point of the grid and 3 at the next. Such rows show the values of the point.
+    """
+    shown = [(row.algorithm, row.values) for _, row in rows]
+    found = []
+    for index, row in rows:
+        if shown.count((row.algorithm, row.values)) > 1:
+            row = replace(row, values=plan.points[index])
+        found.append(row)
+    return tuple(found)
+
+
+def _row(
+    runs: Sequence[Run],
+    measured: Mapping[str, Measured],
+    difference: Difference | None,
+    has_target: bool,
+) -> Row:
+    done = [measured[run.id] for run in runs if run.id in measured]
+    accuracy = [one.accuracy for one in done if one.accuracy is not None]
+    reached = [one for one in done if one.rounds is not None]
+    counted = done
+    if has_target:
+        counted = reached
+    sd = None
+    if len(accuracy) > 1:
+        sd = statistics.stdev(accuracy)
+    return Row(
+        algorithm=runs[0].algorithm,
+        values=tuple("-" if value is None else value for _, value in runs[0].point),
+        done=len(done),
+        planned=len(runs),
+        mean=_mean(accuracy),
+        sd=sd,
+        difference=difference,
+        reached=len(reached),
+        rounds=_mean(one.rounds for one in reached),
+        bytes=_mean(one.bytes for one in counted),
+        seconds=_mean(one.seconds for one in done),
+        scored=_mean(one.scored for one in done),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return statistics.fmean(known)
+
+
+def _difference(
+    ours: Sequence[Run], theirs: Sequence[Run], measured: Mapping[str, Measured]
+) -> Difference | None:
+    """The difference over the seeds of which both runs are done."""
+    known = {name: one.accuracy for name, one in measured.items() if one.accuracy is not None}
+    differences = [
+        known[one.id] - known[other.id]
+        for one, other in zip(ours, theirs, strict=True)
+        if one.id in known and other.id in known
+    ]
+    return paired(differences)
+
+
+def paired(differences: Sequence[float]) -> Difference | None:
+    """The mean of paired differences and half the width of its 95 % interval, by Student's t.
+
+    Args:
+        differences: ``a_i - b_i``.
+
+    Returns:
+        ``None`` without pairs.
+
+    Example:
+        >>> found = paired([1.0, 2.0, 3.0])
+        >>> found.mean, round(found.half, 4), paired([1.0]).half
+        (2.0, 2.4841, None)
+    """
+    n = len(differences)
+    if n == 0:
+        return None
+    if n == 1:
+        return Difference(differences[0], None, 1)
+    t = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+    half = t * statistics.stdev(differences) / math.sqrt(n)
+    return Difference(statistics.fmean(differences), half, n)
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def measure(path: Path, target: float | None, figure: Figure) -> Measured:
+    """The figures of a run that is done.
+
+    The target counts as reached in a round in which all clients that are ever assigned have a
+    group, as for ``accuracy.max``: earlier rounds score only some of the clients.
+
+    Args:
+        path: the run's folder.
+        target: an accuracy, a fraction, or ``None``.
+        figure: which accuracy of ``summary.json``.
+
+    Raises:
+        CheckpointError: if a file of the run is damaged.
+    """
+    folder = RunFolder.open(path)
+    rows = folder.rows()
+    try:
+        summary: dict[str, Any] = folder.summary() or {}
+        accuracy = summary["accuracy"][figure]
+        if accuracy is not None:
+            accuracy = float(accuracy)
+        seconds = float(summary["seconds"]["total"])
+        rounds = None
+        moved: int | None = None
+        if target is None:
+            moved = _bytes_of(rows)
+        else:
+            rounds = rounds_to_target(covered(rows), target)
+            if rounds is not None:
+                moved = _bytes_of(rows[:rounds])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path / "summary.json or rounds.jsonl", error) from None
+    scored = None
+    if rows:
+        scored = rows[-1].get("clients_assigned")
+    return Measured(accuracy, rounds, moved, seconds, scored)
+
+
+def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes down and up in all rounds."""
+    return sum(
+        int(row["transfers"]["down_bytes"]) + int(row["transfers"]["up_bytes"]) for row in rows
+    )

@@ -1,0 +1,137 @@
+"""Hashes of data: of the samples, and of which client holds which.
+
+A run of a sweep is identified by its configuration and its data. So a changed file makes new runs,
+though the configuration names the same path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from coterie.config import RunConfig
+from coterie.config.reading import check_against
+from coterie.data import Samples
+from coterie.data.lazy import Ranges, is_drawn
+from coterie.data.partitions import Partition
+from coterie.errors import ConfigError
+from coterie.runs.run import deal, read_samples
+
+
+def data_key(config: RunConfig) -> str:
+    """What the data of a configuration depend on: source, partition and seed.
+
+    Configurations of the same key have the same data.
+    """
+    source = {
+        "root": getattr(config.data, "root", None),
+        **config.options("source"),
+        "source": config.data.source,
+    }
+    partition = config.resolved()["data"]["partition"]
+    return json.dumps([source, partition, config.seed], sort_keys=True, default=str)
+
+
+def hash_data(configs: Iterable[RunConfig]) -> dict[str, str]:
+    """Hash the data of configurations, and check each configuration against its data.
+
+    Returns:
+        key of `data_key` -> hash of the samples and of the partition.
+
+    Raises:
+        ConfigError: if a configuration asks for more than its data hold.
+        DataError: if the data cannot be read.
+    """
+    by_key: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        by_key.setdefault(data_key(config), []).append(config)
+    found = {}
+    errors: list[str] = []
+    source = None
+    samples: Samples | None = None
+    source_hash = ""
+    # A key begins with its source. In sorted order each source is read once, and only one at a
+    # time is in memory.
+    for key in sorted(by_key):
+        config = by_key[key][0]
+        if samples is None or json.loads(key)[0] != source:
+            source = json.loads(key)[0]
+            samples = read_samples(config)
+            source_hash = hash_samples(samples)
+        partition = deal(config, samples)
+        found[key] = source_hash + hash_partition(partition)
+        for one in by_key[key]:
+            errors += _errors_against(one, partition.clients)
+    if errors:
+        raise ConfigError("\n".join(dict.fromkeys(errors)))
+    return found
+
+
+def _errors_against(config: RunConfig, clients: int) -> list[str]:
+    """What a configuration asks for that so many clients do not allow, one line each."""
+    try:
+        check_against(config, clients)
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
+
+
+def hash_samples(samples: Samples) -> str:
+    """SHA-256 of inputs and labels.
+
+    Example:
+        >>> import torch
+        >>> def samples(value):
+        ...     return Samples(torch.full((2, 3), value), torch.tensor([0, 1]), 2, 2)
+        >>> hash_samples(samples(0.0)) == hash_samples(samples(1.0))
+        False
+    """
+    counts = np.array([samples.classes, samples.train_rows])
+    if is_drawn(samples.x):
+        # Lazy samples follow from the options of their source, which are in the configuration's
+        # hash. To hash them here would make them all.
+        assert samples.offsets is not None
+        return _hash([counts, samples.offsets])
+    x = samples.x.contiguous().numpy()
+    y = samples.y.contiguous().numpy()
+    return _hash([counts, x, y])
+
+
+def hash_partition(partition: Partition) -> str:
+    """SHA-256 of which client holds which samples.
+
+    Example:
+        >>> a, b = np.array([0, 1]), np.array([2])
+        >>> hash_partition(Partition((a,), (b,))) == hash_partition(Partition((b,), (a,)))
+        False
+    """
+    words = json.dumps([partition.transform, list(partition.names)]).encode()
+    arrays: list[np.ndarray] = [np.frombuffer(words, np.uint8)]
+    arrays += _rows_of(partition.train)
+    arrays += _rows_of(partition.test)
+    for optional in (partition.planted, partition.relabel):
+        # An absent array leaves an empty one, so that its neighbours keep their places.
+        if optional is None:
+            arrays.append(np.empty(0))
+        else:
+            arrays.append(optional)
+    return _hash(arrays)
+
+
+def _rows_of(split: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays that say which client holds which rows."""
+    if isinstance(split, Ranges):
+        return [split.start, split.size]
+    return [np.asarray(rows, np.int64) for rows in split]
+
+
+def _hash(arrays: Iterable[np.ndarray]) -> str:
+    """SHA-256 of arrays with their types and shapes: bytes alone do not say where one ends."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.dtype.str}{array.shape}".encode())
+        total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return total.hexdigest()

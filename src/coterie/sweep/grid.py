@@ -1,0 +1,102 @@
+"""Seeds and grids of a sweep as a user writes them: ``0-4`` and ``algorithm.groups=2,3``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coterie.config.problems import Problem, refuse
+from coterie.sweep.options import check_option
+
+MAX_SEEDS = 10_000
+SEEDS = "seeds as 0-4, or 0,2,5-7"
+
+
+def read_seeds(text: str) -> list[int]:
+    """Read seeds from a list of numbers and ranges.
+
+    Args:
+        text: numbers and ranges between commas.
+
+    Returns:
+        Each seed once, in the order of the text.
+
+    Raises:
+        ConfigError: if a part is neither a number nor a range.
+
+    Example:
+        >>> read_seeds("0-2,7")
+        [0, 1, 2, 7]
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        found |= dict.fromkeys(_read_range(part, text))
+    return list(found)
+
+
+def _read_range(part: str, text: str) -> range:
+    """The seeds of one part; a single number is a range of one."""
+    first, dash, last = (piece.strip() for piece in part.partition("-"))
+    if not dash:
+        last = first
+    for end in (first, last):
+        # `isdigit` alone accepts digits of other scripts, and `int` is slow for huge numbers.
+        if not (end.isascii() and end.isdigit() and len(end) <= 18):
+            refuse(Problem("--seeds", "not seeds", text, SEEDS))
+    low = int(first)
+    high = int(last)
+    if high < low or high - low >= MAX_SEEDS:
+        refuse(Problem("--seeds", "a range that holds none, or too many", part, SEEDS))
+    return range(low, high + 1)
+
+
+def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[str]]:
+    """Read the grid of a sweep: the keys, and the values of each as text.
+
+    Args:
+        grid: ``key=v1,v2``, each.
+        algorithms: names of the algorithms of the sweep.
+
+    Raises:
+        ConfigError: for a key without values, a key that is set twice, or an option that none of
+            the algorithms has.
+    """
+    found: dict[str, list[str]] = {}
+    for assignment in grid:
+        key, equals, text = (part.strip() for part in assignment.partition("="))
+        values = list(dict.fromkeys(split_values(text)))
+        if not equals or not all(key.split(".")) or not all(values):
+            example = "key=v1,v2, as algorithm.groups=2,3"
+            refuse(Problem("--grid", "not a key and its values", assignment, example))
+        if key in found or key in ("seed", "algorithm.name"):
+            others = "other keys; --seeds and --algorithms have their own"
+            refuse(Problem("--grid", "a key that is set elsewhere", key, others))
+        check_option("--grid", key, algorithms)
+        found[key] = values
+    return found
+
+
+def split_values(text: str) -> list[str]:
+    """Split values at commas, but not at commas within brackets or quotes.
+
+    Example:
+        >>> split_values("1, 2.5,[3, 4],'a,b'")
+        ['1', '2.5', '[3, 4]', "'a,b'"]
+    """
+    pieces = [""]
+    depth = 0
+    quote = ""
+    for letter in text:
+        if quote:
+            if letter == quote:
+                quote = ""
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        if letter == "," and depth <= 0 and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces]

@@ -1,0 +1,213 @@
+"""Which options of a sweep apply to which of its algorithms.
+
+The table ``[algorithm]`` of a configuration belongs to the algorithm that it names. In overrides
+and grids, ``algorithm.x`` applies to every algorithm that has an option ``x``, and ``NAME.x`` to
+the algorithm ``NAME`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any, Literal
+
+from coterie.config import check, registry
+from coterie.config.problems import Problem, refuse
+from coterie.config.reading import put
+from coterie.config.wording import describe, nearest
+from coterie.errors import ConfigError
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def check_algorithms(names: Sequence[str]) -> None:
+    """Check the names of ``--algorithms``.
+
+    Raises:
+        ConfigError: for an unknown name, or one that stands there twice.
+    """
+    known = tuple(sorted(registry.names("algorithm")))
+    for name in names:
+        # A colon marks a factory of the user, `module:factory`, which no registry knows.
+        if ":" in name or name in known:
+            continue
+        expected = describe(Literal[known])
+        hint = nearest(name, known)
+        refuse(Problem("--algorithms", "unknown choice", name, expected, hint))
+    if len(set(names)) < len(names):
+        expected = "each once; --grid compares values of an option"
+        refuse(Problem("--algorithms", "one of them twice", ",".join(names), expected))
+
+
+def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
+    """Check the algorithm and the seed of the configuration itself; returns both.
+
+    The rest is checked with the configuration of each run. But if the configuration's algorithm is
+    not part of the sweep, no run would show a misspelt option of it.
+
+    Raises:
+        ConfigError: if there is no algorithm or seed, or an option is unknown.
+    """
+    table = base.get("algorithm")
+    seed = base.get("seed", 0)
+    name = None
+    if isinstance(table, Mapping):
+        name = table.get("name")
+    if not isinstance(name, str) or not isinstance(seed, int) or not isinstance(table, Mapping):
+        check(base, file)
+        raise AssertionError("a configuration without algorithm or seed was not refused")
+    known = algorithm_options(name)
+    if known is None:
+        return name, seed
+    for key, value in table.items():
+        if key != "name" and key not in known:
+            expected = f"one of {', '.join(['name', *known])}"
+            hint = nearest(key, list(known))
+            path = f"{file}: algorithm.{key}"
+            refuse(Problem(path, "unknown key", value, expected, hint))
+    return name, seed
+
+
+def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
+    """Refuse an option that none of the algorithms has: no run would use it.
+
+    Args:
+        source: the command's option that has the key, ``--set`` or ``--grid``.
+        key: of the configuration.
+        algorithms: names of the algorithms of the sweep.
+
+    Raises:
+        ConfigError: if no algorithm has the option.
+    """
+    if any(key_for(name, key, algorithms) for name in algorithms):
+        return
+    known = sorted({option for name in algorithms for option in algorithm_options(name) or ()})
+    expected = "a key of another table"
+    if known:
+        expected = f"one of {', '.join(known)}"
+    hint = nearest(key.split(".")[-1], known)
+    refuse(Problem(source, "an option of none of the algorithms", key, expected, hint))
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
+    """The options of an algorithm: name -> (type, default).
+
+    Returns:
+        ``None`` for a custom factory that cannot be imported. The check of its configuration tells
+        the user why.
+    """
+    try:
+        return registry.options("algorithm", name)
+    except ConfigError:
+        return None
+
+
+def is_algorithm_key(assignment: str, algorithms: Sequence[str]) -> bool:
+    """Whether ``key=value`` sets an option of algorithms, and nothing that all runs share."""
+    key = assignment.partition("=")[0].strip()
+    if key.startswith("algorithm.") and key != "algorithm.name":
+        return True
+    return _owner(key, algorithms) is not None
+
+
+def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
+    """The key as it stands in the configuration of one algorithm.
+
+    Args:
+        algorithm: its name.
+        key: as the user wrote it.
+        algorithms: names of all algorithms of the sweep.
+
+    Returns:
+        ``None`` if the key does not apply to this algorithm.
+
+    Example:
+        >>> names = ["fedavg", "fedprox"]
+        >>> key_for("fedprox", "fedprox.mu", names), key_for("fedavg", "algorithm.mu", names)
+        ('algorithm.mu', None)
+    """
+    owner = _owner(key, algorithms)
+    if owner is not None:
+        if owner != algorithm:
+            return None
+        return f"algorithm{key[len(owner) :]}"
+    table, _, rest = key.partition(".")
+    if table != "algorithm" or not rest:
+        return key
+    known = algorithm_options(algorithm)
+    # Of a factory that cannot be imported nothing is known: its check will report that.
+    if known is not None and rest.split(".")[0] not in known:
+        return None
+    return key
+
+
+def _owner(key: str, algorithms: Sequence[str]) -> str | None:
+    """The algorithm whose name a key begins with."""
+    return next((name for name in algorithms if key.startswith(f"{name}.")), None)
+
+
+# --- the configuration of one run -----------------------------------------------------------------
+
+
+def tables_for(
+    algorithm: str,
+    algorithms: Sequence[str],
+    base: Mapping[str, Any],
+    assignments: Iterable[str],
+    values: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The configuration of one run, not validated yet.
+
+    Args:
+        algorithm: its name.
+        algorithms: names of all algorithms of the sweep.
+        base: the configuration of the sweep.
+        assignments: ``key=value``, each; those of other algorithms are left out.
+        values: key path -> value, set last; ``None`` sets nothing.
+    """
+    tables = deepcopy(dict(base))
+    tables["algorithm"] = {"name": algorithm, **_options_from(base.get("algorithm"), algorithm)}
+    for assignment in assignments:
+        key, _, value = assignment.partition("=")
+        target = key_for(algorithm, key.strip(), algorithms)
+        if target is not None:
+            put(tables, f"{target}={value}")
+    for key, value in values.items():
+        head, _, last = key.rpartition(".")
+        table = tables
+        if head:
+            table = tables.setdefault(head, {})
+        # A table of the wrong type is left as it is; validation refuses it with its own message.
+        if value is not None and isinstance(table, dict):
+            table[last] = value
+    return tables
+
+
+def _options_from(table: Any, algorithm: str) -> dict[str, Any]:
+    """The options that an algorithm takes from the configuration's table ``[algorithm]``.
+
+    If the table names another algorithm, only options that mean the same there are taken: those of
+    the same name, type, range and default.
+    """
+    if not isinstance(table, Mapping):
+        return {}
+    settings = {key: value for key, value in table.items() if key != "name"}
+    if table.get("name") == algorithm:
+        return settings
+    theirs = algorithm_options(str(table.get("name"))) or {}
+    ours = algorithm_options(algorithm) or {}
+    return {
+        key: value
+        for key, value in settings.items()
+        if key in ours and key in theirs and _equivalent(theirs[key], ours[key])
+    }
+
+
+def _equivalent(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether two options have the same type, range and default."""
+    return (describe(one[0]), one[1]) == (describe(other[0]), other[1])

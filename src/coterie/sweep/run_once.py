@@ -1,0 +1,98 @@
+"""One run of a sweep, executed once: skipped if it is done, resumed if it was interrupted.
+
+The process that works on a run holds the lock beside its folder. The operating system releases the
+lock when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from coterie.config import check
+from coterie.config.identity import config_hash
+from coterie.data import save_partition
+from coterie.errors import CheckpointError, ConfigError
+from coterie.runs.run import execute, make_folder, prepare
+from coterie.runs.store import RunFolder
+from coterie.sweep.plan import Run
+
+
+def is_done(run: Run, out: Path) -> bool:
+    """Whether a run is complete in the folder of the sweep, with files that can be read.
+
+    Args:
+        run: of the plan.
+        out: the folder of the sweep.
+    """
+    folder = RunFolder(out / run.id)
+    if not (folder.path / "summary.json").is_file():
+        return False
+    try:
+        summary = folder.summary()
+        resolved = folder.resolved
+    except (CheckpointError, ConfigError):
+        return False
+    if not isinstance(summary, dict) or not summary.get("complete"):
+        return False
+    # The folder's name also depends on the data. A user may have put other files in it by hand.
+    return config_hash(resolved) == config_hash(run.tables)
+
+
+def lock_of(run: Run, out: Path) -> FileLock:
+    """The lock of a run. To acquire it does not wait: it raises ``Timeout`` if it is held."""
+    return FileLock(out / f".{run.id}.lock", timeout=0)
+
+
+def is_taken(run: Run, out: Path) -> bool:
+    """Whether another process works on a run."""
+    try:
+        with lock_of(run, out):
+            return False
+    except Timeout:
+        return True
+
+
+def carry_out(run: Run, out: Path, stop: Callable[[], int] | None = None) -> bool:
+    """Execute a run, or resume it from its last checkpoint.
+
+    Args:
+        run: of the plan.
+        out: the folder of the sweep.
+        stop: called after each round; the number of a signal, or 0 to go on.
+
+    Returns:
+        Whether there was anything to do: ``False`` for a run that was done already.
+
+    Raises:
+        Timeout: if another process works on it.
+        Stopped: if ``stop`` returned a signal; the state is saved.
+        CoterieError: for anything expected.
+    """
+    with lock_of(run, out):
+        if is_done(run, out):
+            return False
+        # A process that was killed while it made the folder left one under a temporary name.
+        for left in out.glob(f".{run.id}.tmp-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        folder = RunFolder(out / run.id)
+        if (folder.path / "config.toml").exists():
+            _resume(run, folder, stop)
+        else:
+            prepared = prepare(check(run.tables, str(folder.path)))
+            execute(prepared, make_folder(prepared, folder.path), stop=stop)
+        return True
+
+
+def _resume(run: Run, folder: RunFolder, stop: Callable[[], int] | None) -> None:
+    config = check(run.tables, str(folder.path))
+    checkpoint = folder.latest_checkpoint(config.resolved())
+    saved = folder.path / "partition.npz"
+    prepared = prepare(config, saved)
+    # A kill may have come between the configuration and the partition.
+    if not saved.exists():
+        save_partition(saved, prepared.parts)
+    execute(prepared, folder, checkpoint=checkpoint, resume=True, stop=stop)

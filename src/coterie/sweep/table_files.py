@@ -1,0 +1,110 @@
+"""The files of a sweep: its table as Markdown, CSV and LaTeX, and its runs as CSV."""
+
+from __future__ import annotations
+
+import csv
+import os
+from io import StringIO
+from pathlib import Path
+
+from coterie.sweep.comparison import Comparison, Figure, Row, measure
+from coterie.sweep.plan import Run, SweepPlan
+from coterie.sweep.run_once import is_done
+from coterie.sweep.table import comparison_markdown, latex
+
+Value = str | float | None
+
+
+def comparison_csv(table: Comparison) -> str:
+    """The table as CSV: fractions, bytes and seconds as numbers, empty where nothing is known."""
+    head = ["algorithm", *table.keys]
+    head += ["runs", "accuracy", "sd", "difference", "low", "high", "pairs"]
+    if table.target is None:
+        head.append("bytes")
+    else:
+        head += ["target", "reached", "rounds_to_target", "bytes_to_target"]
+    lines = StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow([*head, "seconds"])
+    for row in table.rows:
+        writer.writerow(_csv_row(row, table.target))
+    return lines.getvalue()
+
+
+def _csv_row(row: Row, target: float | None) -> list[Value]:
+    values: list[Value] = [row.algorithm, *row.values, row.done, row.mean, row.sd]
+    values += _difference_values(row)
+    if target is not None:
+        values += [target, row.reached, row.rounds]
+    return [*values, row.bytes, row.seconds]
+
+
+def _difference_values(row: Row) -> list[Value]:
+    """Mean, both ends of the interval, pairs."""
+    found = row.difference
+    if found is None:
+        return [None, None, None, None]
+    if found.half is None:
+        return [found.mean, None, None, found.pairs]
+    return [found.mean, found.mean - found.half, found.mean + found.half, found.pairs]
+
+
+def runs_csv(
+    plan: SweepPlan, out: Path, target: float | None = None, figure: Figure = "last10_mean"
+) -> str:
+    """Every run as a line of CSV, with the name of its folder.
+
+    Args:
+        plan: the sweep.
+        out: its folder.
+        target: an accuracy, a fraction, or ``None``.
+        figure: which accuracy of ``summary.json``.
+
+    Raises:
+        CheckpointError: if a file of a run is damaged.
+    """
+    head = ["run", "algorithm", "seed", *plan.keys, "done", "accuracy"]
+    if target is None:
+        head.append("bytes")
+    else:
+        head += ["rounds_to_target", "bytes_to_target"]
+    lines = StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow([*head, "seconds"])
+    for run in plan.runs:
+        values = [value for _, value in run.point]
+        figures = _run_figures(run, out, target, figure)
+        writer.writerow([run.id, run.algorithm, run.seed, *values, *figures])
+    return lines.getvalue()
+
+
+def _run_figures(run: Run, out: Path, target: float | None, figure: Figure) -> list[Value]:
+    """Whether a run is done, and its figures."""
+    rounds: list[Value] = []
+    if not is_done(run, out):
+        if target is not None:
+            rounds = [None]
+        return [0, None, *rounds, None, None]
+    found = measure(out / run.id, target, figure)
+    if target is not None:
+        rounds = [found.rounds]
+    return [1, found.accuracy, *rounds, found.bytes, found.seconds]
+
+
+def write_tables(table: Comparison, plan: SweepPlan, out: Path) -> list[Path]:
+    """Write ``table.md``, ``table.csv``, ``table.tex`` and ``runs.csv``; returns their paths.
+
+    Each file appears in one step: two sweeps that end at the same time write the same files.
+    """
+    texts = {
+        "table.md": comparison_markdown(table),
+        "table.csv": comparison_csv(table),
+        "table.tex": latex(table),
+        "runs.csv": runs_csv(plan, out, table.target, table.figure),
+    }
+    for name, text in texts.items():
+        # The process's number keeps the unfinished files of two sweeps apart.
+        hidden = out / f".{name}.{os.getpid()}.tmp"
+        hidden.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        hidden.replace(out / name)
+    return [out / name for name in texts]

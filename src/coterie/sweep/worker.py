@@ -1,0 +1,164 @@
+"""A process that executes runs, one after another: both ends of its pipe.
+
+The sweep writes a run as a line of JSON, and the worker answers with a line of JSON. It finishes
+the round in progress and saves when its input closes. So it also stops when the sweep is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TextIO
+
+from filelock import Timeout
+
+from coterie.errors import CoterieError
+from coterie.runs.run import Stopped
+from coterie.sweep.plan import Run
+from coterie.sweep.run_once import carry_out
+
+Answer = dict[str, str]  # its `state`, and for a failed run also a `line` that says why
+
+
+class Worker:
+    """The process as the sweep sees it.
+
+    It is in a session of its own, so that Ctrl-C reaches only the sweep, which then closes the
+    inputs of its workers.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "coterie.sweep.worker"]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.tasks = self.process.stdin
+        self.answers = self.process.stdout
+        self.run: Run | None = None
+
+    def send(self, run: Run, out: Path) -> None:
+        """Let the process execute a run in the folder of the sweep."""
+        self.run = run
+        task = {
+            "out": str(out),
+            "id": run.id,
+            "algorithm": run.algorithm,
+            "seed": run.seed,
+            "tables": run.tables,
+        }
+        # A process that died is noticed by `answer`, with its exit code.
+        with suppress(BrokenPipeError):
+            self.tasks.write(json.dumps(task) + "\n")
+            self.tasks.flush()
+
+    def answer(self) -> Answer | None:
+        """What became of the run; ``None`` while it is in progress."""
+        # The exit code is read before the pipe: a process may answer and end in between, and then
+        # its answer counts.
+        code = self.process.poll()
+        if wait([self.answers.fileno()], 0):
+            line = self.answers.readline()
+            if line:
+                found: Answer = json.loads(line)
+                return found
+            code = self.process.wait()
+        if code is None:
+            return None
+        how = f"exit code {code}"
+        if code < 0:
+            how = signal.Signals(-code).name
+        died = f"engine: the process of the run died, got {how}; expected it to go on"
+        return {"state": "failed", "line": died}
+
+    def stop(self) -> None:
+        """Let the process finish its round, save, and end."""
+        with suppress(BrokenPipeError):
+            self.tasks.close()
+
+    def end(self) -> None:
+        """End the process; a run in progress is killed and keeps its last checkpoint."""
+        if self.run is not None:
+            self.process.kill()
+        self.stop()
+        self.process.wait()
+        self.answers.close()
+
+
+# --- within the process ---------------------------------------------------------------------------
+
+
+def execute_tasks(tasks: TextIO, answers: TextIO) -> None:
+    """Execute the runs that arrive as lines of JSON, and answer each with a line.
+
+    Args:
+        tasks: lines with a run and the folder of the sweep; they end when the sweep closes them.
+        answers: where each run's `Answer` is written.
+    """
+
+    def stop() -> int:
+        # While a run is in progress the sweep sends no task: input that can be read is closed.
+        closed = select.select([tasks], [], [], 0)[0]
+        if closed:
+            return signal.SIGTERM
+        return 0
+
+    # `readline`, not iteration: a file's iterator reads ahead and would wait for later tasks.
+    for line in iter(tasks.readline, ""):
+        task = json.loads(line)
+        run = Run(task["id"], task["algorithm"], task["seed"], (), task["tables"])
+        answer = _execute(run, Path(task["out"]), stop)
+        with suppress(BrokenPipeError):
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+def _execute(run: Run, out: Path, stop: Callable[[], int]) -> Answer:
+    try:
+        if carry_out(run, out, stop):
+            return {"state": "done"}
+        return {"state": "shared"}
+    except Timeout:
+        return {"state": "taken"}
+    except Stopped:
+        return {"state": "stopped"}
+    except CoterieError as error:
+        return {"state": "failed", "line": " ".join(str(error).split())}
+    except Exception as error:  # noqa: BLE001 - a bug in one run must not end the other runs
+        return {"state": "failed", "line": _crash_line(error, out / f"{run.id}-crash.txt")}
+
+
+def _crash_line(error: Exception, file: Path) -> str:
+    """One line about a bug; its traceback is written into a file."""
+    file.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+    first = (str(error).splitlines() or [""])[0]
+    what = f"{type(error).__name__} ({first})"
+    return f"coterie: a bug, got {what}; the traceback is in {file}, please report it"
+
+
+def _main() -> None:
+    # Standard output is for answers. What a run prints goes to standard error instead, and its
+    # standard input is empty, so that it cannot read a task.
+    tasks = os.fdopen(os.dup(0))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    execute_tasks(tasks, answers)
+
+
+if __name__ == "__main__":
+    _main()

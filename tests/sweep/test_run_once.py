@@ -1,0 +1,47 @@
+"""One run: done once, resumed, and left alone while another process works on it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from filelock import Timeout
+
+from coterie.runs.run import Stopped
+from coterie.runs.store import RunFolder
+from coterie.sweep.plan import make_plan
+from coterie.sweep.run_once import carry_out, is_done, is_taken, lock_of
+
+
+def test_a_run_is_done_stopped_resumed_and_left_alone(config: str, tmp_path: Path) -> None:
+    (run,) = make_plan(config).runs
+    out = tmp_path / "s"
+    out.mkdir()
+    (out / f".{run.id}.tmp-1").mkdir()  # what a kill left
+    with pytest.raises(Stopped):
+        carry_out(run, out, lambda: signal.SIGTERM)
+    assert not is_done(run, out)
+    assert len(RunFolder(out / run.id).rows()) == 1
+    (out / run.id / "partition.npz").unlink()  # as if killed before it was written
+    assert carry_out(run, out)
+    assert is_done(run, out)
+    assert (out / run.id / "partition.npz").exists()
+    at = (out / run.id / "summary.json").stat().st_mtime_ns
+    assert not carry_out(run, out)
+    assert (out / run.id / "summary.json").stat().st_mtime_ns == at
+    (out / run.id / "summary.json").write_text("{")
+    assert not is_done(run, out)
+    assert carry_out(run, out)
+    assert [row["round"] for row in RunFolder(out / run.id).rows()] == [0, 1, 2]
+    assert not list(out.glob(".*.tmp-*"))
+
+
+def test_a_run_that_another_process_has_is_taken(config: str, tmp_path: Path) -> None:
+    (run,) = make_plan(config).runs
+    assert not is_taken(run, tmp_path)
+    with lock_of(run, tmp_path):
+        assert is_taken(run, tmp_path)
+        with pytest.raises(Timeout):
+            carry_out(run, tmp_path)
+    assert not is_taken(run, tmp_path)
