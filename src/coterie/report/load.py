@@ -238,9 +238,9 @@ def _dealt(resolved: Mapping[str, Any], parts: Partition) -> str:
     source = {
         key: value for key, value in resolved["data"].items() if key not in ("partition", "root")
     }
-    return json.dumps([source, resolved.get("shift")], sort_keys=True, default=str) + hash_partition(
-        parts
-    )
+    return json.dumps(
+        [source, resolved.get("shift")], sort_keys=True, default=str
+    ) + hash_partition(parts)
 
 
 def _late(rows: Sequence[Mapping[str, Any]], clients: int) -> np.ndarray | None:
