@@ -32,7 +32,7 @@ import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.local import LocalRunner
-from coterie.local.compiled import Stack
+from coterie.local.stack import Stack
 from coterie.models import build
 from coterie.objectives import plain
 

@@ -136,11 +136,11 @@ BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DO
 def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
     """All of them in the slow tests; in the others those that sweep are checked only so far as to
     be planned."""
-    from coterie.cli import main as cli
+    from coterie.cli import compare
     from coterie.cli.main import invoke
 
     if not sweeps:
-        monkeypatch.setattr(cli, "_sweep", lambda plan, *_: assert_planned(plan))
+        monkeypatch.setattr(compare, "run_sweep", lambda plan, *_: assert_planned(plan))
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

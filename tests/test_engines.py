@@ -34,7 +34,7 @@ from coterie.local import LocalRunner, Stack
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.sgd import Autograd
 from coterie.methods.step import as_algorithm
-from coterie.objectives import plain
+from coterie.objectives import CrossEntropy, plain
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from tests.conftest import blobs, small_net
@@ -185,10 +185,10 @@ def the_closed_form_is_autograd(
         x = torch.from_numpy(rng.normal(size=(size, *shape)).astype(np.float32))
         y = torch.from_numpy(rng.integers(classes, size=size))
         (ours, loss), (theirs, expected) = (
-            trained(trainer, x, y, start, solver, mu)
+            trained(trainer, x, y, start, solver)
             for trainer in (
-                CompiledTrainer(Stack.of(net, decay)),
-                Autograd(copy.deepcopy(net), plain, decay),
+                CompiledTrainer(Stack.of(net, decay), mu),
+                Autograd(copy.deepcopy(net), CrossEntropy(mu), decay),
             )
         )
         assert np.isfinite(loss)
@@ -199,10 +199,10 @@ def the_closed_form_is_autograd(
 
 
 def trained(
-    trainer: Any, x: Tensor, y: Tensor, start: Tensor, solver: ct.Solver, mu: float
+    trainer: Any, x: Tensor, y: Tensor, start: Tensor, solver: ct.Solver
 ) -> tuple[Tensor, float]:
     out = torch.empty_like(start)
-    return out, trainer.train(x, y, start, out, solver, mu, Key(4)).loss
+    return out, trainer.train(x, y, start, out, solver, Key(4)).loss
 
 
 BUDGET = {
@@ -268,7 +268,7 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         x = torch.zeros(2, *shape)
         y = torch.full((2,), label)
         start = flatten(net)
-        CompiledTrainer(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, 0.0, Key(0))
+        CompiledTrainer(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, Key(0))
 
     some = images([2, 3], 3, 1, True, (8, 8))
     with pytest.raises(IndexError, match="from 3 to 3"):
@@ -366,7 +366,7 @@ def test_workers_score_what_clients_hold_now(
     population = population.with_parts(population.train, (none, *population.test[1:]))
     models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
-    with mock.patch("coterie.local.runner.KEEP", keep), Clients(pool) as door:
+    with mock.patch("coterie.local.scored_rows.KEEP", keep), Clients(pool) as door:
         door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
         for a, b, score in moves:
             test = list(population.test)

@@ -100,7 +100,7 @@ class Kept:
 
     def __init__(self, engine: Any) -> None:
         self.run = engine.run
-        self.hold = engine.hold
+        self.set_population = engine.set_population
 
     def close(self) -> None:
         pass
@@ -323,7 +323,7 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     """What an actor does, in this process: shards come once, and are forgotten when it is told
     so."""
     from coterie.engines.actor import Actor, Equipment, Job
-    from coterie.local.batched import Device
+    from coterie.local.device import Device
 
     data = blobs(clients=3)
     net = small_net()

@@ -465,13 +465,14 @@ def test_panels_are_drawn_in_one_order_and_fill_up_where_a_kind_is_short() -> No
 def test_scored_samples_that_were_made_are_kept_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coterie.local.runner.KEEP", 4 * 60 * 300)
+    monkeypatch.setattr("coterie.local.scored_rows.KEEP", 4 * 60 * 300)
     data = federation(60, lazy=True)
     runner = LocalRunner(data, torch.nn.Linear(60, 10), SOLVER)
     each = data.sizes("test").reshape(10, 6).sum(axis=1)
     for at in range(10):
-        runner._gather(np.arange(6 * at, 6 * at + 6), "test")
-        assert sum(len(rows.y) for rows in runner._rows["test"].values()) <= max(300, each[at])
+        rows_of = runner.scorer.rows
+        rows_of.gathered(np.arange(6 * at, 6 * at + 6), "test")
+        assert sum(len(rows.y) for rows in rows_of.kept["test"].values()) <= max(300, each[at])
 
 
 def test_an_error_that_cannot_be_known_is_none() -> None:

@@ -26,8 +26,9 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
 from coterie.engines.vmap import VmapEngine, find_device
 from coterie.local import LocalRunner
-from coterie.local.batched import BatchedTrainer, Device
+from coterie.local.batched import BatchedTrainer
 from coterie.local.cuda_graphs import CudaGraphCache
+from coterie.local.device import Device
 from coterie.methods.step import as_algorithm
 from coterie.models import MODELS, build
 from coterie.objectives import fuse, fusion, mmd, plain, proximal

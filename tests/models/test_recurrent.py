@@ -87,16 +87,14 @@ def test_training_lowers_the_loss_and_is_the_same_again(name: str) -> None:
     out = torch.empty_like(start)
     again = torch.empty_like(start)
     first = Autograd(copy.deepcopy(module), plain).train(
-        x, y, start, out, Solver(1, 10, 0.1), 0.0, Key(5)
+        x, y, start, out, Solver(1, 10, 0.1), Key(5)
     )
     last = Autograd(copy.deepcopy(module), plain).train(
-        x, y, start, again, Solver(6, 10, 0.1), 0.0, Key(5)
+        x, y, start, again, Solver(6, 10, 0.1), Key(5)
     )
     assert last.loss < 0.7 * first.loss
     repeat = torch.empty_like(start)
-    Autograd(copy.deepcopy(module), plain).train(
-        x, y, start, repeat, Solver(6, 10, 0.1), 0.0, Key(5)
-    )
+    Autograd(copy.deepcopy(module), plain).train(x, y, start, repeat, Solver(6, 10, 0.1), Key(5))
     assert torch.equal(again, repeat)
     scorer = bind(copy.deepcopy(module), start + again).eval()
     assert float((scorer(x).argmax(1) == y).float().mean()) > 0.9

@@ -59,7 +59,6 @@ def train(
         start,
         out,
         Solver(**{"epochs": 2, "batch_size": 5, "lr": 0.1, **solver}),
-        0.0,
         Key(0),
     )
     return out
@@ -152,10 +151,10 @@ def test_the_frozen_stream_is_the_model_received_by_this_client() -> None:
     other = torch.empty(Layout.of(net).d)
     near = flatten(net)
     far = flatten(net) + 1
-    trainer.train(data.x, data.y, far, other, SOLVER, 0.0, Key(0))
-    trainer.train(data.x, data.y, near, out, SOLVER, 0.0, Key(0))
+    trainer.train(data.x, data.y, far, other, SOLVER, Key(0))
+    trainer.train(data.x, data.y, near, out, SOLVER, Key(0))
     alone = torch.empty_like(out)
-    Autograd(conv_net(), Mmd(1.0)).train(data.x, data.y, near, alone, SOLVER, 0.0, Key(0))
+    Autograd(conv_net(), Mmd(1.0)).train(data.x, data.y, near, alone, SOLVER, Key(0))
     assert torch.equal(out, alone)
     module = trainer._received()
     assert torch.equal(flatten(module), near)
@@ -167,7 +166,7 @@ def test_plain_training_never_makes_a_second_model() -> None:
     trainer = Autograd(conv_net(), proximal(0.1))
     data = pictures(1, 20)
     out = torch.empty(Layout.of(conv_net()).d)
-    trainer.train(data.x, data.y, flatten(conv_net()), out, SOLVER, 0.1, Key(0))
+    trainer.train(data.x, data.y, flatten(conv_net()), out, SOLVER, Key(0))
     assert trainer.frozen is None
 
 
@@ -280,9 +279,7 @@ def test_a_step_is_that_of_two_networks_by_hand(kind: Any) -> None:
     data = pictures(1, 10)
     solver = Solver(steps=2, batch_size=50, lr=0.1)
     out = torch.empty_like(start)
-    Autograd(copy.deepcopy(net), Fusion(kind)).train(
-        data.x, data.y, start, out, solver, 0.0, Key(0)
-    )
+    Autograd(copy.deepcopy(net), Fusion(kind)).train(data.x, data.y, start, out, solver, Key(0))
 
     local = copy.deepcopy(net)
     received = copy.deepcopy(net)

@@ -1,76 +1,245 @@
-"""Commands on the folder of a run: take its models away, look on."""
+"""Commands on one run: start it, resume it, show it, watch it, take its models away."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.cli.completion import complete_run
+from coterie.cli.options import (
+    Assignments,
+    ConfigFile,
+    DataRoot,
+    Debug,
+    DeviceName,
+    EngineName,
+    RayAddress,
+    RunPath,
+    Workers,
+    absolute,
+    data_root_value,
+    engine_values,
+)
+from coterie.cli.signals import StopRequest, stop_after_round
 
-RunPath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=complete_run)
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+if TYPE_CHECKING:
+    from coterie.export.folder import Exported
+    from coterie.runs.checkpoint import Checkpoint
+    from coterie.runs.run import Prepared
+    from coterie.runs.store import RunFolder
 
 
-def export(
+def run_command(
+    config: ConfigFile,
+    assignments: Assignments = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of the run, a new one. Default: runs/<algorithm>-<dataset>-..."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: DeviceName = None,
+    data_root: DataRoot = None,
+    debug: Debug = False,
+) -> None:
+    """Run a configuration."""
+    from coterie.config import load
+
+    values = {
+        "seed": seed,
+        **engine_values(engine, workers, ray_address, device),
+        **data_root_value(data_root),
+    }
+    validated = load(config, assignments or (), values)
+    # Signals are handled from here on: importing torch and reading data may take a while.
+    with stop_after_round() as request:
+        from coterie.runs.run import make_folder, prepare
+        from coterie.runs.store import RunFolder
+
+        # Said before the data are read, which may take minutes.
+        if out is not None:
+            RunFolder.check_free(out)
+        prepared = prepare(validated)
+        _execute(prepared, make_folder(prepared, out), request)
+
+
+def resume_command(
+    run: RunPath,
+    engine: EngineName = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: DeviceName = None,
+    data_root: DataRoot = None,
+    debug: Debug = False,
+) -> None:
+    """Continue a run from its newest checkpoint.
+
+    The run may have been stopped or killed. A run that is complete is shown.
+    """
+    from coterie.config import load
+    from coterie.runs.store import RunFolder
+
+    folder = RunFolder.open(run)
+    values = {
+        **engine_values(engine, workers, ray_address, device),
+        **data_root_value(data_root),
+    }
+    validated = load(folder.path / "config.toml", (), values)
+    checkpoint = folder.latest_checkpoint(validated.resolved())
+    if checkpoint is not None:
+        for line in checkpoint.warnings:
+            typer.echo(f"warning: {line}", err=True)
+    with stop_after_round() as request:
+        from coterie.runs.run import prepare
+
+        prepared = prepare(validated, folder.path / "partition.npz")
+        _execute(prepared, folder, request, checkpoint, resume=True)
+
+
+def _execute(
+    prepared: Prepared,
+    folder: RunFolder,
+    request: StopRequest,
+    checkpoint: Checkpoint | None = None,
+    resume: bool = False,
+) -> None:
+    """Run the rounds that are left, with progress, and show the summary."""
+    from coterie.runs.run import execute
+    from coterie.terminal import Reporter, console, say, summary_table
+
+    start = 0
+    if checkpoint is not None:
+        start = checkpoint.round
+    say(_first_line(prepared, folder.path, start if resume else None))
+    with (
+        Reporter(prepared.config.train.rounds, start) as reporter,
+        request.while_running() as stop,
+    ):
+        summary = execute(
+            prepared,
+            folder,
+            lambda result: reporter(result.row),
+            checkpoint=checkpoint,
+            resume=resume,
+            stop=stop,
+        )
+    console().print(summary_table(summary, str(folder.path)), soft_wrap=True)
+
+
+def _first_line(prepared: Prepared, folder: Path, resumed_from: int | None) -> str:
+    """What is about to run, and where it is stored.
+
+    Args:
+        prepared: the run.
+        folder: of the run.
+        resumed_from: how many rounds are done, for a run that is resumed.
+    """
+    from coterie.terminal import counted
+
+    config = prepared.config
+    parameters = sum(parameter.numel() for parameter in prepared.module.parameters())
+    model = f"{config.model.name} ({parameters:,} parameters)"
+    clients = counted(prepared.population.clients, "client")
+    rounds = counted(config.train.rounds, "round")
+    if resumed_from is not None:
+        rounds += f", from round {resumed_from + 1}"
+    name = f"{config.algorithm.name} on {config.data.source}"
+    return f"{name}: {clients}, {model}, {rounds}, in {folder}"
+
+
+def show_command(run: RunPath, debug: Debug = False) -> None:
+    """Show the figures of a run, finished or not."""
+    from coterie.runs.files import damaged
+    from coterie.runs.store import RunFolder
+    from coterie.terminal import console, summary_table
+
+    folder = RunFolder.open(run)
+    summary = folder.summary()
+    source = "summary.json"
+    try:
+        if summary is None:
+            source = "config.toml or rounds.jsonl"
+            summary = _summary_so_far(folder)
+        table = summary_table(summary, str(folder.path))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(folder.path / source, error) from None
+    console().print(table, soft_wrap=True)
+
+
+def _summary_so_far(folder: RunFolder) -> dict[str, Any]:
+    """The summary of a run that has not written one yet."""
+    from coterie.data import load_partition
+    from coterie.runs.summary import summarise
+
+    clients = load_partition(folder.path / "partition.npz").clients
+    return summarise(folder.resolved, folder.rows(), clients)
+
+
+def watch_command(
+    run: RunPath,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state and end.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.05, max=3600, help="Seconds between two updates.")
+    ] = 0.5,
+    debug: Debug = False,
+) -> None:
+    """Watch a run in progress, from any terminal.
+
+    Shows the accuracy curve, groups, newcomers and migrations. It ends with the run.
+    """
+    from coterie.cli.watch import watch
+
+    watch(run, once=once, interval=interval)
+
+
+def export_command(
     run: RunPath,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder, new or of an earlier export; default export in the run's folder."
+            help="The folder: a new one, or that of an earlier export. "
+            "Default: export in the run's folder."
         ),
     ] = None,
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="Each model as ONNX, too, checked against torch.")
+        bool,
+        typer.Option("--onnx", help="Write each model as ONNX, too, and compare it with torch."),
     ] = False,
     data_root: Annotated[
         Path | None,
-        typer.Option("--data-root", help="Folder of the datasets; default: that of the run."),
+        typer.Option("--data-root", help="The folder of the datasets. Default: that of the run."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write a run's models with a loader in plain PyTorch, who is in which group, and a model
-    card."""
+    """Write a run's models to use without Coterie.
+
+    The folder has the weights, a loader in plain PyTorch, the group of each client, and a model
+    card.
+    """
     from coterie.export import export_run
+
+    _say_exported(export_run(run, out, onnx=onnx, root=absolute(data_root)))
+
+
+def _say_exported(exported: Exported) -> None:
     from coterie.terminal import counted, found_groups, percent, say
 
-    root = None if data_root is None else str(data_root.expanduser().absolute())
-    done = export_run(run, out, onnx=onnx, root=root)
-    card, summary = done.card, done.card.summary
-    sizes = [group["clients"] for group in card.figures.groups if group["name"] != "no-group"]
-    found = found_groups(sizes, summary["clients"])
-    say(
-        f"models: {counted(len(card.figures.groups), 'file')}, after {counted(summary['rounds'], 'round')}: {found}"
-    )
+    card = exported.card
+    groups = card.figures.groups
+    clients = [group["clients"] for group in groups if group["name"] != "no-group"]
+    found = found_groups(clients, card.summary["clients"])
+    rounds = counted(card.summary["rounds"], "round")
+    say(f"models: {counted(len(groups), 'file')}, after {rounds}: {found}")
     say(f"accuracy on the clients' own test samples: {percent(card.figures.accuracy)}")
-    if done.onnx is not None:
-        say(f"onnx: differs from torch by at most {done.onnx:.1e}")
+    if exported.onnx is not None:
+        say(f"onnx: differs from torch by at most {exported.onnx:.1e}")
     if card.needs:
         say(f"load.py imports {card.needs}, which is yours and not copied")
-    say(
-        f"export: {done.folder.resolve()} (README.md is the model card; python {done.folder / 'load.py'} tries it)"
-    )
-
-
-def watch(
-    run: RunPath,
-    once: Annotated[bool, typer.Option("--once", help="Show how it stands, and end.")] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.05, max=3600, help="Seconds between looks.")
-    ] = 0.5,
-    debug: Debug = False,
-) -> None:
-    """Watch a run in progress, from any terminal: curve, groups, newcomers, migrations; ends with
-    the run."""
-    from coterie.cli.watch import watch as follow
-
-    follow(run, once=once, interval=interval)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(export)
-    app.command()(watch)
+    loader = exported.folder / "load.py"
+    hint = f"README.md is the model card; python {loader} tries it"
+    say(f"export: {exported.folder.resolve()} ({hint})")

@@ -29,9 +29,9 @@ from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.work import Train
 from coterie.engines.serial import ClientError, failure
-from coterie.engines.vmap import Blocks, find_device
+from coterie.engines.vmap import Blocks
 from coterie.errors import CoterieError
-from coterie.local.batched import Device
+from coterie.local.device import Device, find_device
 from coterie.local.runner import make_trainer
 from coterie.local.sgd import Trainer
 
@@ -149,7 +149,7 @@ class Actor:
         own = self.own
         objective = job.work.objective
         if objective not in self.trainers:
-            self.trainers[objective] = make_trainer(own.module, objective, own.solver, own.decay)
+            self.trainers[objective] = make_trainer(own.module, objective, own.decay)
         trainer = self.trainers[objective]
         solver = job.work.solver(own.solver)
         delta = torch.empty_like(starts)
@@ -157,7 +157,7 @@ class Actor:
         for at, key in enumerate(job.keys):
             self.at = key.id
             x, y = self._samples(job, at)
-            found = trainer.train(x, y, starts[at], delta[at], solver, objective.mu, key)
+            found = trainer.train(x, y, starts[at], delta[at], solver, key)
             told[:, at] = found.size, found.loss
         return delta.numpy(), told[0], told[1]
 

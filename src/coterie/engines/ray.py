@@ -41,7 +41,7 @@ from coterie.engines.actor import Actor, Each, Equipment, Job, Load, fingerprint
 from coterie.engines.simulation import SimulationEngine
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
 from coterie.local import LocalRunner
-from coterie.local.batched import Device, Precision
+from coterie.local.device import Device, Precision
 
 _SHARD = (
     2 * 2**20

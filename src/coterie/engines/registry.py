@@ -21,7 +21,7 @@ from coterie.engines.simulation import SimulationEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
-from coterie.local.batched import Precision
+from coterie.local.device import Precision
 
 Workers = Annotated[int, Field(ge=1, le=1024)]
 Seconds = Annotated[float, Field(gt=0)]

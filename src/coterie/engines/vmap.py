@@ -26,34 +26,12 @@ from coterie.engines.serial import ClientError
 from coterie.engines.simulation import SimulationEngine
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
-from coterie.local.batched import BatchedTrainer, Device, Precision, Sample, refuse_statistics
+from coterie.local.batched import BatchedTrainer, Sample
+from coterie.local.device import Device, Precision, find_device
+from coterie.local.probe import refuse_statistics
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
 _SHARE = 0.5  # of the memory that is free on an accelerator
-
-
-def find_device(name: str = "auto") -> str:
-    """The device to compute on; ``auto`` is the first CUDA device where there is one, else the CPU.
-
-    Raises:
-        ConfigError: for a device that is not there.
-
-    Example:
-        >>> find_device("cpu")
-        'cpu'
-    """
-    count = torch.cuda.device_count()
-    if name == "auto":
-        if count:
-            return "cuda:0"
-        return "cpu"
-    kind, _, number = name.partition(":")
-    known = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
-    if name not in known or (kind == "cpu" and number):
-        raise ConfigError(
-            f"engine.device: not on this machine, got {name!r}; expected {', '.join(known)}"
-        )
-    return name
 
 
 class Blocks:
@@ -152,7 +130,7 @@ class Blocks:
         order = np.lexsort((-sizes, -steps))
         x, y = samples(int(order[0]))
         with self._named([keys[int(order[0])]]):
-            many.look(x, y)
+            many.probe.run(x, y)
         most = self._room()
         used = 0
         first = 0

@@ -1,7 +1,7 @@
 """What a client does: local SGD, evaluation, description of its own data."""
 
-from coterie.local.compiled import Stack
 from coterie.local.runner import LocalRunner
 from coterie.local.sgd import Trained, batches
+from coterie.local.stack import Stack
 
 __all__ = ["LocalRunner", "Stack", "Trained", "batches"]

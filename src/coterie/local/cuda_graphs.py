@@ -26,7 +26,7 @@ class CudaGraphCache:
         >>> total = torch.zeros(2)
         >>> replay = CudaGraphCache(lambda step, state: step)
         >>> for value in (1.0, 2.0):
-        ...     replay("two", [torch.full((2,), value)], lambda given: total.add_(given[0]), [total])
+        ...     replay("two", [torch.full((2,), value)], lambda inputs: total.add_(inputs[0]), [total])
         >>> total.tolist()
         [3.0, 3.0]
     """
@@ -44,14 +44,14 @@ class CudaGraphCache:
     ) -> None:
         """A step on ``inputs``; the first of its name is recorded."""
         if name not in self.kept:
-            placed = [given.clone() for given in inputs]
-            self.kept[name] = placed, self.record(lambda: step(placed), state)
+            placed = [tensor.clone() for tensor in inputs]
+            self.kept[name] = (placed, self.record(lambda: step(placed), state))
             while len(self.kept) > self.most:
                 self.kept.popitem(last=False)
         self.kept.move_to_end(name)
         placed, replay = self.kept[name]
-        for place, given in zip(placed, inputs, strict=True):
-            place.copy_(given)
+        for place, tensor in zip(placed, inputs, strict=True):
+            place.copy_(tensor)
         replay()
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client tells of its own training data."""
+"""What a client reports of its own training data."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def describe(
     """
     match work.statistic:
         case "histogram":
-            return told_histograms(work, population, ids, key)
+            return noisy_histograms(work, population, ids, key)
         case "imbalance":
-            return np.abs(work.level - told_histograms(work, population, ids, key)).sum(axis=1)
+            return np.abs(work.level - noisy_histograms(work, population, ids, key)).sum(axis=1)
         case "subspace":
             return subspaces(population, ids, work.vectors)
 
 
-def told_histograms(work: Describe, population: Population, ids: IntArray, key: Key) -> FloatArray:
+def noisy_histograms(work: Describe, population: Population, ids: IntArray, key: Key) -> FloatArray:
     """Label histograms ``[n, c]`` as they leave the clients."""
     counts = population.histograms_of(ids).astype(np.float64)
     match work.privacy:
@@ -50,8 +50,8 @@ def told_histograms(work: Describe, population: Population, ids: IntArray, key: 
             return np.eye(counts.shape[1])[answers[np.arange(len(ids)), counts.argmax(axis=1)]]
 
 
-def told_sizes(work: Describe, sizes: IntArray) -> FloatArray:
-    """The sample counts that go with a statistic; a private one goes with 1, which tells
+def reported_sizes(work: Describe, sizes: IntArray) -> FloatArray:
+    """The sample counts that go with a statistic; a private one goes with 1, which says
     nothing."""
     if work.privacy == "none":
         return sizes.astype(np.float64)

@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 Answer = Callable[[Tensor, tuple[int, ...], float], Tensor]
-_SINGLE: Mapping[Any, int] = {F.dropout: 0, torch.dropout: 0, torch.dropout_: 0}
+_SINGLE = frozenset({F.dropout, torch.dropout, torch.dropout_})
+# functions that drop whole channels, and the dimensions of a batch of samples
 _CHANNELS: Mapping[Any, int] = {F.dropout1d: 3, F.dropout2d: 4, F.dropout3d: 5}
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -65,18 +66,18 @@ class Dropout(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _drop(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = dict(zip(("input", "p", "training"), args, strict=False)) | dict(kwargs)
-        x = given["input"]
-        p = float(given.get("p", 0.5))
-        training = bool(given.get("training", given.get("train", True)))
-        if (
-            not training
-            or not 0 < p < 1
-            or not x.numel()
-            or x.dim() != _CHANNELS.get(func, x.dim())
-        ):
+        arguments = dict(zip(("input", "p", "training"), args, strict=False)) | dict(kwargs)
+        x = arguments["input"]
+        p = float(arguments.get("p", 0.5))
+        # torch.dropout calls the flag "train", torch.nn.functional.dropout "training".
+        training = bool(arguments.get("training", arguments.get("train", True)))
+        if not training or not 0 < p < 1 or not x.numel():
             return func(*args, **kwargs)
-        shape = tuple(x.shape) if func in _SINGLE else (*x.shape[:2], *[1] * (x.dim() - 2))
+        if x.dim() != _CHANNELS.get(func, x.dim()):
+            return func(*args, **kwargs)
+        shape = tuple(x.shape)
+        if func in _CHANNELS:  # whole channels are dropped: a number for each sample and channel
+            shape = (*x.shape[:2], *[1] * (x.dim() - 2))
         return self.answer(x, shape, p)
 
 
@@ -93,17 +94,20 @@ def _plain_kernels() -> Iterator[None]:
             library.enabled = old
 
 
-def noted(forward: Callable[[], Any]) -> list[Call]:
+def dropout_calls(forward: Callable[[], Any]) -> list[Call]:
     """The calls of dropout in a forward pass, which goes on as if nothing were dropped.
 
     Example:
-        >>> [call.shape for call in noted(lambda: F.dropout(torch.ones(2, 3), 0.5))]
+        >>> [call.shape for call in dropout_calls(lambda: F.dropout(torch.ones(2, 3), 0.5))]
         [(2, 3)]
     """
     calls: list[Call] = []
 
     def note(x: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
-        like = torch.empty_like(x) if shape == tuple(x.shape) else torch.empty(shape)
+        # torch draws a mask in the memory order of its input, so its strides are noted, too.
+        like = torch.empty(shape)
+        if shape == tuple(x.shape):
+            like = torch.empty_like(x)
         calls.append(Call(shape, like.stride(), p))
         return x
 
@@ -112,11 +116,11 @@ def noted(forward: Callable[[], Any]) -> list[Call]:
     return calls
 
 
-def answered(masks: Sequence[Tensor]) -> Dropout:
+def with_masks(masks: Sequence[Tensor]) -> Dropout:
     """Calls of dropout multiply their input by the next mask.
 
     Example:
-        >>> with answered([torch.tensor([0.0, 2.0])]):
+        >>> with with_masks([torch.tensor([0.0, 2.0])]):
         ...     F.dropout(torch.ones(2), 0.5).tolist()
         [0.0, 2.0]
     """
@@ -124,7 +128,7 @@ def answered(masks: Sequence[Tensor]) -> Dropout:
     return Dropout(lambda x, shape, p: x * next(following).to(x.dtype))
 
 
-def drawn(
+def draw_masks(
     calls: Mapping[int, Sequence[Call]],
     lengths: Sequence[int],
     rows: int,

@@ -1,5 +1,5 @@
-"""Local SGD for any module: the one place where gradients are computed, and the one where batches
-are looped over."""
+"""Local SGD for any module: gradients by autograd, and the one place that says which samples are in
+which batch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind
+from coterie.local.step import SgdStep
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The end of a local training: the update ``w - w_start`` is left in the caller's buffer."""
+    """The end of a local training: the update ``w - w_start`` is left in the caller's buffer.
+
+    Args:
+        size: training samples of the client.
+        loss: mean loss of the last pass over them.
+    """
 
     size: int
     loss: float
@@ -29,7 +35,13 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One shuffled pass over a client's data, or the part of it that the step budget leaves."""
+    """One shuffled pass over a client's data, or the part of it that the step budget leaves.
+
+    Args:
+        order: int64 ``[size]``, the samples in the order in which batches take them.
+        steps: batches of this pass.
+        last: whether the training ends with it.
+    """
 
     order: IntArray
     steps: int
@@ -39,7 +51,8 @@ class Pass:
 def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pass]:
     """The passes of a local training: reshuffled every epoch, the last partial batch kept.
 
-    With ``solver.steps`` set, passes go on until that many batches have been drawn.
+    With ``solver.steps`` set, passes go on until that many batches have been drawn. All trainers
+    take their batches from here, so that they see the same samples in the same order.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -63,7 +76,8 @@ def convolves(module: nn.Module) -> bool:
 def channels_last(x: Tensor) -> Tensor:
     """Images ``[B, C, H, W]`` with the channels innermost in memory; anything else as it is.
 
-    With one channel both orders are one, and torch takes the slower: strides written out tell it.
+    With one channel both memory orders are the same, and torch then takes its slower code for
+    channels that come first. Strides written out make it take the faster one.
 
     Example:
         >>> channels_last(torch.zeros(5, 1, 4, 4)).stride()
@@ -80,10 +94,34 @@ class Trainer(Protocol):
     """Local training in one process. It may keep buffers, never anything that changes a result."""
 
     def train(
-        self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, mu: float, key: Key
+        self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, key: Key
     ) -> Trained:
-        """Train from ``start [d]`` on a client's samples and write the update into ``out [d]``."""
+        """Train on a client's samples.
+
+        Args:
+            x: inputs ``[n, ...]``.
+            y: labels int64 ``[n]``.
+            start: float32 ``[d]``, the model that the client was sent.
+            out: float32 ``[d]``, where the update is written.
+            solver: local SGD.
+            key: the client's stream.
+        """
         ...
+
+
+@dataclass(slots=True)
+class Course:
+    """What a training by autograd has at hand from its first step to its last.
+
+    Args:
+        step: the update rule.
+        anchor: copies of the start, for the proximal term; empty without one.
+        velocity: of the momentum; empty without one.
+    """
+
+    step: SgdStep
+    anchor: list[Tensor]
+    velocity: list[Tensor]
 
 
 class Autograd:
@@ -92,7 +130,7 @@ class Autograd:
 
     Args:
         module: the network; it is taken over, hand in a copy.
-        objective: gives the batch loss.
+        objective: gives the batch loss, and the weight of the proximal term.
         decay: names of the kernels that carry L2.
 
     Parameters that the module froze (``requires_grad`` off) stay as they are.
@@ -113,14 +151,15 @@ class Autograd:
         self.frozen: tuple[nn.Module, Tensor] | None = None
 
     def train(
-        self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, mu: float, key: Key
+        self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, key: Key
     ) -> Trained:
         self.vector.copy_(start)
         self.sent = start
-        anchor = [p.detach().clone() for p in self.params] if mu else []
-        velocity = [torch.zeros_like(p) for p in self.params] if solver.momentum else []
+        course = self._course(solver)
         loss = torch.zeros(())
         seen = 0
+        # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
+        # network with dropout sees the same batches as one without.
         with keyed_torch(key.of("noise")):
             for part in batches(len(y), solver, key.of("shuffle").generator()):
                 order = torch.from_numpy(part.order)
@@ -130,38 +169,31 @@ class Autograd:
                     xs = channels_last(xs)
                 for at in range(0, part.steps * solver.batch_size, solver.batch_size):
                     stop = min(at + solver.batch_size, len(y))
-                    batch_loss = self._step(xs[at:stop], ys[at:stop], solver, mu, anchor, velocity)
+                    batch_loss = self._step(xs[at:stop], ys[at:stop], course)
                     if part.last:
                         loss += batch_loss * (stop - at)
                         seen += stop - at
         torch.sub(self.vector, start, out=out)
-        return Trained(len(y), float(loss) / seen if seen else 0.0)
+        if not seen:
+            return Trained(len(y), 0.0)
+        return Trained(len(y), float(loss) / seen)
 
-    def _step(
-        self,
-        x: Tensor,
-        y: Tensor,
-        solver: Solver,
-        mu: float,
-        anchor: list[Tensor],
-        velocity: list[Tensor],
-    ) -> Tensor:
+    def _course(self, solver: Solver) -> Course:
+        mu = self.objective.mu
+        anchor: list[Tensor] = []
+        if mu:
+            anchor = [p.detach().clone() for p in self.params]
+        velocity: list[Tensor] = []
+        if solver.momentum:
+            velocity = [torch.zeros_like(p) for p in self.params]
+        return Course(SgdStep(solver, mu, self.decayed), anchor, velocity)
+
+    def _step(self, x: Tensor, y: Tensor, course: Course) -> Tensor:
+        """One step on a batch; returns its loss."""
         loss = self.objective.loss(self.module, x, y, self._received)
-        grads = list(
-            torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
-        )
-        with torch.no_grad():
-            if solver.l2:
-                for i in self.decayed:
-                    grads[i].add_(self.params[i], alpha=2 * solver.l2)
-            if mu:
-                torch._foreach_add_(grads, self.params, alpha=mu)
-                torch._foreach_sub_(grads, anchor, alpha=mu)
-            if solver.momentum:
-                torch._foreach_mul_(velocity, solver.momentum)
-                torch._foreach_add_(velocity, grads)
-                grads = velocity
-            torch._foreach_add_(self.params, grads, alpha=-solver.lr)
+        # A parameter that the loss does not reach has a zero gradient, and still decays.
+        grads = torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
+        course.step.apply(self.params, list(grads), course.anchor, course.velocity)
         return loss.detach()
 
     def _received(self) -> nn.Module:
@@ -169,10 +201,8 @@ class Autograd:
         training."""
         if self.frozen is None:
             vector = torch.empty_like(self.vector)
-            self.frozen = (
-                bind(copy.deepcopy(self.module), vector).eval().requires_grad_(False),
-                vector,
-            )
+            module = bind(copy.deepcopy(self.module), vector).eval().requires_grad_(False)
+            self.frozen = (module, vector)
         module, vector = self.frozen
         if self.sent is not None:
             vector.copy_(self.sent)

@@ -12,7 +12,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.threads import one_library_thread
 from coterie.data.population import Population
 
-_RANK = 1e-10
+_RANK = 1e-10  # of the largest eigenvalue; below it an eigenvalue is rounding
 
 
 def leading(samples: FloatArray, p: int) -> FloatArray:
@@ -40,7 +40,11 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
     n, features = rows.shape
     found = np.zeros((features, p))
     tall = n < features
-    gram = rows @ rows.T if tall else rows.T @ rows
+    # The smaller Gram matrix has the same eigenvalues but for zeros, and costs less.
+    if tall:
+        gram = rows @ rows.T
+    else:
+        gram = rows.T @ rows
     size = len(gram)
     keep = min(p, n, features)
     if keep == 0:
@@ -73,8 +77,8 @@ def subspaces(population: Population, ids: IntArray, vectors: int) -> NDArray[np
     features = math.prod(population.shape)
     found = np.zeros((len(ids), features, vectors * population.classes), np.float32)
     with one_library_thread():
-        for out, id in zip(found, ids.tolist(), strict=True):
-            held = torch.from_numpy(population.train[id])
+        for out, client in zip(found, ids.tolist(), strict=True):
+            held = torch.from_numpy(population.train[client])
             x = population.x[held].reshape(len(held), features).numpy()
             labels = population.y[held].numpy()
             for j in np.unique(labels):

@@ -15,7 +15,7 @@ import click
 import pytest
 import typer
 
-from coterie.cli import main as cli
+from coterie.cli.errors import code_of
 from coterie.cli.main import app, invoke
 
 CONFIG = """
@@ -83,7 +83,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert isinstance(root, click.Group)
     data = root.commands.pop("data")
     study = root.commands.pop("study")
-    assert root.commands.pop("deploy")  # tests/test_deploy.py has its options
+    assert root.commands.pop("deploy")  # tests/deploy/test_folder.py has its options
     assert isinstance(data, click.Group)
     assert isinstance(study, click.Group)
     assert options(root) == {"--version", "--install-completion", "--show-completion"}
@@ -453,7 +453,7 @@ def test_every_error_has_its_code() -> None:
     from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 
     codes = [
-        cli._expected(kind("x"))
+        code_of(kind("x"))
         for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)
     ]
     assert codes == [2, 3, 4, 5, 70]

@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from coterie.cli import completion
 from coterie.cli.completion import complete_algorithms, complete_run, complete_set
-from coterie.cli.main import KINDS, PAPERS
+from coterie.cli.data import REGISTRIES
+from coterie.config import registry
 
 
 def test_the_names_are_those_of_the_registries() -> None:
@@ -21,8 +23,9 @@ def test_the_names_are_those_of_the_registries() -> None:
 
     assert sorted(completion.ALGORITHMS) == sorted(ALGORITHMS)
     assert sorted(completion.DATASETS) == sorted(SOURCES)
-    assert all(kind in KINDS for kind in completion.KINDS)
-    assert all(paper in PAPERS for paper in completion.PAPERS)
+    assert all(registry.names(REGISTRIES[kind]) for kind in completion.KINDS)
+    folder = resources.files("coterie.studies.reproduce")
+    assert all(folder.joinpath(f"{paper}.toml").is_file() for paper in completion.PAPERS)
 
 
 def test_lists_and_assignments() -> None:

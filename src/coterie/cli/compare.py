@@ -1,0 +1,208 @@
+"""The command that runs several algorithms, seeds and values, and compares them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.cli.completion import complete_algorithms
+from coterie.cli.options import (
+    Assignments,
+    ConfigFile,
+    DataRoot,
+    Debug,
+    EngineName,
+    data_root_value,
+    engine_values,
+    split_names,
+)
+from coterie.cli.signals import StopRequest, stop_after_round
+from coterie.errors import SweepError
+
+if TYPE_CHECKING:
+    from coterie.sweep.plan import Run, SweepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the table of a sweep compares.
+
+    Args:
+        baseline: what the others are compared with.
+        target: an accuracy as a fraction, for rounds and bytes to it.
+        figure: the accuracy compared: last10_mean, max or final.
+    """
+
+    baseline: str
+    target: float | None
+    figure: Any
+
+
+def compare_command(
+    config: ConfigFile,
+    algorithms: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Names between commas. Default: that of the configuration.",
+            autocompletion=complete_algorithms,
+        ),
+    ] = "",
+    seeds: Annotated[
+        str,
+        typer.Option(
+            metavar="SEEDS",
+            help="For example 0-4, or 0,2,5-7. Default: that of the configuration.",
+        ),
+    ] = "",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2",
+            help="Values of a key, for example local.lr=0.01,0.1. Several keys are crossed.",
+        ),
+    ] = None,
+    assignments: Assignments = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What others are compared with. Default: the first."),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="An accuracy as a fraction: shows the rounds and bytes to reach it."
+        ),
+    ] = None,
+    figure: Annotated[
+        str, typer.Option(help="The accuracy compared: last10_mean, max or final.")
+    ] = "last10_mean",
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, max=1024, help="How many runs go side by side and share the cores."),
+    ] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the sweep. Default: runs/compare-<config>."),
+    ] = None,
+    engine: EngineName = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", help="Processes of each run's pool. Default: the cores over the jobs."
+        ),
+    ] = None,
+    data_root: DataRoot = None,
+    debug: Debug = False,
+) -> None:
+    """Compare algorithms over seeds and values.
+
+    Each run is executed once. After an interruption the same command continues.
+    """
+    with stop_after_round() as request:
+        from coterie.sweep.comparison import check_choices
+        from coterie.sweep.grid import read_seeds
+        from coterie.sweep.plan import make_plan
+        from coterie.sweep.runner import cores_per_run
+
+        if workers is None and jobs > 1:
+            workers = cores_per_run(jobs)
+        values = {**engine_values(engine, workers), **data_root_value(data_root)}
+        names = split_names(algorithms)
+        chosen_seeds = read_seeds(seeds) if seeds else ()
+        plan = make_plan(config, names, chosen_seeds, grid or (), assignments or (), values)
+        comparison = Comparison(check_choices(plan, baseline, figure), target, figure)
+        run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, comparison)
+
+
+def run_sweep(
+    plan: SweepPlan, out: Path, jobs: int, request: StopRequest, comparison: Comparison
+) -> None:
+    """Execute the runs of a plan that are not done yet, and show and write their table.
+
+    Args:
+        plan: the runs.
+        out: the folder of the sweep.
+        jobs: how many runs go side by side.
+        request: whether a signal asked to stop.
+        comparison: what the table compares.
+
+    Raises:
+        SweepError: with a line for each run that failed.
+    """
+    from coterie.sweep.comparison import tabulate
+    from coterie.sweep.runner import sweep
+    from coterie.sweep.table import column_names, notes, row_texts
+    from coterie.sweep.table_files import write_tables
+    from coterie.terminal import columns_table, console, say
+
+    progress = SweepProgress.start(plan, out, jobs)
+    with request.while_running() as stop:
+        failures = sweep(plan, out, jobs, progress, stop)
+    table = tabulate(plan, out, comparison.baseline, comparison.target, comparison.figure)
+    say("")
+    console().print(columns_table(column_names(table), row_texts(table)))
+    files = " ".join(map(str, write_tables(table, plan, out)))
+    say("\n".join(["", *notes(table), "", f"tables: {files}"]))
+    if failures:
+        lines = [f"{f.run.name} ({out / f.run.id}): {f.line}" for f in failures]
+        count = f"got {len(failures)} of {len(plan.runs)}; expected none"
+        raise SweepError("\n".join([*lines, f"compare: runs failed, {count}"]))
+
+
+@dataclass(slots=True)
+class SweepProgress:
+    """Prints a line for each run of a sweep that ends.
+
+    Args:
+        out: the folder of the sweep.
+        count: number of runs of the sweep.
+        ended: how many have ended so far.
+    """
+
+    out: Path
+    count: int
+    ended: int = field(default=0)
+
+    @classmethod
+    def start(cls, plan: SweepPlan, out: Path, jobs: int) -> SweepProgress:
+        """Print how many runs there are, and how many an earlier command left done or begun."""
+        from coterie.sweep.run_once import is_done
+        from coterie.terminal import counted, say
+
+        done = sum(is_done(run, out) for run in plan.runs)
+        begun = sum((out / run.id / "config.toml").exists() for run in plan.runs) - done
+        line = f"{counted(len(plan.runs), 'run')} in {out}: {done} done, {begun} begun"
+        if jobs > 1:
+            line += f", {jobs} at a time"
+        say(line)
+        return cls(out, len(plan.runs))
+
+    def __call__(self, run: Run, state: str) -> None:
+        """A run has ended.
+
+        Args:
+            run: the run.
+            state: ``done``, ``failed``, ``shared`` or ``skipped``.
+        """
+        from coterie.runs.store import RunFolder
+        from coterie.terminal import duration, percent, say
+
+        self.ended += 1
+        if state == "skipped":
+            return
+        summary = None
+        if state != "failed":
+            summary = RunFolder(self.out / run.id).summary()
+        width = len(str(self.count))
+        line = f"[{self.ended:>{width}}/{self.count}] {run.name}: "
+        if summary is None:
+            say(f"{line}failed")
+            return
+        accuracy = percent(summary["accuracy"]["last10_mean"])
+        line += f"accuracy {accuracy} (last ten rounds), {duration(summary['seconds']['total'])}"
+        if state == "shared":
+            line += ", by another sweep"
+        say(line)

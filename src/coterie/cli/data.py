@@ -1,0 +1,141 @@
+"""Commands that show what there is before a run: choices with their options, and data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from coterie.cli.completion import KINDS, complete_kind
+from coterie.cli.options import Assignments, ConfigFile, DataRoot, Debug, data_root_value
+from coterie.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coterie.data import Population
+
+SHOWN_CLIENTS = 24
+NAME_WIDTH = 16
+# `datasets` is the word of users, `source` that of a configuration; the others drop their "s".
+REGISTRIES = {kind: kind.removesuffix("s") for kind in KINDS} | {"datasets": "source"}
+KINDS_HELP = f"What to list: {', '.join(KINDS[:-1])} or {KINDS[-1]}."
+
+
+def list_command(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help=KINDS_HELP, autocompletion=complete_kind),
+    ],
+) -> None:
+    """List algorithms, models, datasets, ... with their options.
+
+    Each option has its default and what it may be.
+    """
+    from coterie.terminal import choices_list, console
+
+    if what not in REGISTRIES:
+        expected = ", ".join(REGISTRIES)
+        raise click.UsageError(f"list: unknown, got {what!r}; expected one of {expected}")
+    console().print(choices_list(_choices(REGISTRIES[what])), soft_wrap=True)
+
+
+def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Name, first paragraph of the docstring, and options with what they may be.
+
+    The description of a plugin names its package. A plugin that cannot be used is a warning.
+    """
+    from coterie.config import registry
+
+    for name in sorted(registry.names(kind)):
+        try:
+            description = _first_paragraph(registry.find(kind, name).__doc__ or "")
+            options = _spelled_options(kind, name)
+        except ConfigError as error:
+            typer.echo(f"warning: {error}", err=True)
+            continue
+        package = registry.package(kind, name)
+        if package is not None:
+            description += f" [{package}]"
+        yield name, description, options
+    for refusal in registry.plugins(kind).refused.values():
+        typer.echo(f"warning: {refusal}", err=True)
+
+
+def _first_paragraph(text: str) -> str:
+    """The first paragraph of a docstring, on one line: it says what the factory makes."""
+    paragraph = text.replace("`", "").strip().split("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
+def _spelled_options(kind: str, name: str) -> list[tuple[str, str]]:
+    """Each option with its default, and what it may be."""
+    from coterie.config import registry
+    from coterie.config.wording import describe, shown
+
+    spelled = []
+    for option, (allowed, default) in registry.options(kind, name).items():
+        # `...` stands for no default, as in pydantic.
+        if default is ...:
+            words = option
+        elif default is None:
+            words = f"{option}="
+        else:
+            words = f"{option}={shown(default)}"
+        spelled.append((words, describe(allowed)))
+    return spelled
+
+
+def inspect_command(
+    config: ConfigFile,
+    assignments: Assignments = None,
+    data_root: DataRoot = None,
+    debug: Debug = False,
+) -> None:
+    """Show clients, sizes and label mixes of a configuration's data."""
+    from coterie.config import load
+    from coterie.runs.run import load_data
+    from coterie.terminal import console, printable, sizes_table
+
+    validated = load(config, assignments or (), data_root_value(data_root))
+    samples, _, population = load_data(validated)
+    source = f"{validated.data.source}, {validated.data.partition.kind}"
+    out = console()
+    out.print(f"{source}: {population.clients} clients, {population.classes} classes")
+    train = population.sizes("train").tolist()
+    test = population.sizes("test").tolist()
+    out.print(sizes_table([("train", train), ("test", test)]))
+    labels = [printable(name) for name in samples.label_names]
+    if not labels:
+        labels = [str(label) for label in range(population.classes)]
+    _print_labels(population, labels)
+
+
+def _print_labels(population: Population, labels: Sequence[str]) -> None:
+    """Print the labels of all training samples, and the label mixes of some clients."""
+    import numpy as np
+
+    from coterie.terminal import bars, heat, printable
+
+    count = min(SHOWN_CLIENTS, population.clients)
+    shown = [i * population.clients // count for i in range(count)]
+    counted = np.arange(population.clients)
+    counted_clients = ""
+    # The clients of a lazy federation are made when they are asked for, so only those shown are.
+    if population.drawn:
+        counted = np.array(shown)
+        counted_clients = f" of {len(shown)} clients"
+    histograms = dict(zip(counted.tolist(), population.histograms_of(counted), strict=True))
+    total = sum(histograms.values()).tolist()
+    names = {i: printable(population.names[i])[:NAME_WIDTH] for i in shown}
+    width = max(map(len, names.values()))
+
+    # Not through rich, which would break lines that are wider than the terminal.
+    lines = ["", f"labels of the training samples{counted_clients}", *bars(labels, total), ""]
+    legend = "a column per class (░ little, █ nearly all)"
+    lines.append(f"label mix of {len(shown)} clients, {legend}")
+    for i, name in names.items():
+        row = histograms[i].tolist()
+        lines.append(f"{name:>{width}} |{heat(row)}| {sum(row)}")
+    print("\n".join(lines), file=sys.stdout)

@@ -1,0 +1,94 @@
+"""How a command ends: its exit code, and one line on standard error for each mistake."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+import typer
+
+from coterie.cli.help import did_you_mean
+from coterie.errors import ConfigError, CoterieError, SweepError
+
+USAGE = 2
+BUG = 70
+INTERRUPT = 130
+# A command without arguments raises this to show its help. Click before 8.2 prints the help itself.
+NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
+def usage_code(error: click.ClickException) -> int:
+    """Print what is wrong with the words of a command, or the help of a bare one."""
+    if isinstance(error, NO_ARGUMENTS):
+        typer.echo(error.format_message())
+    elif isinstance(error, click.NoSuchOption):
+        print_error(f"{error.message}{did_you_mean(error.possibilities or ())}")
+    else:
+        print_error(error.format_message())
+    return USAGE
+
+
+def failure_code(error: Exception, debug: bool) -> int:
+    """Print why a command failed; returns its exit code.
+
+    Args:
+        error: an expected one, which has its own code and one line, or any other, which is a bug.
+        debug: print the traceback, too.
+    """
+    if debug:
+        traceback.print_exception(error)
+    code = code_of(error)
+    if code == BUG:
+        print_error(save_traceback(error))
+    else:
+        print_error(_message(error))
+    return code
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of an error: one of ours has its own, any other is a bug."""
+    if isinstance(error, CoterieError):
+        return error.code
+    return BUG
+
+
+def _message(error: Exception) -> str:
+    """One line; only a configuration and a sweep have several, one for each mistake or failure."""
+    if isinstance(error, ConfigError | SweepError):
+        return str(error)
+    return " ".join(str(error).split())
+
+
+def print_error(message: str) -> None:
+    """Print each line of a message to standard error."""
+    for line in message.splitlines() or [""]:
+        print(f"error: {line}", file=sys.stderr)
+
+
+def save_traceback(error: Exception) -> str:
+    """Save the traceback to a new file in the current folder; returns the line that names it."""
+    text = "".join(traceback.format_exception(error))
+    first_line = (str(error).splitlines() or [""])[0]
+    what = f"coterie: a bug, got {type(error).__name__} ({first_line})"
+    number = 1
+    while True:
+        name = f"coterie-crash-{number}.txt"
+        try:
+            # "x" never writes over the traceback of an earlier crash.
+            with open(name, "x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return f"{what}; the traceback is in {name}, please report it"
+        except FileExistsError:
+            number += 1
+        except OSError:
+            # A folder that cannot be written to.
+            sys.stderr.write(text)
+            return f"{what}; the traceback is above, please report it"
+
+
+def discard_output() -> None:
+    """Send what is left to print nowhere, after the reader of standard output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,93 @@
+"""Commands that write pages and charts: report, plot and the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.options import DataRoot, Debug, OpenPage, RunPaths, absolute
+
+
+def report_command(
+    runs: RunPaths,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page. Default: report.html in the first run's folder."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="A folder for the page's charts as PNG files.")
+    ] = None,
+    data_root: DataRoot = None,
+    open_: OpenPage = False,
+    debug: Debug = False,
+) -> None:
+    """Write the HTML page of one run or several.
+
+    The runs may still be in progress.
+    """
+    from coterie.report import write_figures, write_page
+    from coterie.report.load import intro_of, title_of, views_of
+    from coterie.terminal import say
+
+    views = views_of(runs, absolute(data_root))
+    page = write_page(out or runs[0] / "report.html", views, title_of(runs), intro_of(views))
+    if figures is not None:
+        say(f"figures: {len(write_figures(figures, views))} in {figures}")
+    show_page(page, open_)
+
+
+def plot_command(
+    runs: RunPaths,
+    chart: Annotated[
+        str,
+        typer.Option(help="A chart of the page: accuracy, agreement, mix, map, tree, ..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file: .png, .svg or .pdf. Default: <chart>.png in the first run's folder."
+        ),
+    ] = None,
+    data_root: DataRoot = None,
+    debug: Debug = False,
+) -> None:
+    """Write one chart of the page as PNG, SVG or PDF."""
+    from coterie.report.export import write_chart
+    from coterie.report.load import views_of
+    from coterie.terminal import say
+
+    views = views_of(runs, absolute(data_root))
+    file = write_chart(out or runs[0] / f"{chart}.png", views, chart)
+    say(f"chart: {file.resolve()}")
+
+
+def demo_command(
+    out: Annotated[Path, typer.Option(help="The folder of the page.")] = Path("runs/demo"),
+    open_: OpenPage = False,
+    debug: Debug = False,
+) -> None:
+    """Compare FedAvg with FedGroup on real digits.
+
+    It takes less than a minute and ends in an HTML page.
+    """
+    from coterie.cli.demo import run_demo
+
+    open_page(run_demo(out), open_)
+
+
+def show_page(page: Path, wanted: bool) -> None:
+    """Say where a page is, and open it in a browser if that is wanted."""
+    from coterie.terminal import console
+
+    console().print(f"page: {page.resolve()}", soft_wrap=True)
+    open_page(page, wanted)
+
+
+def open_page(page: Path, wanted: bool) -> None:
+    """Open a page in a browser if that is wanted."""
+    if wanted:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())

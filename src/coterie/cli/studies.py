@@ -1,0 +1,158 @@
+"""Commands that study data, layers, or the tables of papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.completion import PAPERS, complete_paper
+from coterie.cli.options import (
+    Assignments,
+    ConfigFile,
+    DataRoot,
+    Debug,
+    EngineName,
+    OpenPage,
+    Workers,
+    absolute,
+    data_root_value,
+    engine_values,
+    split_names,
+)
+from coterie.cli.pages import show_page
+from coterie.cli.signals import stop_after_round
+
+PAPERS_HELP = f"{', '.join(PAPERS[:-1])} or {PAPERS[-1]}. Default: all of them."
+
+
+def advise_command(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA", help="A configuration, or a .parquet or .npz file with the data."
+        ),
+    ],
+    assignments: Assignments = None,
+    client: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of clients, for a file with the data."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of labels, for a file with the data."),
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,...",
+            help="One column of inputs, or several of numbers, for a file with the data.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the results. Default: a new one, runs/advise-1, ..."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15,
+    seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3,
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Some of fedgroup, flexcfl, ifca, fedclust. Default: all that differ.",
+        ),
+    ] = "",
+    engine: EngineName = None,
+    workers: Workers = None,
+    data_root: DataRoot = None,
+    debug: Debug = False,
+) -> None:
+    """Say whether grouping would help on your data.
+
+    Also into which groups, by which method, and at what cost.
+    """
+    with stop_after_round():
+        from coterie.studies.advise.command import go
+
+        columns = {"client": client, "label": label, "features": features}
+        values = {**engine_values(engine, workers), **data_root_value(data_root)}
+        chosen = split_names(methods)
+        go(data, out, assignments or (), values, columns, rounds, seeds, chosen)
+
+
+def layers_command(
+    config: ConfigFile,
+    assignments: Assignments = None,
+    out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/layers"),
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Local epochs. Default: those of [local].")
+    ] = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    data_root: DataRoot = None,
+    open_: OpenPage = False,
+    debug: Debug = False,
+) -> None:
+    """Show which layers tell clients' data apart.
+
+    Trains every client once from the same start, as Figure 1 of FedClust does.
+    """
+    from coterie.config import load
+
+    values = {**engine_values(engine, workers), **data_root_value(data_root)}
+    validated = load(config, assignments or (), values)
+    with stop_after_round():
+        from coterie.runs.run import prepare
+        from coterie.studies.layers import COLUMNS, headline, shown, study_layers, write_study
+        from coterie.terminal import columns_table, console, counted
+
+        study = study_layers(prepare(validated), epochs)
+    trained = counted(epochs or validated.local.epochs, "local epoch")
+    clients = counted(len(study.clients), "client")
+    model = f"{validated.model.name} on {validated.data.source}"
+    intro = f"{model}, {validated.data.partition.kind}: {clients}, {trained} each."
+    page, *others = write_study(study, out, f"Layers of {model}", intro)
+    table = columns_table(list(COLUMNS.values()), shown(study))
+    console().print(intro, table, headline(study), sep="\n", soft_wrap=True)
+    print("numbers:", *others)
+    show_page(page, open_)
+
+
+def reproduce_command(
+    papers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PAPER]...", help=PAPERS_HELP, autocompletion=complete_paper),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="One table or figure, for example 3, 4a or fig6.")
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(help="A row, for example mnist-mclr, or row/column. Repeatable."),
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="quick: some of the lines, fewer rounds, one seed. Or: full.")
+    ] = "quick",
+    seeds: Annotated[
+        str | None, typer.Option(help="For example 0-2 or 0,3. Default: those of the profile.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="The folder of the page and, in runs/, of the runs.")
+    ] = Path("runs/reproduce"),
+    data_root: DataRoot = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show the lines and what they cost. Run nothing.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run the tables of the papers again.
+
+    Writes our figures beside the printed ones. After an interruption the same command continues.
+    """
+    with stop_after_round() as request:
+        from coterie.studies.reproduce.command import go
+
+        root = absolute(data_root)
+        with request.while_running() as stop:
+            go(papers or (), table, row or (), profile, seeds, out, root, list_, stop=stop)

@@ -1,0 +1,68 @@
+"""The device that blocks of clients are computed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from coterie.errors import ConfigError
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where and how a block is computed.
+
+    Args:
+        name: ``cpu``, ``cuda``, ``cuda:1``, ...
+        precision: of the arithmetic; ``tf32`` and ``bfloat16`` are faster on a GPU, and not equal
+            to ``serial``.
+        graphs: record steps as CUDA graphs where their shapes repeat.
+    """
+
+    name: str = "cpu"
+    precision: Precision = "float32"
+    graphs: bool = False
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Inside, float32 products are what ``precision`` says; afterwards, what they were."""
+        backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+        before = [backend.allow_tf32 for backend in backends]
+        for backend in backends:
+            backend.allow_tf32 = self.precision == "tf32"
+        try:
+            yield
+        finally:
+            for backend, old in zip(backends, before, strict=True):
+                backend.allow_tf32 = old
+
+
+def find_device(name: str = "auto") -> str:
+    """The device to compute on; ``auto`` is the first CUDA device where there is one, else the CPU.
+
+    Raises:
+        ConfigError: for a device that is not there.
+
+    Example:
+        >>> find_device("cpu")
+        'cpu'
+    """
+    count = torch.cuda.device_count()
+    if name == "auto":
+        if count:
+            return "cuda:0"
+        return "cpu"
+    known = ["auto", "cpu"]
+    if count:
+        known += ["cuda", *(f"cuda:{number}" for number in range(count))]
+    if name not in known:
+        raise ConfigError(
+            f"engine.device: not on this machine, got {name!r}; expected {', '.join(known)}"
+        )
+    return name

@@ -1,0 +1,139 @@
+"""What a batch trainer must know of a network before it trains many copies of it at once."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from coterie.core.objective import Objective, ignores_padding
+from coterie.errors import ConfigError
+from coterie.local.device import Device
+from coterie.local.dropout import Call, dropout_calls
+from coterie.local.sgd import channels_last, convolves
+
+
+class LossNetwork(nn.Module):
+    """An objective as a network of two: the one in training, and the one received.
+
+    Args:
+        module: the network; it is copied twice.
+        objective: gives the batch loss.
+    """
+
+    def __init__(self, module: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(module).train()
+        self.received = copy.deepcopy(module).eval().requires_grad_(False)
+        self.objective = objective
+        self.compares = False
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of a batch."""
+        return self.objective.loss(self.model, x, y, self._received)
+
+    def _received(self) -> nn.Module:
+        self.compares = True
+        return self.received
+
+
+class NetworkProbe:
+    """Runs a network on a few samples, once, and remembers what it saw.
+
+    Args:
+        network: the objective and its two copies of the network.
+        device: where it will train.
+    """
+
+    def __init__(self, network: LossNetwork, device: Device) -> None:
+        self.network = network
+        self.device = device
+        self.convolves = convolves(network.model)
+        self.calls: dict[int, list[Call]] = {}
+        """Batch length -> the calls of dropout in a forward pass."""
+        self.padded: bool | None = None
+        """Whether short batches may be padded; ``None`` before the network was run."""
+        self.saved = 0
+        """Bytes of activations that a sample leaves for the backward pass."""
+
+    def run(self, x: Tensor, y: Tensor) -> None:
+        """Run the network on three samples and on two, unless that was done before.
+
+        Raises:
+            ConfigError: for a network that changes its buffers in a forward pass.
+        """
+        if self.padded is not None or not len(y):
+            return
+        several = torch.arange(3) % len(y)
+        before = [buffer.clone() for buffer in self.network.buffers()]
+        with saved_tensors_hooks(self._count, lambda kept: kept):
+            three = self.note(x[several], y[several])
+        self.saved = -(-self.saved // 3)
+        after = self.network.buffers()
+        if any(not torch.equal(old, new) for old, new in zip(before, after, strict=True)):
+            raise ConfigError(
+                "engine.name: vmap trains no network that changes its buffers as it goes; "
+                "expected pool or serial"
+            )
+        two = self.note(x[several[:2]], y[several[:2]])
+        # A batch may be padded where nothing sees the padding: the loss leaves it out, a sample's
+        # outputs do not depend on its neighbours, and dropout's masks have a row for each sample.
+        by_sample = len(two) == len(three) and all(
+            short.shape == (2, *short.shape[1:]) and long.shape == (3, *short.shape[1:])
+            for short, long in zip(two, three, strict=True)
+        )
+        ignored = ignores_padding(self.network.objective)
+        self.padded = ignored and self._rowwise(x[several]) and by_sample
+
+    def note(self, x: Tensor, y: Tensor) -> list[Call]:
+        """The calls of dropout on a batch like this, in the memory order in which a client alone
+        would see it: the order in which its mask is drawn follows the memory."""
+        if self.convolves:
+            x = channels_last(x)
+        x = x.to(self.device.name)
+        y = y.to(self.device.name)
+        self.calls[len(y)] = dropout_calls(lambda: self.network(x, y))
+        return self.calls[len(y)]
+
+    def _count(self, kept: Tensor) -> Tensor:
+        self.saved += kept.numel() * kept.element_size()
+        return kept
+
+    @torch.no_grad()
+    def _rowwise(self, x: Tensor) -> bool:
+        """Whether the answer to a sample is the same whoever shares its batch, in training and
+        afterwards."""
+        x = x.to(self.device.name)
+        others = torch.cat([x[:1], torch.zeros_like(x[1:])])
+        for network in (self.network.model, self.network.received):
+            first = [self._first_output(network, batch) for batch in (x, x[:2], others)]
+            whole, *parts = first
+            if not all(torch.allclose(whole, part, atol=1e-4, rtol=1e-4) for part in parts):
+                return False
+        return True
+
+    def _first_output(self, network: nn.Module, batch: Tensor) -> Tensor:
+        """What the network says of the first sample, with nothing dropped."""
+        outputs: list[Tensor] = []
+        with replace(self.device, precision="float32").arithmetic():
+            dropout_calls(lambda: outputs.append(network(batch)[0]))
+        return outputs[0]
+
+
+def refuse_statistics(module: nn.Module) -> None:
+    """Refuse a network that keeps running statistics: they change in a forward pass, which ``vmap``
+    does not allow.
+
+    Raises:
+        ConfigError: naming the layer.
+    """
+    for name, layer in module.named_modules():
+        if getattr(layer, "running_mean", None) is not None:
+            shown = name or "the network"
+            raise ConfigError(
+                f"engine.name: vmap trains no network with running statistics, got {shown} "
+                f"({type(layer).__name__}); expected pool or serial, or track_running_stats=False"
+            )

@@ -1,0 +1,180 @@
+"""The samples that clients are scored on, side by side, and kept from round to round."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.core.arrays import IntArray
+from coterie.data.lazy import KEEP
+from coterie.data.population import Population, Split
+
+_MOST_SETS = 16  # sets of clients of which it is kept where their samples are
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The samples of some clients, in client order.
+
+    Args:
+        x: inputs ``[S, ...]``, at least those of these clients.
+        y: labels ``[S]``.
+        index: int64 ``[m]``, the rows of ``x`` and ``y`` to score, each once.
+        bounds: int64 ``[n + 1]``, where each client's samples begin and end.
+        spread: int64, which of the ``m`` stands at each place within the bounds, where clients
+            share samples; ``None``: there are as many places, in this order.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: IntArray
+    bounds: IntArray
+    spread: IntArray | None
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Pooled samples copied side by side.
+
+    Args:
+        x: the copied inputs.
+        y: their labels.
+        place: int64 ``[S]``, where each pooled sample is among them, -1 for none.
+    """
+
+    x: Tensor
+    y: Tensor
+    place: IntArray
+
+
+class ScoredRows:
+    """Finds the samples of any set of clients, and keeps what a later round will want again.
+
+    Test samples are scored round after round by nearly the same sets of clients (the members of a
+    group), so reading them from all over the pooled array, or copying them together, is done once.
+    Training samples are scored when a method compares losses, each time on another cohort.
+
+    Args:
+        population: who holds what.
+        device: where samples are scored.
+        copies: whether pooled test samples are worth a copy side by side: a dense network computes
+            faster than memory is read at random; a convolution does not.
+    """
+
+    def __init__(self, population: Population, device: torch.device, copies: bool) -> None:
+        self.population = population
+        self.device = device
+        self.copies = copies
+        self.kept: dict[Split, OrderedDict[bytes, Rows]] = {
+            "train": OrderedDict(),
+            "test": OrderedDict(),
+        }
+        self._copied: Copied | None = None
+
+    def set_population(self, population: Population, *, samples_changed: bool) -> None:
+        """Take over who holds what.
+
+        Args:
+            population: from now on.
+            samples_changed: whether inputs or labels are others than before; else they only changed
+                hands, and copies of them are still good.
+        """
+        self.population = population
+        for kept in self.kept.values():
+            kept.clear()
+        if samples_changed:
+            self._copied = None
+
+    def in_place(self, ids: IntArray, split: Split, everyone: IntArray) -> Rows:
+        """The samples of these clients where they lie in one large array, for code that reads rows
+        by their numbers.
+
+        Test samples are copied side by side, those of everybody who is scored in this round at
+        once. If they change hands later, their places stay.
+
+        Args:
+            ids: int64 ``[n]``, the clients.
+            split: training or test samples.
+            everyone: int64, the clients that are scored in this round.
+        """
+        kept = self.kept[split]
+        name = ids.tobytes()
+        if split == "test" and name in kept:
+            kept.move_to_end(name)
+            return kept[name]
+        held, bounds, spread = self._held(ids, split)
+        if split == "train" or not self.copies:
+            return Rows(self.population.x, self.population.y, held, bounds, spread)
+        copied = self._copied
+        if copied is None or (copied.place[held] < 0).any():
+            kept.clear()
+            copied = self._copy(everyone, split)
+            self._copied = copied
+        kept[name] = Rows(copied.x, copied.y, copied.place[held], bounds, spread)
+        if len(kept) > _MOST_SETS:
+            kept.popitem(last=False)
+        return kept[name]
+
+    def gathered(self, ids: IntArray, split: Split) -> Rows:
+        """The samples of these clients in an array of their own, on the device.
+
+        All test samples may be kept, and a fifth more, since memberships change little from round
+        to round. Of samples that are made when they are asked for, only a quarter of ``KEEP`` bytes
+        are; of training samples, which a cohort is asked for once, only the last set.
+        """
+        kept = self.kept[split]
+        name = ids.tobytes()
+        if name in kept:
+            kept.move_to_end(name)
+            return kept[name]
+        held, bounds, spread = self._held(ids, split)
+        index = torch.from_numpy(held)
+        x = self.population.x[index].to(self.device)
+        y = self.population.y[index].to(self.device)
+        rows = Rows(x, y, np.arange(len(held)), bounds, spread)
+        kept[name] = rows
+        most = 0.0
+        if split == "test":
+            most = 1.2 * self.population.sizes("test").sum()
+        if self.population.drawn:
+            most = min(most, KEEP // 4 // self._sample_bytes())
+        while len(kept) > 1 and sum(len(r.y) for r in kept.values()) > most:
+            kept.popitem(last=False)
+        return rows
+
+    def _held(self, ids: IntArray, split: Split) -> tuple[IntArray, IntArray, IntArray | None]:
+        """The samples of these clients, each once; the bounds; and ``spread`` (see `Rows`)."""
+        parts = [self.population.parts(split)[i] for i in ids]
+        bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+        held = np.concatenate([np.empty(0, np.int64), *parts])
+        once, places = np.unique(held, return_inverse=True)
+        # Clients share samples where, say, each is tested on all samples that have its labels. To
+        # score a shared sample once saves more than the detour costs.
+        if len(once) < len(held):
+            return once, bounds, places
+        return held, bounds, None
+
+    def _copy(self, ids: IntArray, split: Split) -> Copied:
+        """The samples of these clients side by side, and those copied before while they are few
+        (``KEEP`` bytes): they may be scored again soon."""
+        held = np.concatenate([self.population.parts(split)[i] for i in ids])
+        before = np.empty(0, np.int64)
+        if self._copied is not None:
+            before = np.flatnonzero(self._copied.place >= 0)
+        samples = held
+        if len(held) + len(before) <= max(2 * len(held), KEEP // self._sample_bytes()):
+            samples = np.concatenate([held, before])
+        # each once, in this order
+        samples = samples[np.sort(np.unique(samples, return_index=True)[1])]
+        place = np.full(len(self.population.y), -1)
+        place[samples] = np.arange(len(samples))
+        index = torch.from_numpy(samples)
+        return Copied(self.population.x[index], self.population.y[index], place)
+
+    def _sample_bytes(self) -> int:
+        return 4 * math.prod(self.population.shape)
