@@ -6,12 +6,19 @@ Here sums of five inputs for two outputs at a time stay in registers. Machine co
 where there is room for it, so that only the first process compiles.
 
 Nothing here is parallel: an engine has one process a core.
+
+All kernels are in one file, long as it is: Numba keeps a function's machine code with that of the
+functions it calls, and makes it anew only when the function's own file has changed. A kernel that
+called one in another file could run the other's old code after an edit.
+
+Names are short, as in the formulas: ``h`` is what a layer is given, ``w`` its kernel, ``z`` what it
+puts out before the relu, ``b`` the samples of a batch, ``o`` an output, ``i`` or ``f`` an input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -23,7 +30,7 @@ Real = float | np.floating[Any]
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
-_CACHED = 2**16  # values
+_CACHED = 2**16  # values of a kernel that stay in a processor's second cache beside the samples
 
 
 def compiled(signature: str | None = None, *, in_order: bool = False) -> Callable[[_F], _F]:
@@ -56,11 +63,13 @@ def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
     b = len(h)
     outputs = len(w)
     n = h.shape[1]
+    # Five samples times two outputs are ten sums, which stay in registers while seven values are
+    # read for them: that is what makes it fast. Batches have ten samples more often than not, so
+    # that five divides them. What is left over is done one by one below.
     fives = b - b % 5
     twos = outputs - outputs % 2
-    block = max(
-        2, _CACHED // (2 * n) * 2
-    )  # rows of w that stay in the cache while all samples pass by
+    # rows of w that stay in the cache while all samples pass by
+    block = max(2, _CACHED // (2 * n) * 2)
     for first in range(0, twos, block):
         for s in range(0, fives, 5):
             h0 = h[s]
@@ -85,21 +94,16 @@ def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
                     c2 += h2[f] * v
                     c3 += h3[f] * v
                     c4 += h4[f] * v
-                out[s, o], out[s + 1, o], out[s + 2, o], out[s + 3, o], out[s + 4, o] = (
-                    a0,
-                    a1,
-                    a2,
-                    a3,
-                    a4,
-                )
-                o1 = o + 1
-                out[s, o1], out[s + 1, o1], out[s + 2, o1], out[s + 3, o1], out[s + 4, o1] = (
-                    c0,
-                    c1,
-                    c2,
-                    c3,
-                    c4,
-                )
+                out[s, o] = a0
+                out[s + 1, o] = a1
+                out[s + 2, o] = a2
+                out[s + 3, o] = a3
+                out[s + 4, o] = a4
+                out[s, o + 1] = c0
+                out[s + 1, o + 1] = c1
+                out[s + 2, o + 1] = c2
+                out[s + 3, o + 1] = c3
+                out[s + 4, o + 1] = c4
     for s in range(fives, b):
         h0 = h[s]
         for o in range(0, twos, 2):
@@ -109,7 +113,8 @@ def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
             for f in range(n):
                 a0 += h0[f] * w0[f]
                 c0 += h0[f] * w1[f]
-            out[s, o], out[s, o + 1] = a0, c0
+            out[s, o] = a0
+            out[s, o + 1] = c0
     for o in range(twos, outputs):
         w0 = w[o]
         for s in range(b):
@@ -128,6 +133,8 @@ def accumulate(rate: Real, delta: F32, h: F32, w: F32) -> None:
     b = len(h)
     outputs = len(w)
     n = h.shape[1]
+    # As in `multiply`, but here the sums run over samples: two rows of w pass through the
+    # registers once for five samples, instead of once for each.
     fives = b - b % 5
     twos = outputs - outputs % 2
     for o in range(0, twos, 2):
@@ -170,8 +177,10 @@ def accumulate(rate: Real, delta: F32, h: F32, w: F32) -> None:
 
 @compiled("f4(f4[:, ::1], i8[::1], b1)", in_order=True)
 def errors(z: F32, y: I64, record: bool) -> Real:
-    """``z <- softmax(z) - onehot(y)``; the summed cross-entropy of the logits where it is to be
-    recorded."""
+    """``z <- softmax(z) - onehot(y)``, the gradient of the cross-entropy; returns the summed
+    cross-entropy of the logits where it is to be recorded, else 0."""
+    # Sums are taken in order: this one is compiled into its callers too, and reordered sums there
+    # need not be reordered as they are here, so that a loss would depend on the caller.
     loss = _ZERO
     for s in range(len(z)):
         row = z[s]
@@ -195,9 +204,10 @@ def errors(z: F32, y: I64, record: bool) -> Real:
 def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
     """``out[o, p] += sum_t w[o, t] x[taps[t] + p]``.
 
-    A convolution of stride 1 over images that lie row after row in ``x``: every tap of the kernel
-    is the same image from another start. Places ``p`` that would straddle two rows are computed
-    too, and never looked at.
+    A convolution of stride 1 over images that lie row after row in ``x``. Every tap of the kernel
+    multiplies the same image, begun at another place, so that the inner loop is one long run over
+    neighbouring values and needs no test for the end of a row. Places ``p`` that would straddle
+    two rows are computed too, and never read.
     """
     outputs, n = out.shape
     fives = len(taps) - len(taps) % 5
@@ -312,6 +322,7 @@ def pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -> No
             for x in range(across):
                 spot = 2 * y * width + 2 * x
                 best = image[spot]
+                # A NaN wins, as in torch: what diverged must be seen to have diverged.
                 for other in (spot + 1, spot + width, spot + width + 1):
                     if image[other] > best or np.isnan(image[other]):
                         best = image[other]
@@ -355,7 +366,7 @@ def taps_of(channels: int, size: int, width: int, kernel: int) -> I64:
 
 
 @compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1])")
-def look(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> None:
+def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> None:
     """``out = relu(maxpool(conv(images)))`` of a batch.
 
     Args:
@@ -382,18 +393,18 @@ def look(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> None:
 
 
 @compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1], f4[:, ::1], f4[::1])")
-def trace(
+def conv_backward(
     vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F32, gradient: F32
 ) -> None:
-    """The way back of ``look``: the gradient of its kernel and bias, and of its images where
+    """The way back of ``conv_forward``: the gradient of its kernel and bias, and of its images where
     ``below`` has room.
 
     Args:
         vector: ``[d]``.
-        conv: as for ``look``.
+        conv: as for ``conv_forward``.
         images: ``[b, c h w]``, framed.
         delta: ``[b, o h' w']``, the gradient of what it gave.
-        spots: from ``look``.
+        spots: from ``conv_forward``.
         below: ``[b, c h w]``, without a frame; ``[b, 0]``: not asked for.
         gradient: of this layer's part of the vector.
     """
@@ -404,7 +415,9 @@ def trace(
     width = width + 2 * pad
     taps = taps_of(c, height * width, width, k)
     n = (height - k) * width + width - k + 1
-    margin = taps_of(1, 0, width, k)[-1]  # zeros on either side of each channel's errors
+    # The errors of each channel lie between two margins of zeros, so that a turned kernel may begin
+    # before the first of them and end behind the last.
+    margin = taps_of(1, 0, width, k)[-1]
     each = n + 2 * margin
     cells = delta.shape[1] // o
     rows = np.arange(o) * each + margin
@@ -412,8 +425,8 @@ def trace(
     gradient[:] = 0
     kernel = gradient[: o * len(taps)].reshape(o, len(taps))
     bias = gradient[o * len(taps) :]
-    # sum_o w[o, c, t] errors[o, q - t] is a convolution, too, of the errors with the kernel turned
-    # around
+    # The gradient of the images, sum_o w[o, c, t] errors[o, q - t], is a convolution, too: of the
+    # errors, with the kernel turned around.
     back = np.empty(o * k * k, np.int64)
     turned = np.empty((c, len(back)), np.float32)
     for i in range(o):
@@ -446,10 +459,23 @@ def regularise(
             out[f] += rate * (2 * l2 * vector[f] + mu * (vector[f] - start[f]))
 
 
+class Buffers(NamedTuple):
+    """Room for a batch on its way through the layers.
+
+    Args:
+        given: what each layer is given, and last the logits: ``[b, n]`` each.
+        images: what each convolution is given, in frames of zeros.
+        spots: where pooled values came from, see ``pool``.
+    """
+
+    given: Any
+    images: Any
+    spots: Any
+
+
 @compiled()
-def room(convs: I64, widths: I64, b: int) -> Any:
-    """Buffers for ``b`` samples: what each layer is given, images in their frames, where pooled
-    values came from."""
+def make_buffers(convs: I64, widths: I64, b: int) -> Buffers:
+    """Room for ``b`` samples."""
     given = [np.zeros((b, c[0] * c[1] * c[2]), np.float32) for c in convs]
     for n in widths:
         given.append(np.zeros((b, n), np.float32))
@@ -457,14 +483,15 @@ def room(convs: I64, widths: I64, b: int) -> Any:
         np.zeros((b, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs
     ]
     spots = [np.zeros(given[at + 1].shape, np.int64) for at in range(len(convs))]
-    return given, images, spots
+    return Buffers(given, images, spots)
 
 
 @compiled()
-def ascend(
-    vector: F32, convs: I64, widths: I64, given: Any, images: Any, spots: Any, b: int
-) -> None:
+def forward(vector: F32, convs: I64, widths: I64, buffers: Buffers, b: int) -> None:
     """From the samples in ``given[0]`` to the logits in ``given[-1]``, ``b`` of them."""
+    given = buffers.given
+    images = buffers.images
+    spots = buffers.spots
     begin = len(vector)
     seen = len(convs)
     for at in range(len(widths) - 1):
@@ -480,7 +507,7 @@ def ascend(
                 images[at][s],
                 False,
             )
-        look(vector, convs[at], images[at][:b], given[at + 1][:b], spots[at][:b])
+        conv_forward(vector, convs[at], images[at][:b], given[at + 1][:b], spots[at][:b])
     for at in range(len(widths) - 1):
         i = widths[at]
         o = widths[at + 1]
@@ -494,8 +521,98 @@ def ascend(
                     z[s, f] = max(z[s, f], _ZERO)
 
 
+class Descent(NamedTuple):
+    """What the layers' steps have in common.
+
+    Args:
+        vector: ``[d]``, the model.
+        start: ``[d]``, what the proximal term pulls to.
+        out: where steps go: into ``vector`` itself, or with momentum into the velocity.
+        rate: what the gradient of a step is multiplied by on its way into ``out``.
+        l2: of the kernels that decay.
+        mu: of the proximal term.
+    """
+
+    vector: F32
+    start: F32
+    out: F32
+    rate: Real
+    l2: Real
+    mu: Real
+
+
+@compiled()
+def dense_step(
+    descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real
+) -> None:
+    """Hand the errors of a dense layer down, then change the layer.
+
+    Args:
+        descent: see `Descent`.
+        end: where the layer ends in the vector.
+        decays: whether its kernel has L2.
+        h: ``[b, i]``, what it was given.
+        delta: ``[b, o]``, the gradient of what it put out.
+        below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
+        share: the rate, divided by the samples of the batch.
+    """
+    b, i = h.shape
+    o = delta.shape[1]
+    begin = end - o * (i + 1)
+    out = descent.out
+    vector = descent.vector
+    kernel = vector[begin : begin + o * i].reshape(o, i)
+    bias = out[begin + o * i : end]
+    # First down, then the step: without momentum the step changes the kernel in place.
+    if below.shape[1]:
+        below[:] = 0
+        accumulate(_ONE, delta.T, kernel, below)
+        for s in range(b):
+            for f in range(i):
+                if h[s, f] <= 0:
+                    below[s, f] = 0
+    l2 = descent.l2 * decays
+    regularise(out, vector, descent.start, descent.rate, begin, begin + o * i, l2, descent.mu)
+    regularise(out, vector, descent.start, descent.rate, begin + o * i, end, _ZERO, descent.mu)
+    accumulate(share, delta, h, out[begin : begin + o * i].reshape(o, i))
+    for s in range(b):
+        for f in range(o):
+            bias[f] += share * delta[s, f]
+
+
+@compiled()
+def conv_step(
+    descent: Descent,
+    conv: I64,
+    decays: bool,
+    images: F32,
+    delta: F32,
+    spots: I64,
+    below: F32,
+    share: Real,
+) -> None:
+    """The same for a convolution; ``conv``, ``images``, ``delta``, ``spots`` and ``below`` are those
+    of `conv_backward`."""
+    c = conv[0]
+    k = conv[4]
+    o = conv[5]
+    begin = conv[6]
+    kernel_end = begin + o * c * k * k
+    end = kernel_end + o
+    gradient = np.empty(end - begin, np.float32)
+    conv_backward(descent.vector, conv, images, delta, spots, below, gradient)
+    out = descent.out
+    vector = descent.vector
+    l2 = descent.l2 * decays
+    regularise(out, vector, descent.start, descent.rate, begin, kernel_end, l2, descent.mu)
+    regularise(out, vector, descent.start, descent.rate, kernel_end, end, _ZERO, descent.mu)
+    for f in range(end - begin):
+        out[begin + f] += share * gradient[f]
+
+
 @compiled(
-    "f4(f4[::1], f4[::1], i8[:, ::1], i8[::1], b1[::1], f4[:, ::1], i8[::1], i8[::1], i8[::1], i8, f4, f4, f4, f4)",
+    "f4(f4[::1], f4[::1], i8[:, ::1], i8[::1], b1[::1], f4[:, ::1], "
+    "i8[::1], i8[::1], i8[::1], i8, f4, f4, f4, f4)",
 )
 def descend(
     vector: F32,
@@ -515,10 +632,13 @@ def descend(
 ) -> Real:
     """Local SGD; changes ``vector`` in place and returns the summed loss of the last pass.
 
+    The rule of a step is that of `coterie.local.step.SgdStep`. Arguments are plain arrays and
+    numbers, since a record would be taken apart at every call from Python.
+
     Args:
         vector: ``[d]``, kernel and bias of each layer in turn.
         start: ``[d]``, what the proximal term pulls to.
-        convs: ``[l, 7]``, see ``look``; the images of one are what the one before gave.
+        convs: ``[l, 7]``, see ``conv_forward``; the images of one are what the one before gave.
         widths: of the dense layers, from input to classes.
         decayed: of all layers in turn, which kernels have L2.
         x: ``[n, i]``.
@@ -535,69 +655,43 @@ def descend(
     seen = len(convs)
     layers = len(widths) - 1
     loss = _ZERO
-    given, images, spots = room(convs, widths, most)
+    buffers = make_buffers(convs, widths, most)
+    given = buffers.given
+    # The gradient of what each layer is given; nobody asks for that of the samples.
     wanted = [
         np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))
-    ]  # gradients
+    ]
     labels = np.empty(most, np.int64)
     first = 0
     turn = 0
-    # without momentum a layer is changed in place as soon as its errors are handed down
+    # Without momentum a layer is changed in place as soon as its errors are handed down.
     velocity = np.zeros(len(vector) if momentum else 0, np.float32)
     out, rate = (velocity, _ONE) if momentum else (vector, -lr)
+    descent = Descent(vector, start, out, rate, l2, mu)
     while first < len(order):
         b = min(batch, ends[turn] - first)
         for s in range(b):
             labels[s] = y[order[first + s]]
             given[0][s] = x[order[first + s]]
-        ascend(vector, convs, widths, given, images, spots, b)
+        forward(vector, convs, widths, buffers, b)
         delta = given[seen + layers][:b]
-        end = len(vector)
         loss += errors(delta, labels, turn == len(ends) - 1)
         share = rate / np.float32(b)
         for f in range(len(velocity)):
             velocity[f] *= momentum
+        end = len(vector)
         for at in range(layers - 1, -1, -1):
-            i = widths[at]
-            o = widths[at + 1]
-            begin = end - o * (i + 1)
             h = given[seen + at][:b]
             below = wanted[seen + at][:b]
-            kernel = vector[begin : begin + o * i].reshape(o, i)
-            bias = out[begin + o * i : end]
-            if below.shape[1]:
-                below[:] = 0
-                accumulate(_ONE, delta.T, kernel, below)
-                for s in range(b):
-                    for f in range(i):
-                        if h[s, f] <= 0:
-                            below[s, f] = 0
-            regularise(out, vector, start, rate, begin, begin + o * i, l2 * decayed[seen + at], mu)
-            regularise(out, vector, start, rate, begin + o * i, end, _ZERO, mu)
-            accumulate(share, delta, h, out[begin : begin + o * i].reshape(o, i))
-            for s in range(b):
-                for f in range(o):
-                    bias[f] += share * delta[s, f]
+            dense_step(descent, end, decayed[seen + at], h, delta, below, share)
+            end -= widths[at + 1] * (widths[at] + 1)
             delta = below
-            end = begin
         for at in range(seen - 1, -1, -1):
-            begin = convs[at, 6]
-            kernel_end = end - convs[at, 5]
-            gradient = np.empty(end - begin, np.float32)
-            trace(
-                vector,
-                convs[at],
-                images[at][:b],
-                wanted[at + 1][:b],
-                spots[at][:b],
-                wanted[at][:b],
-                gradient,
-            )
-            regularise(out, vector, start, rate, begin, kernel_end, l2 * decayed[at], mu)
-            regularise(out, vector, start, rate, kernel_end, end, _ZERO, mu)
-            for f in range(end - begin):
-                out[begin + f] += share * gradient[f]
-            end = begin
+            images = buffers.images[at][:b]
+            spots = buffers.spots[at][:b]
+            errors_of = wanted[at + 1][:b]
+            below = wanted[at][:b]
+            conv_step(descent, convs[at], decayed[at], images, errors_of, spots, below, share)
         for f in range(len(velocity)):
             vector[f] -= lr * velocity[f]
         first += b
@@ -611,7 +705,8 @@ def score(
 ) -> None:
     """Of samples ``rows``, whether the largest logit is the label's, and the cross-entropy.
 
-    Blocks have one size, so that it does not matter how samples are dealt to threads.
+    All blocks are computed as if they were full, so that a sample's figures have the same bits
+    whichever block it falls into, however samples are shared out among threads.
 
     Args:
         vector: ``[d]``.
@@ -624,12 +719,13 @@ def score(
         loss: of them.
     """
     block = 60
-    given, images, spots = room(convs, widths, block)
+    buffers = make_buffers(convs, widths, block)
+    given = buffers.given
     for first in range(0, len(rows), block):
         b = min(block, len(rows) - first)
         for s in range(b):
             given[0][s] = x[rows[first + s]]
-        ascend(vector, convs, widths, given, images, spots, block)
+        forward(vector, convs, widths, buffers, block)
         for s in range(b):
             z = given[-1][s]
             label = y[rows[first + s]]
