@@ -68,7 +68,7 @@ docs: $(VENV)/.docs ## the documentation, into docs/_build/html, without a warni
 	@echo "page: $(abspath docs/_build/html/index.html)"
 
 test-flower: $(VENV)/.dev ## federations of real processes: kills, newcomers, hostile nodes
-	@OMP_NUM_THREADS=1 $(PYTEST) -m flower tests/test_flower_real.py $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m flower tests/live $(ARGS)
 
 bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop
 	@$(BIN)/python benchmarks/local_sgd.py $(ARGS)
