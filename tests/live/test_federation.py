@@ -31,7 +31,8 @@ from coterie.deploy.run import follow, home_of, submit
 from coterie.deploy.settings import Settings, load
 from coterie.errors import CoterieError, QuorumError
 from coterie.runs.run import run_config
-from tests.deploy.test_deploy import CONFIG, difference, left_behind
+from tests.deploy.conftest import CONFIG
+from tests.live.federations import difference, left_behind
 from tests.test_flower import METHODS
 
 pytestmark = pytest.mark.flower

@@ -1,0 +1,67 @@
+"""``coterie deploy``: options, and what it refuses in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from coterie.cli.main import app, invoke
+from tests.deploy.conftest import CONFIG, write_deployment
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    return write_deployment(tmp_path)
+
+
+def test_commands_and_options_are_frozen() -> None:
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    deploy = root.commands["deploy"]
+    assert isinstance(deploy, click.Group)
+    found = {
+        name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)} - {"--help"}
+        for name, command in deploy.commands.items()
+    }
+    assert found == {
+        "init": {"folder", "--config", "--clients", "--host", "--debug"},
+        "run": {"folder", "--resume", "--set", "--debug"},
+        "local": {"folder", "--clients", "--resume", "--set", "--debug"},
+        "key": {"folder", "names", "--debug"},
+    }
+
+
+def test_a_folder_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["deploy", "run", str(tmp_path)]) == 2
+    assert (
+        "no run.toml, got none; expected a folder made by `coterie deploy init`"
+        in capsys.readouterr().err
+    )
+    (tmp_path / "c.toml").write_text(CONFIG)
+    assert invoke(["deploy", "init", str(tmp_path), "--config", str(tmp_path / "c.toml")]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_resume_without_a_run_is_refused(
+    deployment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    assert invoke(["deploy", "run", str(deployment), "--resume"]) == 2
+    assert "no run to go on with" in capsys.readouterr().err
+
+
+def test_a_server_that_is_not_there_is_a_remote_failure(
+    deployment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    from coterie.deploy.process import free_ports
+
+    text = (deployment / "deploy.toml").read_text().replace(":18001", f":{free_ports(1)[0]}")
+    (deployment / "deploy.toml").write_text(text)
+    assert invoke(["deploy", "run", str(deployment)]) == 7
+    assert capsys.readouterr().err.startswith("error: flwr run ")

@@ -1,0 +1,105 @@
+"""How a command fails: its exit code, and one line for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coterie.cli.errors import code_of
+from coterie.cli.main import invoke
+from tests.cli.conftest import errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["run"],
+        ["run", "a", "b"],
+        ["run", "c.toml", "--sed", "1"],
+        ["list", "all"],
+        ["run", "x", "--seed", "y"],
+    ],
+)
+def test_usage_errors_are_one_line(
+    arguments: list[str], config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(arguments) == 2
+    assert len(errors(capsys)) == 1
+
+
+def test_all_errors_of_a_configuration_at_once(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        invoke(["run", config, "--set", "local.lr=-1", "--set", "model.nam=x", "--workers", "0"])
+        == 2
+    )
+    assert [line.split(": ")[:2] for line in errors(capsys)] == [
+        [config, "model.nam"],
+        [config, "local.lr"],
+        [config, "engine.workers"],
+    ]
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
+        (["run", "."], 2, "Is a directory"),
+        (
+            ["run", "c.toml", "--set", "data.source=mnist", "--set", "data.partition.clients=4"],
+            3,
+            "no data folder",
+        ),
+        (["show", "nowhere"], 2, "run: no run, got 'nowhere'"),
+        (["resume", "c.toml"], 2, "run: no run"),
+        (["run", "c.toml", "--out", "c.toml/x"], 2, "out: cannot be written"),
+    ],
+)
+def test_expected_errors(
+    arguments: list[str],
+    code: int,
+    words: str,
+    config: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COTERIE_DATA", raising=False)
+    assert invoke(arguments) == code
+    assert any(words in line for line in errors(capsys))
+
+
+def test_a_bug_is_saved_to_a_file(
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a\nb")
+
+    monkeypatch.setattr("coterie.config.load", broken)
+    for number in (1, 2):
+        assert invoke(["run", config]) == 70
+        (line,) = errors(capsys)
+        assert f"got ZeroDivisionError (a); the traceback is in coterie-crash-{number}.txt" in line
+        assert "in broken" in Path(f"coterie-crash-{number}.txt").read_text()
+    assert invoke(["run", config, "--debug"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_every_error_has_its_code() -> None:
+    from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
+
+    codes = [
+        code_of(kind("x"))
+        for kind in (ConfigError, DataError, CheckpointError, QuorumError, ValueError)
+    ]
+    assert codes == [2, 3, 4, 5, 70]
+
+
+def test_an_unknown_command_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["rum"]) == 2
+    (line,) = errors(capsys)
+    assert line.count("Did you mean") == 1
+    assert line.endswith("`coterie --help` lists them.")

@@ -1,0 +1,50 @@
+"""The folder of a deployment: a Flower app, and what a user fills in."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from coterie.deploy.folder import init
+from coterie.deploy.own import load_function, share
+from coterie.deploy.settings import load
+from coterie.errors import DataError
+from coterie.runs.run import load_data
+from tests.deploy.conftest import CONFIG
+
+
+def test_the_folder_is_an_app_and_its_data_are_shares(deployment: Path) -> None:
+    config, settings = load(deployment)
+    assert (settings.clients, settings.shape, len(settings.classes)) == (3, (1, 8, 8), 10)
+    project = tomllib.loads((deployment / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert project["components"] == {
+        "serverapp": "coterie.flower_app:server",
+        "clientapp": "coterie.flower_app:client",
+    }
+    (x, y), (tx, ty) = load_function(deployment / "client.py")(
+        SimpleNamespace(node_config={"share": 1})
+    )
+    _, _, population = load_data(config)
+    assert torch.equal(x, population.x[torch.from_numpy(population.train[1])])
+    assert torch.equal(ty, population.y[torch.from_numpy(population.test[1])])
+    assert len(y) == len(population.train[1])
+    assert len(tx) == len(ty)
+    with pytest.raises(DataError, match=r"no such client, got 3; expected 0 to 2"):
+        share(deployment / "run.toml", 3)
+
+
+def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    data = '[data]\nsource = "nodes"\nshape = [30]\nclasses = ["healthy", "ill"]\n[data.partition]\nkind = "natural"\n'
+    (tmp_path / "c.toml").write_text(data + CONFIG[CONFIG.index("[model]") :])
+    init(tmp_path / "d", tmp_path / "c.toml", 4)
+    config, settings = load(tmp_path / "d")
+    assert (settings.shape, settings.classes, settings.clients) == ((30,), ("healthy", "ill"), 4)
+    with pytest.raises(DataError, match="the data stay on their nodes"):
+        load_data(config)
+    with pytest.raises(NotImplementedError, match="to be filled in"):
+        load_function(tmp_path / "d" / "client.py")(None)

@@ -1,0 +1,43 @@
+"""Where a node's samples come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from coterie.deploy.own import load_function, read_own
+from coterie.errors import DataError
+
+
+def test_parquet_files_of_a_node(tmp_path: Path) -> None:
+    rows = [[float(4 * i + j) for j in range(4)] for i in range(10)]
+    parquet.write_table(
+        pa.table({"x": rows, "label": [i % 2 for i in range(10)]}), tmp_path / "train.parquet"
+    )
+    (x, y), (tx, ty) = read_own(tmp_path, {"shape": "2,2"})
+    assert x.shape == (10, 2, 2)
+    assert (len(tx), len(ty)) == (0, 0)
+    (x, y), (tx, ty) = read_own(tmp_path / "train.parquet", {})
+    assert (x.shape, tx.shape) == ((8, 4), (2, 4))
+    assert sorted([*x[:, 0], *tx[:, 0]]) == [4.0 * i for i in range(10)]
+    assert all(
+        int(row[0] // 4) % 2 == label for row, label in zip([*x, *tx], [*y, *ty], strict=True)
+    )
+    columns = {"a": [1.0, 2.0], "b": [3.0, 4.0], "diagnosis": [0, 1]}
+    parquet.write_table(pa.table(columns), tmp_path / "own.parquet")
+    assert read_own(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
+    for file, given, words in (
+        ("own.parquet", {}, "no labels, got columns a, b, diagnosis"),
+        ("none", {}, "read"),
+    ):
+        with pytest.raises(DataError, match=words):
+            read_own(tmp_path / file, given)
+
+
+def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "client.py").write_text("load = 3\n")
+    with pytest.raises(DataError, match="no function load_client"):
+        load_function(tmp_path / "client.py")

@@ -1,0 +1,48 @@
+"""The model card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from coterie.config import check
+from coterie.export import export_run
+from coterie.runs.run import prepare
+from coterie.runs.store import RunFolder
+from tests.export.conftest import reference
+
+
+def test_the_card(run: Path, tmp_path: Path) -> None:
+    done = export_run(run, tmp_path / "out")
+    text = (done.folder / "README.md").read_text(encoding="utf-8")
+    front, body = text.removeprefix("---\n").split("---\n", 1)
+    meta = {
+        key: json.loads(value)
+        for key, _, value in (line.partition(": ") for line in front.splitlines())
+    }
+    assert meta["pipeline_tag"] == "tabular-classification"
+    assert "fedgroup" in meta["tags"]
+    assert "<script>" not in body
+    assert "<b>" not in body
+    assert "&lt;b&gt;&#124;dog&#96;" in body
+    assert str(tmp_path) not in body
+    assert ".parquet" not in body  # where the data lie is nobody else's business
+    networks, which, _ = reference(run)
+    prepared = prepare(check(RunFolder.open(run).resolved), run / "partition.npz")
+    population = prepared.population
+    right = 0
+    for i in range(population.clients):
+        rows = torch.from_numpy(population.test[i])
+        with torch.no_grad():
+            right += int(
+                (networks[which[i]](population.x[rows]).argmax(1) == population.y[rows]).sum()
+            )
+    assert done.card.figures.accuracy == right / population.sizes("test").sum()
+    assert f"{100 * done.card.figures.accuracy:.1f} % of all" in body
+    for group in done.card.figures.groups:
+        assert (
+            f"| {group['name']} | {group['clients']} | {group['train']} | {group['test']} |" in body
+        )
+        assert sum(group["mix"]) == group["train"]
