@@ -13,10 +13,18 @@ import pytest
 
 from coterie.errors import ConfigError
 from coterie.report import RunView, headline, write_figures, write_page
-from coterie.report.charts import accuracy_chart, map_chart, mix_chart, plane
-from coterie.report.courses import agreement_chart, divergence_chart, shift_chart
-from coterie.report.trees import Tree, dendrogram, heat_map
-from coterie.report.view import agreement, homes, placements
+from coterie.report.charts.accuracy import accuracy_chart
+from coterie.report.charts.clients import map_chart, mix_chart, rotated_to_axes
+from coterie.report.charts.dendrogram import dendrogram
+from coterie.report.charts.heat_map import heat_map
+from coterie.report.charts.rounds import agreement_chart, divergence_chart, shift_chart
+from coterie.report.tree import Tree
+from coterie.report.view import (
+    NewcomerPlacement,
+    group_agreement,
+    newcomer_placements,
+    population_groups,
+)
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -157,28 +165,28 @@ def test_headline_takes_the_best_of_each_kind():
 
 def test_agreement_leaves_out_clients_without_a_group():
     groups = np.array([1, 1, -1, 0, 0, -1])
-    assert agreement(grouped(groups=groups)) == 1.0
-    assert agreement(grouped(planted=None)) is None
-    assert agreement(grouped(groups=np.full(6, -1))) is None
+    assert group_agreement(grouped(groups=groups)) == 1.0
+    assert group_agreement(grouped(planted=None)) is None
+    assert group_agreement(grouped(groups=np.full(6, -1))) is None
 
 
 def test_newcomers_are_right_where_their_population_lives():
     view = grouped()
-    assert homes(view) == {0: 1, 1: 0}
-    assert [(p["client"], p["round"], p["group"], p["right"]) for p in placements(view)] == [
+    assert population_groups(view) == {0: 1, 1: 0}
+    assert [(p.client, p.round, p.group, p.right) for p in newcomer_placements(view)] == [
         ("c2", 0, 1, True),
         ("c5", 1, 1, False),
     ]
 
 
 def test_newcomer_without_a_group_is_not_right():
-    placed = placements(grouped(groups=np.array([1, 1, -1, 0, 0, 1]), joined=None))
-    assert placed[0] == {"client": "c2", "round": None, "group": None, "planted": 0, "right": False}
+    placed = newcomer_placements(grouped(groups=np.array([1, 1, -1, 0, 0, 1]), joined=None))
+    assert placed[0] == NewcomerPlacement("c2", None, None, population=0, right=False)
 
 
 def test_plane_keeps_distances_of_points_in_a_plane():
     points = np.array([[0.0, 0, 0], [3, 0, 0], [0, 4, 0], [1, 1, 0]])
-    flat = plane(points)
+    flat = rotated_to_axes(points)
     for i in range(4):
         for j in range(4):
             assert np.hypot(*(flat[i] - flat[j])) == pytest.approx(
@@ -280,10 +288,10 @@ def test_the_page_says_which_clients_count_and_in_which_group():
 
 @pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
 def test_legends_of_files_fit_the_width(groups, width):
-    from coterie.report.colours import LEGEND_LEFT, legend_columns, legend_widths
-    from coterie.report.winners import gain_chart
+    from coterie.report.charts.gains import gain_chart
+    from coterie.report.charts.style import LEGEND_LEFT, legend_columns, legend_widths
 
-    many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, each=np.ones(60))
+    many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, client_accuracy=np.ones(60))
     spec = gain_chart(many, many)
     (entry,) = legend_widths(spec)
     assert len(f"group {groups - 1}") * 7 < entry
@@ -396,10 +404,10 @@ def test_shift_chart_stacks_what_was_noticed_and_marks_the_schedule():
         (4, "data changed", 0, 2),
         (4, "missed", 0, 2),
     ]
-    assert sorted(data_of(spec, "round", "shift", "clients")) == [
-        (2, "swap_all", 4),
+    assert sorted(data_of(spec, "round", "event", "clients")) == [
+        (2, "swap all", 4),
         (3, "arrivals", 1),
-        (4, "swap_all", 2),
+        (4, "swap all", 2),
     ]
     assert shift_chart(grouped()) is None
 
@@ -483,7 +491,7 @@ def test_heat_map_shows_the_matrix_in_the_order_of_the_tree(n, cells):
 def test_page_of_a_full_run_has_every_chart(tmp_path):
     theory = {"divergence": 0.3, "divergence_one": 0.7, "bound": None, "bound_one": None}
     course = [{**row, "agreement": {"ari": 1.0, "nmi": 1.0}, "theory": theory} for row in COURSE]
-    run = grouped(rounds=course, memory=tree())
+    run = grouped(rounds=course, tree=Tree.of(tree()))
     page = parse(write_page(tmp_path / "page.html", [run]))
     expected = [
         "accuracy",
@@ -531,8 +539,8 @@ def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
     assert "groups    2 found, of 8 clients: " in (said := capsys.readouterr().out)
     assert "agreement adjusted Rand index" in said
     view = view_of("r")
-    assert view.late.tolist() == [int(i) for i in arrived(view)]
-    assert view.joined[view.late].tolist() == [2]
+    assert view.newcomer_ids.tolist() == [int(i) for i in arrived(view)]
+    assert view.joined[view.newcomer_ids].tolist() == [2]
     assert sorted(view.planted.tolist()) == [0] * 4 + [1] * 4
     assert invoke(["report", "r", "--figures", "png"]) == 0
     assert "page: " in capsys.readouterr().out
@@ -568,7 +576,12 @@ def seeded(name: str, seed: int, final: float, groups: list[int], each: list[flo
     ]
     tables = {"seed": seed, "algorithm": {"name": name}}
     return RunView(
-        name, course, np.array(groups), list("abcdef"), tables=tables, each=np.array(each)
+        name,
+        course,
+        np.array(groups),
+        list("abcdef"),
+        tables=tables,
+        client_accuracy=np.array(each),
     )
 
 
@@ -588,7 +601,7 @@ def test_runs_that_differ_in_their_seeds_are_one_series_with_a_band():
     found = series_of(both_methods())
     assert [(one.name, len(one.runs)) for one in found] == [("fedavg", 2), ("fedgroup", 2)]
     last = found[1].curve()[-1]
-    assert [round(last[name], 6) for name in ("mean", "low", "high")] == [0.81, 0.8, 0.82]
+    assert [round(value, 6) for value in (last.mean, last.low, last.high)] == [0.81, 0.8, 0.82]
     spec = accuracy_chart(both_methods())
     assert ("fedgroup", 80.0, 82.0) in {
         (run, round(a, 6), round(b, 6)) for run, a, b in data_of(spec, "run", "low", "high")
@@ -596,13 +609,13 @@ def test_runs_that_differ_in_their_seeds_are_one_series_with_a_band():
 
 
 def test_the_headline_tells_the_uncertainty_over_seeds_and_the_lead_who_won():
-    from coterie.report.series import lead
+    from coterie.report.titles import gain_sentence
 
     assert headline(both_methods()) == (
         "fedgroup reached 81.0 %, fedavg 71.0 %: grouping gained 10.0 points (± 0.0, 2 seeds)"
     )
     assert (
-        lead(both_methods())
+        gain_sentence(both_methods())
         == "Under fedgroup 8 of 12 clients over 2 seeds won and 2 lost against fedavg."
     )
 
@@ -620,7 +633,7 @@ def test_runs_that_scored_different_clients_are_compared_over_all():
         "fedgroup reached 60.0 %, fedavg 50.0 % over all clients, with a group or without: grouping gained 10.0 points"
     )
     others = RunView("other", [{"round": 0, "accuracy": 0.5}], np.zeros(3, int), "xyz")
-    assert headline([others, found[1]]).endswith("so what grouping did is not told")
+    assert headline([others, found[1]]).endswith("not comparable, the clients or the seeds differ")
     table = next(section for section in sections(found) if section["title"] == "The runs")
     assert "over all" in table["note"]
     assert table["rows"][1][2] == ("+10.0", "figure")
@@ -636,15 +649,16 @@ def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
 def test_clients_are_compared_only_over_the_same_data():
     from dataclasses import replace
 
-    from coterie.report.series import balance, series_of
+    from coterie.report.comparison import summarise_gains
+    from coterie.report.series import series_of
 
     base, ours = series_of(both_methods())
-    found = balance(ours, base)
+    found = summarise_gains(ours, base)
     assert (found.won, found.lost, found.same) == (8, 2, 2)
     assert found.mean == pytest.approx(0.25 / 3)
-    assert found.worst == pytest.approx(-0.2)
-    other = replace(ours, runs=tuple(replace(run, dealt="other data") for run in ours.runs))
-    assert balance(other, base) is None
+    assert found.worst_tenth == pytest.approx(-0.2)
+    other = replace(ours, runs=tuple(replace(run, data_id="other data") for run in ours.runs))
+    assert summarise_gains(other, base) is None
 
 
 def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
@@ -655,15 +669,15 @@ def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
 
 
 def test_members_are_shown_one_by_one_or_by_their_number():
-    from coterie.report.members import member_chart, stays
+    from coterie.report.charts.members import Stay, member_chart, stays_of
 
     run = both_methods()[1]
-    assert stays(run)[0] == {"client": 0, "group": 0, "start": 0, "stop": 2}
+    assert stays_of(run)[0] == Stay(client=0, group=0, start=0, stop=2)
     assert sorted(data_of(member_chart(run), "client", "group"))[0] == ("a", "group 0")
     unknown = [{key: value for key, value in row.items() if key != "moves"} for row in run.rounds]
     sizes = member_chart(RunView("x", unknown, run.groups, run.names))
     assert ("group 1", 3) in data_of(sizes, "group", "clients")
-    assert stays(RunView("x", unknown, run.groups, run.names)) is None
+    assert stays_of(RunView("x", unknown, run.groups, run.names)) is None
     assert member_chart(plain()) is None
 
 
@@ -692,7 +706,7 @@ def test_folders_of_a_sweep_become_one_page(tmp_path, capsys):
     views = views_of([tmp_path / "sweep"])
     assert [view.histograms is None for view in views] == [False, False, True, True]
     assert views[1].embedding is not None
-    assert views[0].dealt == views[1].dealt != views[2].dealt
+    assert views[0].data_id == views[1].data_id != views[2].data_id
     assert invoke(["report", str(tmp_path / "sweep")]) == 0
     page = parse(tmp_path / "sweep" / "report.html")
     assert "fedavg on digits (planted), mclr, seeds 0, 1" in page.text

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from coterie.report import RunView, write_page
+from coterie.report.tree import Tree
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -111,11 +112,10 @@ def run(name: str, seed: int, names: list[str], labels: list[str]) -> RunView:
         joined=np.arange(N) // 20,
         newcomers=np.arange(N) > 900,
         labels=labels,
-        memory=tree(rng) if name == "fedclust" else {},
+        tree=Tree.of(tree(rng)) if name == "fedclust" else None,
         tables=tables(name, seed),
         versions={"coterie": "0.1.0"},
-        each=np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2),
-        tests=np.full(N, 20),
+        client_accuracy=np.round(rng.uniform(0.4 if grouped else 0.2, 1, N), 2),
     )
 
 

@@ -17,7 +17,8 @@ from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
 from coterie.data.text import embed, learn, read_glove, sent140, tokenise
 from coterie.errors import DataError
-from coterie.report.load import intro_of, views_of
+from coterie.report.load import views_of
+from coterie.report.titles import intro_of
 from coterie.runs.run import run_config
 
 TWEETS = ["Good day!", "so sad, so SAD", "@@@", "good good good good good good"]

@@ -29,8 +29,8 @@ from coterie.methods.step import as_algorithm
 from coterie.models import build
 from coterie.objectives import plain
 from coterie.report.page import write_page
-from coterie.report.series import headline
-from coterie.report.view import RunView, agreement, placements
+from coterie.report.titles import headline
+from coterie.report.view import RunView, group_agreement, newcomer_placements
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
 from coterie.runs.python import load
@@ -212,9 +212,9 @@ def _told(name: str, steps: Iterator[RoundResult], console: Console) -> Iterator
 def _say_result(runs: Sequence[RunView], console: Console) -> None:
     console.print(headline(runs))
     for run in runs:
-        if run.count > 1:
-            right = sum(bool(p["right"]) for p in placements(run))
+        if run.group_count > 1:
+            right = sum(bool(placed.right) for placed in newcomer_placements(run))
             console.print(
-                f"groups against planted populations: adjusted Rand index {agreement(run):.2f}; "
-                f"{right} of {len(run.late)} newcomers placed with their own"
+                f"groups against planted populations: adjusted Rand index {group_agreement(run):.2f}; "
+                f"{right} of {len(run.newcomer_ids)} newcomers placed with their own"
             )

@@ -28,7 +28,8 @@ def report_command(
     The runs may still be in progress.
     """
     from coterie.report import write_figures, write_page
-    from coterie.report.load import intro_of, title_of, views_of
+    from coterie.report.load import views_of
+    from coterie.report.titles import intro_of, title_of
     from coterie.terminal import say
 
     views = views_of(runs, absolute(data_root))
@@ -54,7 +55,7 @@ def plot_command(
     debug: Debug = False,
 ) -> None:
     """Write one chart of the page as PNG, SVG or PDF."""
-    from coterie.report.export import write_chart
+    from coterie.report.files import write_chart
     from coterie.report.load import views_of
     from coterie.terminal import say
 

@@ -1,4 +1,4 @@
-"""What the page knows of a run, and the numbers it derives from it."""
+"""What the page knows of a run, and the numbers that it derives from that."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.errors import ConfigError
+from coterie.report.tree import Tree
+
+# The fields of a view that have one entry per client.
+PER_CLIENT = (
+    "names",
+    "embedding",
+    "histograms",
+    "planted",
+    "joined",
+    "newcomers",
+    "client_accuracy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,35 +30,33 @@ class RunView:
     """One run, as the page shows it.
 
     Args:
-        name: what the run is called on the page.
+        name: the name of the run on the page.
         rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and ``accuracy`` must be
             there.
         groups: int64 ``[N]``, the group of each client at the end, ``-1`` for none.
         names: ``N`` client names.
-        embedding: ``[N, m]`` coordinates of the clients in EDC space; a row of NaN is a client that
+        embedding: ``[N, m]`` coordinates of the clients for the map; a row of NaN is a client that
             was not measured.
         histograms: ``[N, c]`` label counts of the clients' training data.
-        planted: int64 ``[N]``, the true population of each client where it is known.
+        planted: int64 ``[N]``, the true population of each client, where it is known.
         joined: int64 ``[N]``, the round in which the client got its group, ``-1`` for never.
-        newcomers: bool ``[N]``, the clients that came late.
+        newcomers: bool ``[N]``, the clients that joined the federation after its start.
         labels: ``c`` names of the classes; default their numbers.
-        memory: what the method remembers at the end; a tree of clients is drawn (see `trees.Tree`).
-        placed_by: what the embedding shows, in words; default the direction of a client's first
-            update.
-        each: float64 ``[N]``, accuracy of each client's model on its own test samples at the end,
-            NaN without any.
-        tests: int64 ``[N]``, the clients' test samples.
-        tables: the resolved configuration; runs whose configurations differ in their seeds alone
-            are shown as one.
-        versions: of the software that the run was done with.
-        dealt: a text that is the same for runs over the same clients with the same data.
+        tree: the tree in which the method merged the clients, where it did.
+        placed_by: what the embedding shows, in words.
+        client_accuracy: float64 ``[N]``, accuracy of each client's model on its own test samples
+            at the end; NaN for a client without test samples.
+        tables: the tables of the resolved configuration. Runs that differ only in their seeds are
+            shown as one.
+        versions: of the software that did the run.
+        data_id: a text that is equal for runs over the same clients with the same data.
 
     Raises:
-        ConfigError: if an array has not one entry per client.
+        ConfigError: if an array does not have one entry per client.
 
     Example:
         >>> view = RunView("FedAvg", [{"round": 0, "accuracy": 0.5}], np.zeros(2, int), ("a", "b"))
-        >>> view.clients, view.count, view.final
+        >>> view.clients, view.group_count, view.final_accuracy
         (2, 1, 0.5)
     """
 
@@ -61,25 +70,15 @@ class RunView:
     joined: IntArray | None = None
     newcomers: NDArray[np.bool_] | None = None
     labels: Sequence[str] = ()
-    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    tree: Tree | None = None
     placed_by: str = "the direction of its first update (EDC)"
-    each: FloatArray | None = None
-    tests: IntArray | None = None
+    client_accuracy: FloatArray | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    dealt: str = ""
+    data_id: str = ""
 
     def __post_init__(self) -> None:
-        for name in (
-            "names",
-            "embedding",
-            "histograms",
-            "planted",
-            "joined",
-            "newcomers",
-            "each",
-            "tests",
-        ):
+        for name in PER_CLIENT:
             value = getattr(self, name)
             if value is not None and len(value) != self.clients:
                 raise ConfigError(
@@ -92,26 +91,29 @@ class RunView:
         return len(self.groups)
 
     @property
-    def count(self) -> int:
+    def group_count(self) -> int:
         """Number of groups that have members."""
         return len(np.unique(self.groups[self.groups >= 0]))
 
     @property
     def accuracies(self) -> list[float]:
-        """Accuracy after each round that was evaluated, as fractions."""
+        """Accuracy after each evaluated round, as fractions."""
         return [float(row["accuracy"]) for row in self.rounds if row.get("accuracy") is not None]
 
     @property
-    def final(self) -> float:
+    def final_accuracy(self) -> float:
         """Accuracy after the last evaluated round; NaN before the first."""
         if self.accuracies:
             return self.accuracies[-1]
         return float("nan")
 
     @property
-    def last(self) -> Mapping[str, Any]:
-        """The last row that was evaluated; empty before the first."""
-        return next((row for row in reversed(self.rounds) if row.get("accuracy") is not None), {})
+    def last_evaluated(self) -> Mapping[str, Any]:
+        """The row of the last evaluated round; empty before the first."""
+        for row in reversed(self.rounds):
+            if row.get("accuracy") is not None:
+                return row
+        return {}
 
     @property
     def seed(self) -> int:
@@ -124,34 +126,34 @@ class RunView:
         return str(self.tables.get("algorithm", {}).get("name", ""))
 
     @property
-    def late(self) -> IntArray:
-        """The newcomers' numbers."""
+    def newcomer_ids(self) -> IntArray:
+        """The numbers of the newcomers."""
         if self.newcomers is not None:
             return np.flatnonzero(self.newcomers)
         return np.empty(0, np.int64)
 
 
-def displayed(round: int) -> int:
+def displayed_round(round: int) -> int:
     """The number of a round as people count: files and code count from 0, the page from 1.
 
     Example:
-        >>> displayed(0)
+        >>> displayed_round(0)
         1
     """
     return round + 1
 
 
-def agreement(view: RunView) -> float | None:
+def group_agreement(view: RunView) -> float | None:
     """Adjusted Rand index between the groups and the planted populations, over clients that have a
     group.
 
     Returns:
-        1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or
-        nobody has a group.
+        1 for the same grouping, about 0 for one by chance; ``None`` where nothing was planted or no
+        client has a group.
 
     Example:
         >>> planted = np.array([0, 0, 1, 1])
-        >>> agreement(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
+        >>> group_agreement(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
         1.0
     """
     from sklearn.metrics import adjusted_rand_score
@@ -162,47 +164,70 @@ def agreement(view: RunView) -> float | None:
     return float(adjusted_rand_score(view.planted[known], view.groups[known]))
 
 
-def homes(view: RunView) -> dict[int, int]:
-    """The group of each planted population: where most of its clients are that did not come late.
+def population_groups(view: RunView) -> dict[int, int]:
+    """The group of each planted population: the one with most of its clients, newcomers left out.
 
     Example:
-        >>> homes(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=np.array([0, 0, 1, 1])))
+        >>> planted = np.array([0, 0, 1, 1])
+        >>> population_groups(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
         {0: 1, 1: 0}
     """
     if view.planted is None:
         return {}
     settled = view.groups >= 0
     if view.newcomers is not None:
+        # A newcomer must not vote for the group that it is then compared with.
         settled &= ~view.newcomers
-    populations = np.unique(view.planted[settled])
-    return {
-        int(p): int(np.bincount(view.groups[settled & (view.planted == p)]).argmax())
-        for p in populations
-    }
+    found = {}
+    for population in np.unique(view.planted[settled]):
+        members = view.groups[settled & (view.planted == population)]
+        found[int(population)] = int(np.bincount(members).argmax())
+    return found
 
 
-def placements(view: RunView) -> list[dict[str, Any]]:
-    """Where each newcomer was placed: client, round, group, population, and whether most of its
-    population is there.
+@dataclass(frozen=True, slots=True)
+class NewcomerPlacement:
+    """Where a newcomer was placed.
+
+    Args:
+        client: its name.
+        round: in which it got its group, from 0; ``None`` if it never did.
+        group: its group at the end; ``None`` for none.
+        population: its planted population; ``None`` where it is not known.
+        right: whether its group is that of its population; ``None`` where that is not known.
+    """
+
+    client: str
+    round: int | None
+    group: int | None
+    population: int | None
+    right: bool | None
+
+
+def newcomer_placements(view: RunView) -> list[NewcomerPlacement]:
+    """Where each newcomer was placed.
 
     Example:
         >>> late = np.array([False, False, True])
-        >>> view = RunView("run", [], np.array([0, 0, 0]), "abc", planted=np.array([1, 1, 1]), newcomers=late)
-        >>> placements(view)
-        [{'client': 'c', 'round': None, 'group': 0, 'planted': 1, 'right': True}]
+        >>> ones = np.array([1, 1, 1])
+        >>> view = RunView("run", [], np.array([0, 0, 0]), "abc", planted=ones, newcomers=late)
+        >>> newcomer_placements(view)
+        [NewcomerPlacement(client='c', round=None, group=0, population=1, right=True)]
     """
-    home = homes(view)
-    return [_placement(view, int(i), home) for i in view.late]
+    expected = population_groups(view)
+    return [_placement(view, int(i), expected) for i in view.newcomer_ids]
 
 
-def _placement(view: RunView, i: int, home: Mapping[int, int]) -> dict[str, Any]:
+def _placement(view: RunView, i: int, expected: Mapping[int, int]) -> NewcomerPlacement:
     group = int(view.groups[i])
-    planted = None if view.planted is None else int(view.planted[i])
-    joined = -1 if view.joined is None else int(view.joined[i])
-    return {
-        "client": str(view.names[i]),
-        "round": joined if joined >= 0 else None,
-        "group": group if group >= 0 else None,
-        "planted": planted,
-        "right": None if planted is None else group >= 0 and home.get(planted) == group,
-    }
+    joined = None
+    if view.joined is not None and view.joined[i] >= 0:
+        joined = int(view.joined[i])
+    population = None
+    right = None
+    if view.planted is not None:
+        population = int(view.planted[i])
+        right = group >= 0 and expected.get(population) == group
+    return NewcomerPlacement(
+        str(view.names[i]), joined, group if group >= 0 else None, population, right
+    )

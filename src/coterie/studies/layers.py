@@ -23,8 +23,10 @@ from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
 from coterie.objectives import plain
-from coterie.report.page import Section, render, writing
-from coterie.report.trees import heat_map
+from coterie.report.charts.heat_map import heat_map
+from coterie.report.files import refuse_unwritable
+from coterie.report.render import render
+from coterie.report.section import Section
 from coterie.runs.files import plain as jsonable
 from coterie.runs.run import Prepared, make_engine
 
@@ -242,7 +244,7 @@ def write_study(study: LayerStudy, out: Path, title: str, intro: str) -> tuple[P
         data: json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n",
         table: lines.getvalue(),
     }
-    with writing("--out", out):
+    with refuse_unwritable("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
             file.write_text(text, encoding="utf-8", errors="backslashreplace")

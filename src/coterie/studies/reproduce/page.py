@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.report import charts
-from coterie.report.page import render
+from coterie.report.charts.accuracy import accuracy_chart
+from coterie.report.render import render
 from coterie.report.view import RunView
 from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.running import Outcome
@@ -230,5 +230,5 @@ def _curves(of: Paper, table: Table, found: Sequence[Outcome]) -> list[dict[str,
         ]
         if any(view.accuracies for view in views):
             id = f"{of.name}-{table.name}-{at}"
-            drawn.append({"id": id, "title": row, "spec": charts.accuracy_chart(views)})
+            drawn.append({"id": id, "title": row, "spec": accuracy_chart(views)})
     return drawn

@@ -1,0 +1,93 @@
+"""The tree in which clients were merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from coterie.core.arrays import IntArray
+from coterie.report.charts.style import Spec, colour_by_group, group_name, to_spec
+from coterie.report.tree import Bracket, Tree, brackets
+
+MOST_NAMES = 40  # clients whose names are written under the tree
+LETTERS = 16  # of such a name
+GROUND = alt.datum(0)  # the height at which the clients stand
+
+
+def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
+    """The merges of the clients: two of them meet at the height of their distance.
+
+    Args:
+        tree: the merges.
+        groups: int64 ``[N]``, the group of each client.
+        names: ``N`` names.
+    """
+    of_leaves = groups[tree.leaves]
+    merges = brackets(tree, of_leaves)
+    n = len(of_leaves)
+    colour = colour_by_group([*of_leaves, *(merge.group for merge in merges)])
+    scale = alt.Scale(domain=[-0.7, n - 0.3], nice=False)
+    across = alt.X("x:Q", title=None, axis=None, scale=scale)
+    clients = [
+        {"x": i, "client": str(names[c]), "group": group_name(int(groups[c]))}
+        for i, c in enumerate(tree.order)
+    ]
+    leaves = alt.Chart(pd.DataFrame(clients)).encode(x=across, tooltip=["client:N", "group:N"])
+    size = 30 if n > MOST_NAMES else 60
+    marks = leaves.mark_point(filled=True, size=size, opacity=1).encode(colour, y=GROUND)
+    layers: list[Any] = [_branches(merges, across, colour), marks]
+    if n <= MOST_NAMES:
+        # The legend makes way for the names, which are written upwards.
+        longest = max(len(row["client"]) for row in clients)
+        colour.legend = alt.Legend(offset=24 + 6 * min(LETTERS, longest))
+        layers.append(_client_names(leaves))
+    if tree.threshold is not None:
+        layers += _cut(tree.threshold, n)
+    return to_spec(alt.layer(*layers), 320)
+
+
+def _branches(merges: Sequence[Bracket], across: alt.X, colour: alt.Color) -> alt.Chart:
+    """A line for each merge, through the four corners of its bracket."""
+    corners = [
+        {
+            "x": float(merge.x[corner]),
+            "y": float(merge.y[corner]),
+            "group": group_name(merge.group),
+            "merge": i,
+            "corner": corner,
+            "height": merge.height,
+        }
+        for i, merge in enumerate(merges)
+        for corner in range(4)
+    ]
+    lines = alt.Chart(pd.DataFrame(corners)).mark_line(
+        strokeWidth=1.6, strokeJoin="miter", interpolate="linear"
+    )
+    return lines.encode(
+        across,
+        alt.Y("y:Q", title="distance at the merge"),
+        colour,
+        alt.Detail("merge:N"),
+        order="corner:O",
+        tooltip=["group:N", alt.Tooltip("height:Q", format=".4g")],
+    )
+
+
+def _client_names(leaves: alt.Chart) -> alt.Chart:
+    short = leaves.transform_calculate(short=f"slice(datum.client, 0, {LETTERS})")
+    text = short.mark_text(angle=270, align="right", dx=-9, fontSize=11)
+    return text.encode(text="short:N", y=GROUND)
+
+
+def _cut(threshold: float, n: int) -> list[Any]:
+    """The height at which the tree is cut into groups."""
+    frame = pd.DataFrame([{"y": threshold, "x": n - 0.3, "text": f"cut at {threshold:.4g}"}])
+    base = alt.Chart(frame).encode(y="y:Q")
+    text = base.mark_text(align="right", dy=-7, fontSize=11, opacity=0.8)
+    return [
+        base.mark_rule(strokeDash=[5, 4], opacity=0.7),
+        text.encode(x="x:Q", text="text:N"),
+    ]

@@ -1,0 +1,114 @@
+"""Who wins and who loses: each client's accuracy under a baseline and under a method with groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from coterie.report.charts.style import PERCENT, Spec, colour_by_group, group_name, to_spec
+from coterie.report.comparison import client_gains
+from coterie.report.view import RunView
+
+MANY_CLIENTS = 200  # beyond which their marks are smaller
+# By how much marks are moved, so that clients with the same accuracies do not hide each other.
+# Multiples of two such numbers, modulo 1, fill a square evenly, and are the same in every page.
+JITTER_X = 0.618034
+JITTER_Y = 0.754878
+JITTER_POINTS = 2  # percentage points: the side of that square
+
+
+def ranked_gains(run: RunView, base: RunView) -> list[dict[str, Any]]:
+    """A row for each client that is known under both, by its gain in percentage points."""
+    gains = client_gains(run, base)
+    assert gains is not None
+    assert run.client_accuracy is not None
+    assert base.client_accuracy is not None
+    known = np.flatnonzero(np.isfinite(gains))
+    # A stable order: clients with the same gain stay in the order of their numbers.
+    order = known[np.argsort(gains[known], kind="stable")]
+    return [
+        {
+            "rank": rank,
+            "client": str(run.names[i]),
+            "group": group_name(int(run.groups[i])),
+            "before": round(PERCENT * float(base.client_accuracy[i]), 2),
+            "after": round(PERCENT * float(run.client_accuracy[i]), 2),
+            "gain": round(PERCENT * float(gains[i]), 2),
+        }
+        for rank, i in enumerate(order)
+    ]
+
+
+def gain_chart(run: RunView, base: RunView) -> Spec:
+    """What each client gained, from the one that lost most to the one that won most."""
+    rows = ranked_gains(run, base)
+    count = len(rows)
+    across = alt.X(
+        "left:Q",
+        title=f"{count} clients, in order of their gain",
+        scale=alt.Scale(domain=[-0.5, count - 0.5], nice=False),
+        axis=alt.Axis(labels=False, ticks=False, grid=False),
+    )
+    bars = (
+        alt.Chart(pd.DataFrame(rows))
+        .transform_calculate(left="datum.rank - 0.5", right="datum.rank + 0.5", zero="0")
+        .mark_rect()
+        .encode(
+            across,
+            alt.Y("gain:Q", title=f"gain over {base.name}, points"),
+            colour_by_group(run.groups),
+            x2="right:Q",
+            y2="zero:Q",
+            tooltip=_tooltip(),
+        )
+    )
+    zero = alt.Chart(pd.DataFrame([{"gain": 0}])).mark_rule(opacity=0.8).encode(y="gain:Q")
+    return to_spec(alt.layer(bars, zero), 240)
+
+
+def scatter_chart(run: RunView, base: RunView) -> Spec:
+    """Each client's accuracy under both: above the line it won.
+
+    Marks are moved by up to a point, so that clients with the same accuracies are all seen.
+    """
+    rows = ranked_gains(run, base)
+    for row in rows:
+        x = row["rank"] * JITTER_X % 1 - 0.5
+        y = row["rank"] * JITTER_Y % 1 - 0.5
+        row["x"] = round(row["before"] + JITTER_POINTS * x, 2)
+        row["y"] = round(row["after"] + JITTER_POINTS * y, 2)
+    size = 70 if len(rows) <= MANY_CLIENTS else 34
+    points = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_point(filled=True, size=size, opacity=0.75)
+        .encode(
+            _percent_axis(alt.X, "x:Q", f"accuracy under {base.name}, %"),
+            _percent_axis(alt.Y, "y:Q", f"accuracy under {run.name}, %"),
+            colour_by_group(run.groups),
+            tooltip=_tooltip(),
+        )
+    )
+    diagonal = alt.Chart(pd.DataFrame([{"x": 0, "y": 0}, {"x": 100, "y": 100}])).mark_line(
+        strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
+    )
+    return to_spec(alt.layer(diagonal.encode(x="x:Q", y="y:Q"), points), 300)
+
+
+def _percent_axis(channel: Any, field: str, title: str) -> Any:
+    """An axis of 0 to 100 % with room for marks that were moved over its ends."""
+    scale = alt.Scale(domain=[-3, 103], nice=False)
+    return channel(field, title=title, scale=scale, axis=alt.Axis(values=[0, 20, 40, 60, 80, 100]))
+
+
+def _tooltip() -> Sequence[Any]:
+    return [
+        "client:N",
+        "group:N",
+        alt.Tooltip("before:Q", format=".1f", title="before, %"),
+        alt.Tooltip("after:Q", format=".1f", title="after, %"),
+        alt.Tooltip("gain:Q", format="+.1f", title="gain, points"),
+    ]

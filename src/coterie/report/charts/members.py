@@ -1,0 +1,169 @@
+"""Who is in which group, from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from coterie.core.arrays import IntArray
+from coterie.core.groups import NO_GROUP
+from coterie.report.charts.events import all_events, lanes
+from coterie.report.charts.style import Spec, colour_by_group, group_name, round_axis, to_spec
+from coterie.report.series import thinned
+from coterie.report.view import RunView, displayed_round
+
+MOST_LINES = 150  # clients that have a line each; of more, the sizes of the groups are shown
+MOST_STAYS = 6000  # of all of them
+MOST_AREAS = 250  # rounds of a chart of sizes
+LANE = 16  # pixels between two lanes of ticks
+LANE_START = 12  # pixels above the chart
+LAST = 10**6  # the place of the clients without a group: after all groups
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A time that a client spent in a group: the rounds ``[start, stop)``, counted from 0."""
+
+    client: int
+    group: int
+    start: int
+    stop: int
+
+
+def member_chart(run: RunView) -> Spec | None:
+    """Group membership by round: a line per client, or the sizes of the groups where the clients
+    are many; ``None`` where it was not kept."""
+    rows = [row for row in run.rounds if "sizes" in row]
+    if not rows:
+        return None
+    stays = stays_of(run)
+    ticks = lanes(all_events(rows), LANE, LANE_START)
+    if stays is not None and run.clients <= MOST_LINES and len(stays) <= MOST_STAYS:
+        height = max(120, min(520, 5 * run.clients))
+        return to_spec(alt.layer(_lines(run, stays), *ticks), height)
+    return to_spec(alt.layer(_sizes(run, rows), *ticks), 260)
+
+
+def stays_of(run: RunView) -> list[Stay] | None:
+    """Each time that a client spent in a group; ``None`` for a run that did not keep the moves.
+
+    Example:
+        >>> moves = [[[0, 1]], [], [[0, 0]]]
+        >>> rows = [{"round": round, "moves": moved} for round, moved in enumerate(moves)]
+        >>> for stay in stays_of(RunView("a", rows, np.array([0]), "x")):
+        ...     print(stay)
+        Stay(client=0, group=1, start=0, stop=2)
+        Stay(client=0, group=0, start=2, stop=3)
+    """
+    if any("moves" not in row for row in run.rounds):
+        return None
+    current: dict[int, tuple[int, int]] = {}  # of each client: its group, and since when
+    found = []
+    for row in run.rounds:
+        number = int(row["round"])
+        for client, group in row["moves"]:
+            if client in current:
+                found.append(Stay(client, *current[client], number))
+            current[int(client)] = (int(group), number)
+    end = 0
+    if run.rounds:
+        end = int(run.rounds[-1]["round"]) + 1
+    found += [Stay(client, *stay, end) for client, stay in current.items()]
+    return [stay for stay in found if stay.group >= 0]
+
+
+def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
+    """A line for each client, of as many rectangles as it was in groups."""
+    place = _places(run, stays)
+    rows = [
+        {
+            "client": str(run.names[stay.client]),
+            "group": group_name(stay.group),
+            "from": displayed_round(stay.start),
+            "to": displayed_round(stay.stop - 1),
+            "left": displayed_round(stay.start) - 0.5,
+            "right": displayed_round(stay.stop) - 0.5,
+            "low": place[stay.client],
+            "high": place[stay.client] + 0.9,
+        }
+        for stay in stays
+    ]
+    scale = alt.Scale(domain=[0, run.clients], nice=False, reverse=True)
+    bare = alt.Axis(labels=False, ticks=False)
+    return (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_rect()
+        .encode(
+            _all_rounds(run, "left:Q"),
+            alt.Y("low:Q", title=f"{run.clients} clients", scale=scale, axis=bare),
+            colour_by_group(stay.group for stay in stays),
+            x2="right:Q",
+            y2="high:Q",
+            tooltip=[
+                "client:N",
+                "group:N",
+                alt.Tooltip("from:Q", title="from round"),
+                alt.Tooltip("to:Q", title="to round"),
+            ],
+        )
+    )
+
+
+def _all_rounds(run: RunView, field: str) -> alt.X:
+    """The axis from the first to the last round, each with half a round at its sides."""
+    first = displayed_round(int(run.rounds[0]["round"]))
+    last = displayed_round(int(run.rounds[-1]["round"]))
+    across = round_axis(field)
+    across.scale = alt.Scale(domain=[first - 0.5, last + 0.5], nice=False)
+    return across
+
+
+def _places(run: RunView, stays: Sequence[Stay]) -> IntArray:
+    """The line of each client: by its last group, and in that by the round of its first one."""
+    first = np.full(run.clients, len(run.rounds) + 1)
+    for stay in stays:
+        first[stay.client] = min(first[stay.client], stay.start)
+    last = np.where(run.groups < 0, np.iinfo(np.int64).max, run.groups)
+    number = np.arange(run.clients)
+    place = np.empty(run.clients, np.int64)
+    # `lexsort` takes the most important key last; the number makes the order one of its own.
+    place[np.lexsort((number, first, last))] = number
+    return place
+
+
+def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
+    """The sizes of the groups as areas, one upon the other."""
+    kept = set(thinned([int(row["round"]) for row in rows], MOST_AREAS))
+    areas = [
+        {
+            "round": displayed_round(int(row["round"])),
+            "group": group_name(group),
+            "clients": int(size),
+            "order": group if group >= 0 else LAST,
+        }
+        for row in rows
+        if int(row["round"]) in kept
+        for group, size in _with_ungrouped(run, row["sizes"])
+    ]
+    most = max(len(row["sizes"]) for row in rows)
+    return (
+        alt.Chart(pd.DataFrame(areas))
+        .mark_area(interpolate="step-after", line=False, opacity=0.9)
+        .encode(
+            _all_rounds(run, "round:Q"),
+            alt.Y("clients:Q", stack="zero", scale=alt.Scale(domain=[0, run.clients], nice=False)),
+            colour_by_group([*range(most), NO_GROUP]),
+            order="order:Q",
+            tooltip=["group:N", alt.Tooltip("round:Q"), "clients:Q"],
+        )
+    )
+
+
+def _with_ungrouped(run: RunView, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """The groups and their sizes, and the clients without a group."""
+    return [*enumerate(sizes), (NO_GROUP, run.clients - sum(sizes))]

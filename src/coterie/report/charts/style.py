@@ -1,0 +1,163 @@
+"""What all charts share: colours, the axis of rounds, and the form of a finished specification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+
+from coterie.core.groups import NO_GROUP
+from coterie.report.tree import SEVERAL_GROUPS
+
+Spec = dict[str, Any]
+PERCENT = 100.0
+
+GROUPS = ("#2f74c0", "#d97700", "#1f9e7a", "#c2509b", "#8a63d2", "#a68c00", "#2f97b8", "#a8562f")
+# Grey comes first: the first run of a comparison is mostly the baseline.
+RUNS = ("#838d99", "#8a63d2", "#d0527a", "#2f97b8", "#a68c00", "#1f9e7a", "#d97700", "#2f74c0")
+LABELS = (
+    "#4e79a7",
+    "#f28e2b",
+    "#e15759",
+    "#76b7b2",
+    "#59a14f",
+    "#edc948",
+    "#b07aa1",
+    "#ff9da7",
+    "#9c755f",
+    "#bab0ac",
+)
+OTHER_COLOURS = {NO_GROUP: "#647080", SEVERAL_GROUPS: "#8d97a3"}
+OTHER_NAMES = {NO_GROUP: "no group", SEVERAL_GROUPS: "several"}
+
+# Lines carry invisible points: without them a tooltip would answer only at the line itself.
+TOOLTIP_POINTS = {"size": 60, "opacity": 0, "tooltip": True}
+
+LEGEND_CHANNELS = ("color", "shape", "strokeDash")
+# Widths in pixels, of which the columns of a legend are counted.
+LEGEND_SYMBOL = 28  # with the gaps around it
+LETTER = 7
+LEGEND_LEFT = 70  # the axis at its left
+COLOUR_BAR = 220  # with the gap after it
+
+
+def colour_by(
+    field: str, values: Sequence[str], palette: Sequence[str], title: str | None
+) -> alt.Color:
+    """Colour by a field with known values, which keep their order and their colours."""
+    colours = [palette[i % len(palette)] for i in range(len(values))]
+    scale = alt.Scale(domain=list(values), range=colours)
+    legend = alt.Legend(symbolOpacity=1)
+    return alt.Color(f"{field}:N", title=title, sort=list(values), scale=scale, legend=legend)
+
+
+def group_name(number: int) -> str:
+    """The name of a group.
+
+    Example:
+        >>> [group_name(number) for number in (0, -1, -2)]
+        ['group 0', 'no group', 'several']
+    """
+    return OTHER_NAMES.get(number, f"group {number}")
+
+
+def colour_by_group(numbers: Iterable[int]) -> alt.Color:
+    """Colour by group: a number has the same colour in every chart."""
+    known = sorted({int(number) for number in numbers}, key=lambda number: (number < 0, number))
+    palette = [OTHER_COLOURS.get(number) or GROUPS[number % len(GROUPS)] for number in known]
+    return colour_by("group", [group_name(number) for number in known], palette, "group")
+
+
+def round_axis(field: str) -> alt.X:
+    """The axis of rounds, which are whole numbers."""
+    whole = "datum.value % 1 ? '' : format(datum.value, 'd')"
+    axis = alt.Axis(tickMinStep=1, grid=False, ticks=False, labelExpr=whole)
+    # Rounds are shown from 1: an axis that was made to begin at 0 would show a round that is none.
+    scale = alt.Scale(zero=False, nice=False)
+    return alt.X(field, title="round", axis=axis, scale=scale)
+
+
+def to_spec(chart: Any, height: int) -> Spec:
+    """A chart as a specification without a theme, as wide as what it is put into."""
+    # Altair refuses more than 5,000 rows; a page of many runs has more, and they are thinned.
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec: Spec = chart.properties(width="container", height=height).to_dict()
+    spec["usermeta"] = {"legends": legend_widths(spec), "gradients": _colour_bars(spec)}
+    spec["background"] = "transparent"
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    spec.pop("config", None)
+    return spec
+
+
+def legend_widths(spec: Any) -> list[int]:
+    """About the width in pixels of a column of each legend of a specification, by its longest
+    entry.
+
+    Vega does not wrap a legend that is too wide, so the columns that fit are counted where a chart
+    is drawn: in `legend_columns` for a file, in ``draw.js`` for a page.
+
+    Example:
+        >>> names = {"scale": {"domain": ["group 0", "group 10"]}}
+        >>> legend_widths({"color": {"title": "group", **names}})
+        [84]
+    """
+    found: dict[str, int] = {}
+    _collect_legends(spec, found)
+    return list(found.values())
+
+
+def _collect_legends(node: Any, found: dict[str, int]) -> None:
+    """Add the legends of a part of a specification."""
+    if isinstance(node, list):
+        for part in node:
+            _collect_legends(part, found)
+    if not isinstance(node, dict):
+        return
+    for channel, part in node.items():
+        if channel in LEGEND_CHANNELS and isinstance(part, dict):
+            values = part.get("scale", {}).get("domain") or part.get("sort") or []
+            if values and part.get("legend", "default") is not None:
+                longest = max(len(str(value)) for value in values)
+                # Layers with the same values share one legend, hence the key.
+                found[str(values)] = LEGEND_SYMBOL + LETTER * longest
+        elif channel != "datasets":
+            _collect_legends(part, found)
+
+
+def _colour_bars(spec: Spec) -> int:
+    """How many colour bars stand beside the legends."""
+    return str(spec).count("'gradientLength'")
+
+
+def legend_columns(spec: Spec, width: int) -> int:
+    """How many columns of its legends fit beside each other into a chart, at least one.
+
+    Example:
+        >>> legend_columns({"usermeta": {"legends": [84], "gradients": 0}}, 640)
+        6
+    """
+    drawn = spec["usermeta"]
+    room = width - LEGEND_LEFT - COLOUR_BAR * int(drawn["gradients"])
+    return int(max(1, room // max(1, sum(drawn["legends"]))))
+
+
+def pack(spec: Spec) -> Spec:
+    """A specification whose data stand in columns, without the names of the fields in every row.
+
+    A page of many clients is a third of the size that way; ``draw.js`` unpacks the data.
+
+    Example:
+        >>> pack({"datasets": {"d": [{"a": 1, "b": 2}, {"a": 3}]}})
+        {'datasets': {'d': {'fields': ['a', 'b'], 'rows': [[1, 2], [3, None]]}}}
+    """
+    if "datasets" not in spec:
+        return spec
+    return {**spec, "datasets": {name: _columns(rows) for name, rows in spec["datasets"].items()}}
+
+
+def _columns(rows: Any) -> Any:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return rows
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    return {"fields": fields, "rows": [[row.get(key) for key in fields] for row in rows]}

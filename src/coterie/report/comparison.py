@@ -1,0 +1,134 @@
+"""Series of runs against a baseline: the difference of their accuracies, and what each client
+gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray
+from coterie.report.series import Series, best_series
+from coterie.report.view import RunView
+from coterie.sweep.comparison import Difference, paired
+
+BASELINE = "fedavg"
+NO_GAIN = 0.0005  # a gain that is smaller, as a fraction, would be shown as 0.0 points
+
+
+def baseline_of(series: Sequence[Series]) -> Series | None:
+    """FedAvg if it is among the series, else the best one without groups; ``None`` without any."""
+    without_groups = [one for one in series if not one.grouped]
+    named = [one for one in without_groups if one.first.algorithm == BASELINE]
+    return best_series(named or without_groups)
+
+
+def paired_runs(ours: Series, theirs: Series) -> list[tuple[RunView, RunView]]:
+    """The runs of two series over the same clients with the same data and seed."""
+    return [(a, b) for a in ours.runs for b in theirs.runs if _comparable(a, b)]
+
+
+def _comparable(a: RunView, b: RunView) -> bool:
+    return (
+        a.seed == b.seed
+        and a.clients == b.clients
+        and a.data_id == b.data_id
+        and list(a.names) == list(b.names)
+    )
+
+
+def compared_over_all(ours: RunView, theirs: RunView) -> bool:
+    """Whether two runs are to be compared over all clients, with a group or without.
+
+    That is so where they scored different clients at the end, because one of them left clients
+    without a group.
+
+    Example:
+        >>> row = {"round": 0, "accuracy": 0.9, "accuracy_all": 0.6, "clients_assigned": 1}
+        >>> one = RunView("a", [row], np.array([0, -1]), "xy")
+        >>> both = RunView("b", [{**row, "clients_assigned": 2}], np.zeros(2, int), "xy")
+        >>> compared_over_all(one, both), compared_over_all(one, one)
+        (True, False)
+    """
+    a = ours.last_evaluated
+    b = theirs.last_evaluated
+    if a.get("accuracy_all") is None or b.get("accuracy_all") is None:
+        return False
+    return bool(a.get("clients_assigned") != b.get("clients_assigned"))
+
+
+def paired_accuracies(ours: Series, theirs: Series) -> list[tuple[float, float]]:
+    """The final accuracies of every pair of runs, over the same clients."""
+    found = []
+    for a, b in paired_runs(ours, theirs):
+        if a.accuracies and b.accuracies:
+            name = "accuracy_all" if compared_over_all(a, b) else "accuracy"
+            found.append((float(a.last_evaluated[name]), float(b.last_evaluated[name])))
+    return found
+
+
+def final_difference(ours: Series, theirs: Series) -> Difference | None:
+    """Paired difference of the final accuracies, by seed; ``None`` without a pair of runs over the
+    same clients."""
+    return paired([a - b for a, b in paired_accuracies(ours, theirs)])
+
+
+def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
+    """What each client gained, a fraction; NaN for a client without test samples, ``None`` where
+    the accuracies of the clients are not known.
+
+    Example:
+        >>> accuracies = ([0.5, 1.0], [0.5, 0.25])
+        >>> a, b = (
+        ...     RunView("x", [], np.zeros(2, int), "ab", client_accuracy=np.array(accuracy))
+        ...     for accuracy in accuracies
+        ... )
+        >>> client_gains(a, b).tolist()
+        [0.0, 0.75]
+    """
+    if ours.client_accuracy is None or theirs.client_accuracy is None:
+        return None
+    return ours.client_accuracy - theirs.client_accuracy
+
+
+@dataclass(frozen=True, slots=True)
+class GainSummary:
+    """How many clients win and lose, over all pairs of runs.
+
+    Args:
+        won: clients whose accuracy rose.
+        lost: clients whose accuracy fell.
+        same: clients whose accuracy stayed as it was.
+        mean: mean gain of a client, a fraction.
+        worst_tenth: mean gain of the tenth of the clients that lost most.
+    """
+
+    won: int
+    lost: int
+    same: int
+    mean: float
+    worst_tenth: float
+
+    @property
+    def all(self) -> int:
+        """Clients counted, each once in every pair of runs."""
+        return self.won + self.lost + self.same
+
+
+def summarise_gains(ours: Series, theirs: Series) -> GainSummary | None:
+    """How many clients win and lose by one series in place of another; ``None`` if no client is
+    known under both."""
+    parts = [np.empty(0)]
+    for a, b in paired_runs(ours, theirs):
+        gains = client_gains(a, b)
+        if gains is not None:
+            parts.append(gains[np.isfinite(gains)])
+    known = np.concatenate(parts)
+    if not len(known):
+        return None
+    worst = np.sort(known)[: max(1, len(known) // 10)]
+    won = int((known > NO_GAIN).sum())
+    lost = int((known < -NO_GAIN).sum())
+    same = len(known) - won - lost
+    return GainSummary(won, lost, same, float(known.mean()), float(worst.mean()))

@@ -1,0 +1,207 @@
+"""Where the clients stand on the map of a run: two dimensions of what its method grouped them by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.work import Evaluate, Train
+from coterie.data import Population
+from coterie.engines import make_clients
+from coterie.math.similarity import cosine
+from coterie.models import MODELS, build
+from coterie.objectives import plain
+
+DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
+PRETRAIN_STEPS = 50  # of an update that is made again for the map
+# Limits of what a page computes again, so that it takes about a second:
+MOST_VALUES = 2e8  # clients times parameters
+MOST_EVALUATED = 2e10  # samples times parameters times models
+
+DISTANCES = "its distances to the other clients, as the method measured them"
+SIGNATURES = "the signature by which the method grouped it"
+LATEST_UPDATES = "the direction of its latest update"
+DIRECTIONS = (
+    "the cosines between its first update, made again for this page, and those of the groups"
+)
+LOSSES = "the loss of each group's model on its training samples, relative to their mean"
+LABELS = "the shares of its training labels, which are not what the method grouped it by"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Where the clients stand.
+
+    Args:
+        points: float64 ``[N, 2]``; NaN for a client of which it is not known.
+        placed_by: what it shows, in words.
+    """
+
+    points: FloatArray
+    placed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What of a run is needed to ask its clients again.
+
+    Args:
+        model: name of the network.
+        options: of the network.
+        solver: its local training.
+        seed: of the run.
+        population: the clients and their data.
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    solver: Solver
+    seed: int
+    population: Population
+
+    def network(self, parameters: int, options: Mapping[str, Any]) -> nn.Module | None:
+        """The network; ``None`` if it does not have the parameters that the run's models have."""
+        data = self.population
+        module = build(self.model, data.shape, data.classes, Key(self.seed).of("model"), **options)
+        if sum(p.numel() for p in module.parameters()) == parameters:
+            return module
+        return None
+
+    @property
+    def key(self) -> Key:
+        """The key of what is drawn for a map, apart from all keys of the run."""
+        return Key(self.seed).at(0).of("map")
+
+
+def multidimensional_scaling(distances: FloatArray) -> FloatArray:
+    """Classical multidimensional scaling of distances ``[n, n]`` to points ``[n, 2]``.
+
+    Example:
+        >>> distances = np.array([[0.0, 3.0], [3.0, 0.0]])
+        >>> np.abs(multidimensional_scaling(distances)[:, 0]).round(6).tolist()
+        [1.5, 1.5]
+    """
+    square = np.asarray(distances, np.float64) ** 2
+    centred = square - square.mean(axis=0) - square.mean(axis=1, keepdims=True) + square.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    # `eigh` sorts from the least; distances that are not Euclidean have negative values.
+    largest = np.maximum(values[::-1][:2], 0)
+    return _two_columns(vectors[:, ::-1][:, :2] * np.sqrt(largest))
+
+
+def principal_axes(rows: FloatArray) -> FloatArray:
+    """Rows ``[n, d]`` along their two axes of greatest spread, ``[n, 2]``.
+
+    A row of zeros stands for a client of which nothing is known, and becomes NaN.
+    """
+    known = np.isfinite(rows).all(axis=1) & (rows != 0).any(axis=1)
+    found = np.full((len(rows), 2), np.nan)
+    if known.sum() > 1:
+        centred = rows[known] - rows[known].mean(axis=0)
+        left, size, _ = np.linalg.svd(centred, full_matrices=False)
+        found[known] = _two_columns(left[:, :2] * size[:2])
+    return found
+
+
+def _two_columns(points: FloatArray) -> FloatArray:
+    """Points with a second coordinate, of zeros where they span one dimension only."""
+    return np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+
+
+def from_memory(memory: Mapping[str, Tensor], clients: int) -> Embedding | None:
+    """By what the method remembers of each client; ``None`` if that is nothing."""
+    near = _from_distances(memory, clients)
+    if near is not None:
+        return near
+    for name, placed_by in (("signature", SIGNATURES), ("latest", LATEST_UPDATES)):
+        rows = memory.get(name)
+        if rows is None or len(rows) != clients or rows.ndim < 2:
+            continue
+        if rows.numel() > MOST_VALUES:
+            continue
+        flat = rows.flatten(1).numpy().astype(np.float64)
+        if name == "latest":
+            # Updates shrink as training goes on, so only their directions are comparable.
+            length = np.linalg.norm(flat, axis=1, keepdims=True)
+            flat = np.divide(flat, length, out=np.zeros_like(flat), where=length > 0)
+        return Embedding(principal_axes(flat), placed_by)
+    return None
+
+
+def _from_distances(memory: Mapping[str, Tensor], clients: int) -> Embedding | None:
+    if not {"proximity", "leaves"} <= set(memory):
+        return None
+    leaves = memory["leaves"].numpy()
+    near = memory["proximity"].numpy()
+    if len(leaves) != len(near) or len(leaves) < 2:
+        return None
+    if leaves.max() >= clients or not np.isfinite(near).all():
+        return None
+    points = np.full((clients, 2), np.nan)
+    points[leaves] = multidimensional_scaling(near)
+    return Embedding(points, DISTANCES)
+
+
+def from_directions(setup: Setup, memory: Mapping[str, Tensor]) -> Embedding | None:
+    """By the cosines of an update to the groups' directions, as FedGroup and FlexCFL compare them.
+
+    Every client trains 50 steps from the run's first model, as in the cold start. This is done with
+    dense networks only, where it takes about a second for 1,000 clients. ``None`` for others, and
+    where no directions are remembered.
+    """
+    direction = memory.get("direction")
+    start = memory.get("start")
+    if direction is None or start is None or setup.model not in DENSE:
+        return None
+    population = setup.population
+    if len(start) * population.clients > MOST_VALUES:
+        return None
+    module = setup.network(len(start), {})
+    if module is None:
+        return None
+    ids = np.flatnonzero(population.sizes("train") > 0)
+    work = Train(plain, steps=PRETRAIN_STEPS)
+    with make_clients("serial", population, module, setup.solver) as clients:
+        first = np.zeros(len(ids), np.int64)
+        reply = clients.run(work, ids, start[None], first, key=setup.key)
+    similar = np.full((population.clients, len(direction)), np.nan)
+    similar[reply.ids] = cosine(torch.from_numpy(reply.fields["delta"]), direction)
+    return Embedding(principal_axes(similar), DIRECTIONS)
+
+
+def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
+    """By the training losses of all groups' models on their data, as IFCA compares them.
+
+    ``None`` for a network of the user's own, and where that would take long.
+    """
+    population = setup.population
+    size = population.sizes("train")
+    if setup.model not in MODELS or models.numel() * float(size.sum()) > MOST_EVALUATED:
+        return None
+    module = setup.network(models.shape[1], setup.options)
+    if module is None:
+        return None
+    ids = np.flatnonzero(size > 0)
+    which = np.tile(np.arange(len(models)), (len(ids), 1))
+    with make_clients("serial", population, module, Solver()) as clients:
+        reply = clients.measure(Evaluate("train"), ids, models, which, key=setup.key)
+    loss = reply.fields["loss"].astype(np.float64)
+    # Some clients' data are harder under every model: only the ratio between models tells groups.
+    mean = np.maximum(loss.mean(axis=1, keepdims=True), 1e-12)
+    relative = np.full((population.clients, len(models)), np.nan)
+    relative[reply.ids] = loss / mean
+    return Embedding(principal_axes(relative), LOSSES)
+
+
+def from_labels(histograms: IntArray) -> Embedding:
+    """By the shares of their labels."""
+    total = np.maximum(histograms.sum(axis=1, keepdims=True), 1)
+    return Embedding(principal_axes(histograms / total), LABELS)

@@ -1,0 +1,114 @@
+"""The charts of a page as files: PNG, SVG or PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from coterie.config.problems import Problem
+from coterie.config.wording import nearest
+from coterie.errors import ConfigError
+from coterie.report.charts.style import Spec, legend_columns
+from coterie.report.sections import charts_of
+from coterie.report.view import RunView
+
+KINDS = ("png", "svg", "pdf")
+WIDTH = 640  # pixels
+SCALE = 2  # dots of a PNG per pixel
+
+
+def chart_names(runs: Sequence[RunView]) -> list[str]:
+    """The names of the charts that the page of some runs has.
+
+    Example:
+        >>> import numpy as np
+        >>> rows = [{"round": 0, "accuracy": 0.5}]
+        >>> chart_names([RunView("FedAvg", rows, np.zeros(2, int), ("a", "b"))])
+        ['accuracy']
+    """
+    return [chart["id"] for chart in charts_of(runs)]
+
+
+def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
+    """Write one chart of the page of some runs, as the ending of the file says: PNG, SVG or PDF.
+
+    Args:
+        path: the file; its folder is made.
+        runs: of the page.
+        name: one of `chart_names`; ``mix`` is ``mix-0``, that of the first run.
+
+    Raises:
+        ConfigError: for another ending, for a chart that the page does not have, or if the file
+            cannot be written.
+    """
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in KINDS:
+        endings = ", ".join(f".{kind}" for kind in KINDS)
+        _refuse("--out", "unknown kind of file", path.name, f"a name that ends in {endings}")
+    specs = {chart["id"]: chart["spec"] for chart in charts_of(runs)}
+    if name not in specs:
+        name_of_first = f"{name}-0"
+        if name_of_first not in specs:
+            expected = f"one of {', '.join(specs) or 'none'}"
+            hint = nearest(name, list(specs))
+            _refuse("--chart", "not on the page of the run", name, expected, hint)
+        name = name_of_first
+    data = _draw(specs[name], kind)
+    with refuse_unwritable("--out", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return path
+
+
+def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
+    """Write each chart of the page as a PNG file, from the same specification; returns the
+    paths."""
+    paths = []
+    with refuse_unwritable("--figures", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for chart in charts_of(runs):
+            path = folder / f"{chart['id']}.png"
+            path.write_bytes(_draw(chart["spec"], "png"))
+            paths.append(path)
+    return paths
+
+
+def _draw(spec: Spec, kind: str) -> bytes:
+    """A chart in a format of `KINDS`, dark on white, with legends that fit its width."""
+    import vl_convert
+
+    config = {
+        "view": {"stroke": "transparent"},
+        "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
+        "legend": {
+            "orient": "bottom",
+            "titleFontWeight": "normal",
+            "columns": legend_columns(spec, WIDTH),
+        },
+    }
+    whole = {**spec, "width": WIDTH, "background": "white", "config": config}
+    if kind == "svg":
+        return str(vl_convert.vegalite_to_svg(whole)).encode()
+    if kind == "pdf":
+        return bytes(vl_convert.vegalite_to_pdf(whole))
+    return bytes(vl_convert.vegalite_to_png(whole, scale=SCALE))
+
+
+@contextmanager
+def refuse_unwritable(option: str, path: Path) -> Iterator[None]:
+    """Refuse a path that cannot be written in a line that names the option.
+
+    Raises:
+        ConfigError: if the file system does not let it be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = f"{option}: cannot be written ({error.strerror})"
+        raise ConfigError(f"{reason}, got {path}; expected a path that can be made") from None
+
+
+def _refuse(path: str, what: str, got: Any, expected: str, hint: str | None = None) -> None:
+    raise ConfigError(Problem(path, what, got, expected, hint).line())

@@ -1,0 +1,168 @@
+"""The table of the runs: accuracies, groups, and what they took."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.report.charts.costs import bytes_moved
+from coterie.report.charts.style import PERCENT
+from coterie.report.comparison import compared_over_all, final_difference, paired_runs
+from coterie.report.section import Section
+from coterie.report.series import Series
+from coterie.report.view import RunView, group_agreement
+from coterie.runs.summary import covered
+from coterie.terminal import amount, duration, percent, sizes
+
+TABLE_NOTE = (
+    "Final is the accuracy after the last evaluated round, best the highest of a run. Groups are "
+    "those at the end: a client counts in its last group, whatever groups it had before."
+)
+SEEDS_NOTE = (
+    " With several seeds, accuracies are means, and ± is the standard deviation of the final one. "
+    "Groups, bytes and time are those of the first seed."
+)
+DIFFERENCE_NOTE = (
+    " The difference from {} is that of the final accuracies in percentage points, over the same "
+    "clients, taken before rounding."
+)
+INTERVAL_NOTE = " Its ± is half of the 95 % interval over the seeds."
+COMPARE_NOTE = (
+    " The table of coterie compare may show another accuracy, by default the mean of the last ten "
+    "evaluated rounds."
+)
+UNGROUPED_NOTE = (
+    " Some runs left clients without a group: final and best are of the clients that had one, the "
+    "difference is over all clients."
+)
+MOST_UNFINISHED = 12  # runs that are named
+
+
+def runs_section(series: Sequence[Series], base: Series | None) -> Section:
+    """A row for each series, compared with the baseline where there is one."""
+    if len(series) < 2:
+        base = None
+    many_seeds = any(one.many_seeds for one in series)
+    columns = ["run"]
+    if many_seeds:
+        columns.append("seeds")
+    columns.append("final")
+    if base is not None:
+        columns.append(f"final against {base.name}")
+    columns += ["best", "rounds", "clients per group", "agreement", "bytes", "time"]
+    rows = [_row(one, many_seeds, base) for one in series]
+    note = _note(series, many_seeds, base)
+    return {"title": "The runs", "note": note, "columns": columns, "rows": rows}
+
+
+def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> str:
+    note = TABLE_NOTE
+    if many_seeds:
+        note += SEEDS_NOTE
+    if base is not None:
+        note += DIFFERENCE_NOTE.format(base.name)
+        if many_seeds:
+            note += INTERVAL_NOTE
+        note += COMPARE_NOTE
+        pairs = [pair for one in series for pair in paired_runs(one, base)]
+        if any(compared_over_all(a, b) for a, b in pairs):
+            note += UNGROUPED_NOTE
+    return note + _unfinished(series)
+
+
+def _unfinished(series: Sequence[Series]) -> str:
+    """The runs that have not done all their rounds."""
+    found = []
+    for one in series:
+        for run in one.runs:
+            planned = run.tables.get("train", {}).get("rounds")
+            if planned is not None and len(run.rounds) < planned:
+                rounds = f"{len(run.rounds)} of {planned} rounds"
+                found.append(f"{one.name} (seed {run.seed}, {rounds})")
+    if not found:
+        return ""
+    names = ", ".join(found[:MOST_UNFINISHED])
+    if len(found) > MOST_UNFINISHED:
+        names += " and more"
+    return f" These runs are not at their end: {names}."
+
+
+def _row(one: Series, many_seeds: bool, base: Series | None) -> list[Any]:
+    run = one.first
+    row: list[Any] = [one.name]
+    if many_seeds:
+        row.append(str(len(one.runs)))
+    row.append((_final(one), "figure"))
+    if base is not None:
+        row.append((_against(one, base), "figure"))
+    counts = np.bincount(run.groups[run.groups >= 0])
+    return [
+        *row,
+        (_best(one), "figure"),
+        str(len(run.rounds)),
+        sizes([int(count) for count in counts if count]),
+        _agreement(run),
+        (_bytes(run), "figure"),
+        (_seconds(run), "figure"),
+    ]
+
+
+def _final(one: Series) -> str:
+    known = [run.final_accuracy for run in one.runs if run.accuracies]
+    if not known:
+        return "-"
+    mean = percent(one.final_accuracy)
+    if len(known) == 1:
+        return mean
+    return f"{mean} ± {PERCENT * statistics.stdev(known):.1f}"
+
+
+def _against(one: Series, base: Series) -> str:
+    found = None
+    if one is not base:
+        found = final_difference(one, base)
+    if found is None:
+        return "-"
+    points = f"{PERCENT * found.mean:+.1f}"
+    if found.half is None:
+        return points
+    return f"{points} ± {PERCENT * found.half:.1f}"
+
+
+def _best(one: Series) -> str:
+    """The highest accuracy of a run, as ``accuracy.max`` of its summary, the mean over seeds."""
+    found = []
+    for run in one.runs:
+        # Early rounds score only the clients that have a group by then: not comparable.
+        known = [row["accuracy"] for row in covered(run.rounds)] or run.accuracies
+        if known:
+            found.append(max(known))
+    if not found:
+        return "-"
+    return percent(statistics.fmean(found))
+
+
+def _agreement(run: RunView) -> str:
+    score = None
+    if run.group_count > 1:
+        score = group_agreement(run)
+    if score is None:
+        return "-"
+    return f"{score:.2f}"
+
+
+def _bytes(run: RunView) -> str:
+    moved = bytes_moved(run)
+    if moved is None:
+        return "-"
+    return amount(moved[-1])
+
+
+def _seconds(run: RunView) -> str:
+    seconds = [row["seconds"]["total"] for row in run.rounds if "seconds" in row]
+    if not seconds:
+        return "-"
+    return duration(sum(seconds))

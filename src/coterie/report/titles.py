@@ -1,0 +1,169 @@
+"""What a page says in words: its title, its headline, and the sentences under it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.report.comparison import (
+    baseline_of,
+    compared_over_all,
+    final_difference,
+    paired_accuracies,
+    paired_runs,
+    summarise_gains,
+)
+from coterie.report.series import Series, best_first, best_series, series_of
+from coterie.report.view import RunView
+from coterie.sweep.comparison import Difference
+from coterie.terminal import counted, percent
+
+NAMED = 4  # series that a headline names
+SENTENCES = 6  # settings that an introduction names
+
+
+def title_of(paths: Sequence[Path | str]) -> str:
+    """The title of a page: the names of the folders.
+
+    Example:
+        >>> title_of(["runs/a", "runs/b"])
+        'Coterie: a, b'
+    """
+    return "Coterie: " + ", ".join(Path(path).name or Path(path).absolute().name for path in paths)
+
+
+def headline(runs: Sequence[RunView]) -> str:
+    """The result in words: the best series with groups against the best without, by final accuracy.
+
+    Example:
+        >>> import numpy as np
+        >>> def run(name, groups, accuracy):
+        ...     return RunView(name, [{"round": 0, "accuracy": accuracy}], np.array(groups), "ab")
+        >>> headline([run("FedAvg", [0, 0], 0.81), run("FedGroup", [0, 1], 0.931)])
+        'FedGroup reached 93.1 %, FedAvg 81.0 %: grouping gained 12.1 points'
+        >>> headline([run("FedAvg", [0, 0], 0.81)])
+        'FedAvg reached 81.0 %'
+    """
+    evaluated = [one for one in series_of(runs) if one.evaluated]
+    if not evaluated:
+        return "No round has been run yet"
+    plain = best_series(one for one in evaluated if not one.grouped)
+    grouped = best_series(one for one in evaluated if one.grouped)
+    if plain is None or grouped is None:
+        return _ranking(evaluated)
+    return _against_plain(grouped, plain)
+
+
+def _ranking(series: Sequence[Series]) -> str:
+    """The best of some series of which all have groups, or none has."""
+    ranked = best_first(series)
+    best = ranked[0]
+    parts = [f"{best.name} reached {percent(best.final_accuracy)}"]
+    parts += [f"{one.name} {percent(one.final_accuracy)}" for one in ranked[1:NAMED]]
+    text = ", ".join(parts)
+    if len(ranked) > NAMED:
+        text += f", and {len(ranked) - NAMED} others less"
+    return text
+
+
+def _against_plain(grouped: Series, plain: Series) -> str:
+    accuracies = paired_accuracies(grouped, plain)
+    found = final_difference(grouped, plain)
+    if found is None:
+        both = _both(grouped, grouped.final_accuracy, plain, plain.final_accuracy)
+        return f"{both}: not comparable, the clients or the seeds differ"
+    ours = statistics.fmean(a for a, _ in accuracies)
+    theirs = statistics.fmean(b for _, b in accuracies)
+    text = _both(grouped, ours, plain, theirs)
+    if any(compared_over_all(a, b) for a, b in paired_runs(grouped, plain)):
+        text += " over all clients, with a group or without"
+    return f"{text}: {_verdict(found)}"
+
+
+def _both(grouped: Series, ours: float, plain: Series, theirs: float) -> str:
+    return f"{grouped.name} reached {percent(ours)}, {plain.name} {percent(theirs)}"
+
+
+def _verdict(found: Difference) -> str:
+    """What grouping did, in points: the figure that the table of the runs has, too."""
+    # The difference is rounded, not taken of rounded accuracies, or the page would name two.
+    points = f"{abs(100 * found.mean):.1f} points"
+    if points == "0.0 points":
+        return "grouping made no difference"
+    if found.half is not None:
+        points += f" (± {100 * found.half:.1f}, {counted(found.pairs, 'seed')})"
+        if abs(found.mean) <= found.half:
+            return f"a difference of {points} that may be chance"
+    if found.mean > 0:
+        return f"grouping gained {points}"
+    return f"grouping lost {points}"
+
+
+def gain_sentence(runs: Sequence[RunView]) -> str:
+    """How many clients won and lost under the best series with groups; empty where that is not
+    known.
+
+    Example:
+        >>> import numpy as np
+        >>> def run(name, groups, accuracies):
+        ...     rows = [{"round": 0, "accuracy": 0.5}]
+        ...     known = np.array(accuracies)
+        ...     return RunView(name, rows, np.array(groups), "ab", client_accuracy=known)
+        >>> gain_sentence([run("FedAvg", [0, 0], [0.5, 0.6]), run("FedGroup", [0, 1], [0.75, 0.5])])
+        'Under FedGroup 1 of 2 clients won and 1 lost against FedAvg.'
+    """
+    series = series_of(runs)
+    base = baseline_of(series)
+    best = best_series(one for one in series if one.grouped and one.first.accuracies)
+    if base is None or best is None:
+        return ""
+    gains = summarise_gains(best, base)
+    if gains is None:
+        return ""
+    clients = counted(gains.all, "client")
+    seeds = len(paired_runs(best, base))
+    if seeds > 1:
+        clients += f" over {counted(seeds, 'seed')}"
+    won = f"{gains.won:,} of {clients} won"
+    return f"Under {best.name} {won} and {gains.lost:,} lost against {base.name}."
+
+
+def intro_of(views: Sequence[RunView]) -> str:
+    """What some runs were, as their configurations say; of many, the first ones."""
+    seeds: dict[str, list[int]] = {}
+    for view in views:
+        seeds.setdefault(_setting(view.tables), []).append(view.seed)
+    sentences = [f"{setting}, {_seeds(of_setting)}" for setting, of_setting in seeds.items()]
+    text = "; ".join(sentences[:SENTENCES])
+    if len(sentences) > SENTENCES:
+        text += f"; {len(sentences) - SENTENCES} more"
+    return text + "."
+
+
+def _setting(tables: Mapping[str, Any]) -> str:
+    """Algorithm, data and model of a configuration."""
+    data = tables["data"]
+    source = f"{data['source']} ({data['partition']['kind']}{_word_vectors(data)})"
+    return f"{tables['algorithm']['name']} on {source}, {tables['model']['name']}"
+
+
+def _word_vectors(data: Mapping[str, Any]) -> str:
+    """Where the word vectors of a text come from, which the papers' figures depend on."""
+    if data["source"] != "sent140":
+        return ""
+    file = data.get("embeddings")
+    if file:
+        return f", word vectors from {Path(file).name}"
+    return ", word vectors learned from other users' tweets"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    known = sorted(set(seeds))
+    if len(known) == 1:
+        return f"seed {known[0]}"
+    consecutive = known == list(range(known[0], known[-1] + 1))
+    if consecutive and len(known) > 2:
+        return f"seeds {known[0]} to {known[-1]}"
+    return f"seeds {', '.join(map(str, known))}"
