@@ -29,10 +29,10 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.data import load_partition, save_partition
-from coterie.data.lazy import drawn, ranges
+from coterie.data.lazy import lazy_columns, ranges
 from coterie.data.partitions import Partition, predefined
 from coterie.data.shifts import swap_all
-from coterie.data.synthetic import Synthetic
+from coterie.data.sources.synthetic import SyntheticClient
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.local import LocalRunner
@@ -60,8 +60,10 @@ def go(data: ct.Population, method: Any = None, rounds: int = 2, **options: Any)
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The clients that are made from now on, one entry each time."""
     clients: list[int] = []
-    make = Synthetic.__call__
-    monkeypatch.setattr(Synthetic, "__call__", lambda self, k: clients.append(k) or make(self, k))  # type: ignore[func-returns-value]
+    make = SyntheticClient.__call__
+    monkeypatch.setattr(
+        SyntheticClient, "__call__", lambda self, k: clients.append(k) or make(self, k)
+    )  # type: ignore[func-returns-value]
     return clients
 
 
@@ -93,8 +95,8 @@ def test_a_source_that_is_a_table_has_a_seed_of_its_own() -> None:
 
 def test_what_a_lazy_federation_tells_of_its_data() -> None:
     lazy, whole = federation(lazy=True), federation(lazy=False)
-    assert lazy.drawn
-    assert not whole.drawn
+    assert lazy.lazy
+    assert not whole.lazy
     for split in ("train", "test"):
         assert np.array_equal(lazy.sizes(split), whole.sizes(split))
         assert np.array_equal(lazy.histograms(split), whole.histograms(split))
@@ -128,7 +130,7 @@ def test_what_was_asked_for_is_kept_only_up_to_a_bound(monkeypatch: pytest.Monke
         calls.append(k)
         return np.full((1, 8), k, np.float32), np.zeros(1, np.int64)
 
-    x, y = drawn(make, np.arange(11), (8,))
+    x, y = lazy_columns(make, np.arange(11), (8,))
     for i in (0, 1, 2, 0, 1, 2):
         assert float(x[torch.tensor([i])][0, 0]) == i
         assert int(y[torch.tensor([i])][0]) == 0
@@ -146,7 +148,7 @@ def test_the_smaller_rest_of_a_client_is_kept_with_it() -> None:
         calls.append(k)
         return np.full((5, 8), k, np.float32), np.zeros(5, np.int64)
 
-    x, y = drawn(make, np.array([0, 5, 10]), (8,))
+    x, y = lazy_columns(make, np.array([0, 5, 10]), (8,))
     assert x[torch.arange(4)].shape == (4, 8)  # training rows
     assert y[torch.tensor([4])].tolist() == [0]
     assert calls == [0]
@@ -171,7 +173,7 @@ def tiny(client: int) -> tuple[Any, Any]:
 
 def crowd(clients: int) -> ct.Population:
     """Clients of one training and one test sample that are made when they are asked for."""
-    x, y = drawn(tiny, np.arange(0, 2 * clients + 1, 2), (4,))
+    x, y = lazy_columns(tiny, np.arange(0, 2 * clients + 1, 2), (4,))
     first = np.arange(0, 2 * clients, 2)
     one = np.ones(clients, np.int64)
     return ct.Population(
@@ -259,7 +261,7 @@ def test_workers_end_with_a_parent_that_is_killed_while_they_score() -> None:
 
 
 def test_clients_that_share_made_samples_are_scored() -> None:
-    x, y = drawn(tiny, np.array([0, 2, 4]), (4,))
+    x, y = lazy_columns(tiny, np.array([0, 2, 4]), (4,))
     shared = (np.array([1, 3]),) * 2
     made = ct.Population(x, y, (np.array([0]), np.array([2])), shared, 2, ("a", "b"))
     rows = torch.arange(4)
@@ -312,12 +314,12 @@ def test_scores_of_a_worker_that_was_killed_are_made_here() -> None:
 
 
 def test_a_maker_that_breaks_its_promise_is_named() -> None:
-    x, _ = drawn(
+    x, _ = lazy_columns(
         lambda k: (np.zeros((2, 3), np.float32), np.zeros(2, np.int64)), np.array([0, 2, 5]), (3,)
     )
     with pytest.raises(DataError, match="client 1 was made with 2 samples; expected 3"):
         x[torch.tensor([2])]
-    x, _ = drawn(
+    x, _ = lazy_columns(
         lambda k: (np.zeros((2, 1), np.float32), np.zeros(2, np.int64)), np.array([0, 2]), (4,)
     )
     with pytest.raises(

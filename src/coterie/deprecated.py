@@ -22,9 +22,21 @@ MOVED: dict[str, tuple[str, ...]] = {
     "coterie.clustering": ("coterie.math.clustering",),
     "coterie.counting": ("coterie.math.group_count",),
     "coterie.data.dealing": ("coterie.data.partitions.helpers",),
+    "coterie.data.files": (
+        "coterie.data.sources.files",
+        "coterie.data.sources.parquet",
+        "coterie.data.sources.columns",
+        "coterie.data.sources.checks",
+    ),
     "coterie.data.given": ("coterie.data.partitions.predefined",),
+    "coterie.data.images": (
+        "coterie.data.sources.images",
+        "coterie.data.sources.image_cache",
+    ),
     "coterie.data.majority": ("coterie.data.partitions.majority",),
     "coterie.data.parts": ("coterie.data.partitions", "coterie.data.npz"),
+    "coterie.data.synthetic": ("coterie.data.sources.synthetic",),
+    "coterie.data.text": ("coterie.data.sources.text", "coterie.data.sources.word_vectors"),
     "coterie.engines.door": (
         "coterie.clients.clients",
         "coterie.clients.quorum",
@@ -75,6 +87,9 @@ NAMES = {
     "clustered": "Clustered",
     "given": "predefined",
     "rfedavg": "majority_classes",
+    "missing": "missing_column",
+    "cached": "cached_images",
+    "Synthetic": "SyntheticClient",
 }
 
 

@@ -45,6 +45,19 @@ class SweepError(CoterieError):
     code = 8
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its name if it says nothing.
+
+    Example:
+        >>> first_line(ValueError("no such file\nTraceback ...")), first_line(KeyError())
+        ('no such file', 'KeyError')
+    """
+    lines = str(error).splitlines()
+    if lines:
+        return lines[0]
+    return type(error).__name__
+
+
 def install_command(extra: str) -> str:
     """Return how to install an optional part of Coterie, to end the message of an error.
 

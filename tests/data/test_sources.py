@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 from coterie.core.keys import Key
-from coterie.data import SOURCES, images, load_population, load_samples
-from coterie.data.synthetic import synthetic
+from coterie.data import SOURCES, load_population, load_samples
+from coterie.data.sources import images, synthetic
 from coterie.errors import ConfigError, DataError
 
 ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[3] / "shared" / "data")

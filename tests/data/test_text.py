@@ -15,7 +15,8 @@ import torch
 from coterie.config import check
 from coterie.core.keys import Key
 from coterie.data import load_population, load_samples
-from coterie.data.text import embed, learn, read_glove, sent140, tokenise
+from coterie.data.sources.text import embed, sent140, tokenise
+from coterie.data.sources.word_vectors import learn, read_glove
 from coterie.errors import DataError
 from coterie.report.load import views_of
 from coterie.report.titles import intro_of

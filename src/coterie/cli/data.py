@@ -123,7 +123,7 @@ def _print_labels(population: Population, labels: Sequence[str]) -> None:
     counted = np.arange(population.clients)
     counted_clients = ""
     # The clients of a lazy federation are made when they are asked for, so only those shown are.
-    if population.drawn:
+    if population.lazy:
         counted = np.array(shown)
         counted_clients = f" of {len(shown)} clients"
     histograms = dict(zip(counted.tolist(), population.histograms_of(counted), strict=True))

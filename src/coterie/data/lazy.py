@@ -1,5 +1,4 @@
-"""Samples that are made when they are asked for, client by client: federations larger than
-memory."""
+"""Samples that are made when they are needed, client by client: federations larger than memory."""
 
 from __future__ import annotations
 
@@ -15,25 +14,32 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.threads import one_library_thread
+from coterie.deprecated import renamed
 from coterie.errors import DataError
 
-KEEP = 2**27  # bytes of samples that each process keeps at hand
+# Bytes of samples that each process keeps at hand.
+KEEP = 2**27
 
-Span = tuple[int, int, int]  # a client, and the rows of the pool it is asked for: first, last + 1
+# A client, and the rows of the pool that are needed of it: first, last + 1.
+Span = tuple[int, int, int]
 Made = tuple[NDArray[np.float32], IntArray]
 
 
 class Maker(Protocol):
-    """Makes all samples of one client: inputs ``[n, ...]`` and labels int64 ``[n]``, the same ones
-    every time."""
+    """Makes all samples of one client, the same ones every time.
+
+    Its inputs are ``[n, ...]``, its labels int64 ``[n]``.
+    """
 
     def __call__(self, client: int, /) -> tuple[NDArray[Any], IntArray]: ...
 
 
+# --- who holds what, in two numbers a client ------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Ranges(Sequence[IntArray]):
-    """Index arrays that are ranges, two numbers each: client ``i`` holds ``start[i] .. start[i] +
-    size[i] - 1``.
+    """Index arrays that are ranges: client ``i`` holds ``start[i] .. start[i] + size[i] - 1``.
 
     Args:
         start: int64 ``[N]``.
@@ -69,23 +75,29 @@ class Ranges(Sequence[IntArray]):
 
 def ranges(start: IntArray, size: IntArray) -> tuple[IntArray, ...]:
     """Index arrays that are ranges, in the place of a tuple of them (see `Ranges`)."""
+    # Nearly all code only counts or indexes them, so the type of the common case is kept.
     return cast(tuple[IntArray, ...], Ranges(start, size))
 
 
-class Drawn:
-    """Inputs or labels of a pool in which client ``i`` owns the rows ``offsets[i] .. offsets[i + 1]
-    - 1``.
+# --- inputs and labels ----------------------------------------------------------------------------
 
-    It takes the place of a tensor where a few rows at a time are asked for (``column[rows]``), and
-    says so where all of them would be. What was asked for lately is kept, up to ``KEEP`` bytes.
-    Make both columns with `drawn`.
+
+class LazyColumn:
+    """Inputs or labels of a pool in which client ``i`` owns ``offsets[i] .. offsets[i + 1] - 1``.
+
+    It takes the place of a tensor where a few rows at a time are needed (``column[rows]``), and
+    says so where all of them would be. What was needed lately is kept, up to ``KEEP`` bytes.
+    Make both columns with `lazy_columns`.
 
     Raises:
         DataError: for any use that needs all samples at once.
 
     Example:
-        >>> x, y = drawn(lambda i: (np.full((2, 3), i, np.float32), np.array([0, 1])), np.array([0, 2, 4]), (3,))
-        >>> x.shape, x[torch.tensor([1, 2])][:, 0].tolist(), y[torch.tensor([1, 2])].tolist()
+        >>> def make(i):
+        ...     return np.full((2, 3), i, np.float32), np.array([0, 1])
+        >>> x, y = lazy_columns(make, np.array([0, 2, 4]), (3,))
+        >>> rows = torch.tensor([1, 2])
+        >>> x.shape, x[rows][:, 0].tolist(), y[rows].tolist()
         (torch.Size([4, 3]), [0.0, 1.0], [1, 0])
     """
 
@@ -99,44 +111,52 @@ class Drawn:
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         wanted = rows.numpy()
-        found = np.empty((len(wanted), *self.shape[1:]), np.int64 if self._column else np.float32)
-        if not len(wanted):
-            return torch.from_numpy(found)
-        owner = np.searchsorted(self._pool.offsets, wanted, side="right") - 1
-        edges = np.concatenate([[0], np.flatnonzero(np.diff(owner)) + 1])
-        first = np.minimum.reduceat(wanted, edges)
-        last = np.maximum.reduceat(wanted, edges)
-        ends = [*edges[1:].tolist(), len(wanted)]
-        spans = zip(owner[edges].tolist(), first.tolist(), (last + 1).tolist(), strict=True)
-        for at, end, span in zip(edges.tolist(), ends, spans, strict=True):
-            found[at:end] = self._pool(span)[self._column][wanted[at:end] - span[1]]
+        dtype = np.int64 if self._column else np.float32
+        found = np.empty((len(wanted), *self.shape[1:]), dtype)
+        for begin, end, span in self._spans(wanted):
+            made = self._pool(span)[self._column]
+            found[begin:end] = made[wanted[begin:end] - span[1]]
         return torch.from_numpy(found)
 
+    def _spans(self, wanted: IntArray) -> Iterator[tuple[int, int, Span]]:
+        """Runs of rows with one owner: where each begins and ends, and what is needed of it."""
+        if not len(wanted):
+            return
+        owner = np.searchsorted(self._pool.offsets, wanted, side="right") - 1
+        begins = np.concatenate([[0], np.flatnonzero(np.diff(owner)) + 1])
+        ends = [*begins[1:].tolist(), len(wanted)]
+        first = np.minimum.reduceat(wanted, begins).tolist()
+        last = np.maximum.reduceat(wanted, begins).tolist()
+        clients = owner[begins].tolist()
+        for at, begin in enumerate(begins.tolist()):
+            yield begin, ends[at], (clients[at], first[at], last[at] + 1)
+
     def numpy(self) -> NoReturn:
-        """Not to be had."""
+        """Refused: it would need all samples at once."""
         _refuse()
 
     def reshape(self, *shape: int) -> NoReturn:
-        """Not to be had."""
+        """Refused: it would need all samples at once."""
         _refuse()
 
     def contiguous(self) -> NoReturn:
-        """Not to be had."""
+        """Refused: it would need all samples at once."""
         _refuse()
 
     def clone(self) -> NoReturn:
-        """Not to be had."""
+        """Refused: it would need all samples at once."""
         _refuse()
 
 
-def is_drawn(column: object) -> bool:
+def is_lazy(column: object) -> bool:
     """Whether a column of samples is made client by client."""
-    return isinstance(column, Drawn)
+    return isinstance(column, LazyColumn)
 
 
-def drawn(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of a federation that is made client by client, each in the place of a
-    tensor (see `Drawn`).
+def lazy_columns(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Inputs and labels that are made client by client, each in the place of a tensor.
+
+    See `LazyColumn` for what can be done with them.
 
     Args:
         make: makes a client's samples; it is pickled where worker processes are not forked.
@@ -144,12 +164,14 @@ def drawn(make: Maker, offsets: IntArray, shape: tuple[int, ...]) -> tuple[Tenso
         shape: of one input.
     """
     pool = _Pool(make, offsets, tuple(shape))
-    return cast(Tensor, Drawn(pool, 0, shape)), cast(Tensor, Drawn(pool, 1, ()))
+    return cast(Tensor, LazyColumn(pool, 0, shape)), cast(Tensor, LazyColumn(pool, 1, ()))
 
 
 class _Pool:
-    """Makes clients, and keeps the spans of rows that were asked for last: test rows take less room
-    than all."""
+    """Makes clients, and keeps the rows that were needed last.
+
+    Spans of rows are kept and not whole clients, since those that only score need test rows alone.
+    """
 
     def __init__(self, make: Maker, offsets: IntArray, inner: tuple[int, ...]) -> None:
         self.make = make
@@ -164,35 +186,42 @@ class _Pool:
             self._kept.move_to_end(span)
             return self._kept[span]
         client, start, stop = span
-        with one_library_thread():  # as in worker processes, so that sums in it have the same bits
-            x, y = self.make(client)
+        x, y = self._make_client(client)
         first = int(self.offsets[client])
         last = int(self.offsets[client + 1])
-        if len(x) != last - first or len(y) != last - first:
-            raise DataError(
-                f"data.source: client {client} was made with {len(x)} samples; expected {last - first}"
-            )
-        if x.shape[1:] != self.inner:
-            got = f"inputs of shape {list(x.shape[1:])}; expected {list(self.inner)}"
-            raise DataError(f"data.source: client {client} was made with {got}")
-        for a, b in (
-            (first, start),
-            (stop, last),
-            (start, stop),
-        ):  # test rows, too, where training rows are asked for
+        # The rows before and after are kept where they are no more than those that are needed: a
+        # client that trains is likely to be scored next. What was needed now is kept last, as the
+        # latest used.
+        for a, b in ((first, start), (stop, last), (start, stop)):
             if 0 < b - a <= stop - start:
-                self._keep((client, a, b), (x[a - first : b - first], y[a - first : b - first]))
+                self._keep((client, a, b), x[a - first : b - first], y[a - first : b - first])
         while self._bytes > KEEP and len(self._kept) > 1:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
         return self._kept[span]
 
-    def _keep(self, span: Span, made: tuple[NDArray[Any], IntArray]) -> None:
+    def _make_client(self, client: int) -> tuple[NDArray[Any], IntArray]:
+        # One thread as in worker processes, so that sums in it have the same bits.
+        with one_library_thread():
+            x, y = self.make(client)
+        expected = int(self.offsets[client + 1] - self.offsets[client])
+        if len(x) != expected or len(y) != expected:
+            raise DataError(
+                f"data.source: client {client} was made with {len(x)} samples; expected {expected}"
+            )
+        if x.shape[1:] != self.inner:
+            got = f"inputs of shape {list(x.shape[1:])}; expected {list(self.inner)}"
+            raise DataError(f"data.source: client {client} was made with {got}")
+        return x, y
+
+    def _keep(self, span: Span, x: NDArray[Any], y: IntArray) -> None:
         if span not in self._kept:
-            self._kept[span] = np.array(made[0], np.float32), np.array(made[1], np.int64)
+            # Copies: a view would keep the whole client in memory.
+            self._kept[span] = np.array(x, np.float32), np.array(y, np.int64)
             self._bytes += _size(self._kept[span])
         self._kept.move_to_end(span)
 
     def __getstate__(self) -> dict[str, Any]:
+        """For worker processes: what makes clients, without the samples that are kept here."""
         return {
             "make": self.make,
             "offsets": self.offsets,
@@ -208,6 +237,11 @@ def _size(made: Made) -> int:
 
 def _refuse() -> NoReturn:
     raise DataError(
-        "data.source: this needs all samples at once, got a federation that is drawn client by client; "
-        "expected lazy = false"
+        "data.source: this needs all samples at once, got a federation that is made client by "
+        "client; expected lazy = false"
     )
+
+
+def __getattr__(name: str) -> Any:
+    names = {"drawn": "lazy_columns", "is_drawn": "is_lazy", "Drawn": "LazyColumn"}
+    return renamed(__name__, name, names)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import DataError
+from coterie.errors import DataError, first_line
 
 # What NumPy and zipfile raise for damaged archives; neither has a common base of its own.
 UNREADABLE = (
@@ -40,7 +40,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: np.asarray(archive[name]) for name in archive.files}
     except UNREADABLE as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
+        line = first_line(error)
         if "pickle" in line or "Object arrays" in line:
             line = "it holds Python objects, which are never loaded, or no arrays"
         raise DataError(f"{path}: cannot be read as npz ({line})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.data.lazy import Ranges, is_drawn
+from coterie.data.lazy import Ranges, is_lazy
 from coterie.errors import DataError
 
 Split = Literal["train", "test"]
-_BLOCK = 1024  # clients of a drawn federation that are counted at once
+
+# Clients of a lazy federation whose labels are counted at once.
+_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Population:
 
     Args:
         x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
-            (``data.drawn``).
+            (``coterie.data.lazy``).
         y: int64 ``[S]`` labels in ``0..classes-1``, in the same way.
         train: ``N`` index arrays, or ``Ranges``: the training samples of each client.
         test: ``N`` index arrays, or ``Ranges``: the test samples of each client (may be empty).
@@ -41,7 +44,8 @@ class Population:
 
     Example:
         >>> import torch
-        >>> p = Population(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ([0, 1], [2]), ([3], []), classes=2)
+        >>> y = torch.tensor([0, 1, 0, 1])
+        >>> p = Population(torch.zeros(4, 2), y, ([0, 1], [2]), ([3], []), classes=2)
         >>> p.clients, p.sizes("train").tolist(), p.histograms().tolist()
         (2, [2, 1], [[1, 1], [1, 0]])
     """
@@ -54,6 +58,8 @@ class Population:
     names: tuple[str, ...] = ()
     planted: IntArray | None = field(default=None)
 
+    # --- validation ---
+
     def __post_init__(self) -> None:
         for split in ("train", "test"):
             held = getattr(self, split)
@@ -61,35 +67,52 @@ class Population:
                 object.__setattr__(self, split, tuple(np.asarray(a, dtype=np.int64) for a in held))
         if not self.names:
             object.__setattr__(self, "names", tuple(str(i) for i in range(len(self.train))))
-        self._check()
+        self._check_lengths()
+        self._check_ranges()
 
-    def _check(self) -> None:
+    def _check_lengths(self) -> None:
         if not len(self.train) == len(self.test) == len(self.names):
             raise DataError(
-                f"population: {len(self.train)} train parts, {len(self.test)} test parts, {len(self.names)} names; "
-                "expected as many of each"
+                f"population: {len(self.train)} train parts, {len(self.test)} test parts, "
+                f"{len(self.names)} names; expected as many of each"
             )
         if len(self.x) != len(self.y):
             raise DataError(
-                f"population: {len(self.x)} samples and {len(self.y)} labels; expected as many of each"
+                f"population: {len(self.x)} samples and {len(self.y)} labels; "
+                "expected as many of each"
             )
         if not self.sizes("train").any():
             raise DataError("population: no client has a training sample")
-        bounds = [_bounds(self.parts(split)) for split in ("train", "test")]
+
+    def _check_ranges(self) -> None:
+        bounds = [_index_bounds(self.parts(split)) for split in ("train", "test")]
         if min(low for low, _ in bounds) < 0 or max(high for _, high in bounds) >= len(self.y):
             raise DataError(
                 f"population: sample index out of range; expected 0 to {len(self.y) - 1}"
             )
-        if not self.drawn and (int(self.y.min()) < 0 or int(self.y.max()) >= self.classes):
+        # Labels that are made client by client are not made only to be checked.
+        if self.lazy:
+            return
+        lowest = int(self.y.min())
+        highest = int(self.y.max())
+        if lowest < 0 or highest >= self.classes:
             raise DataError(
-                f"population: labels from {int(self.y.min())} to {int(self.y.max())}; expected 0 to {self.classes - 1}"
+                f"population: labels from {lowest} to {highest}; expected 0 to {self.classes - 1}"
             )
+
+    # --- sizes and shapes ---
+
+    @property
+    def lazy(self) -> bool:
+        """Whether samples are made client by client: then nothing can have all of them at once."""
+        return is_lazy(self.y)
 
     @property
     def drawn(self) -> bool:
-        """Whether samples are made client by client: then nothing can ask for all of them at
-        once."""
-        return is_drawn(self.y)
+        """The name of `lazy` before version 0.2."""
+        text = "Population.drawn is deprecated; use Population.lazy"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.lazy
 
     @property
     def clients(self) -> int:
@@ -113,59 +136,78 @@ class Population:
 
     @cached_property
     def _sizes(self) -> dict[str, IntArray]:
-        counted = {s: _counted(self.parts(s)) for s in ("train", "test")}
-        for sizes in counted.values():
+        found = {}
+        for split in ("train", "test"):
+            sizes = _sizes_of(self.parts(split))
+            # They are handed out without a copy, in every round.
             sizes.flags.writeable = False
-        return counted
+            found[split] = sizes
+        return found
+
+    # --- labels ---
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """The labels as NumPy, int64 ``[S]``."""
+        return self.y.numpy()
 
     def histograms(self, split: Split = "train") -> IntArray:
         """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels."""
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:
-        """Label histograms of the training samples of some clients, int64 ``[n, c]``; each is
-        counted once.
+        """Label histograms of the training samples of some clients; each is counted once.
 
         Args:
             ids: int64 ``[n]``, the clients.
+
+        Returns:
+            int64 ``[n, c]``.
         """
-        if not self.drawn:
+        if not self.lazy:
             return self._histograms["train"][ids]
-        found, known = self._seen
-        new = np.unique(ids[~known[ids]])
+        histograms, is_known = self._counted_so_far
+        new = np.unique(ids[~is_known[ids]])
         for at in range(0, len(new), _BLOCK):
             some = new[at : at + _BLOCK]
-            found[some] = self._count(self.train, some)
-            known[some] = True
-        return found[ids]
+            histograms[some] = self._count_labels(self.train, some)
+            is_known[some] = True
+        return histograms[ids]
 
     @cached_property
-    def _seen(self) -> tuple[IntArray, NDArray[np.bool_]]:
-        """The histograms of a drawn federation that were counted so far, and whose they are."""
+    def _counted_so_far(self) -> tuple[IntArray, NDArray[np.bool_]]:
+        """The histograms of a lazy federation that were counted so far, and of which clients."""
         return np.zeros((self.clients, self.classes), np.int64), np.zeros(self.clients, bool)
 
     @cached_property
     def _histograms(self) -> dict[str, IntArray]:
-        everyone = np.arange(self.clients)
-        if self.drawn:
-            blocks = np.split(everyone, range(_BLOCK, self.clients, _BLOCK))
-            test = np.concatenate([self._count(self.test, block) for block in blocks])
-            return {"train": self.histograms_of(everyone), "test": test}
-        return {split: self._count(self.parts(split), everyone) for split in ("train", "test")}
+        ids = np.arange(self.clients)
+        if not self.lazy:
+            return {
+                "train": self._count_labels(self.train, ids),
+                "test": self._count_labels(self.test, ids),
+            }
+        # In blocks: the labels of all clients at once might not fit into memory.
+        blocks = np.split(ids, range(_BLOCK, self.clients, _BLOCK))
+        test = np.concatenate([self._count_labels(self.test, block) for block in blocks])
+        return {"train": self.histograms_of(ids), "test": test}
 
-    def _count(self, parts: Sequence[IntArray], ids: Sequence[int] | IntArray) -> IntArray:
-        """Label histograms of some clients, in one pass."""
+    def _count_labels(self, parts: Sequence[IntArray], ids: IntArray) -> IntArray:
+        """Label histograms of some clients, int64 ``[n, c]``, in one pass.
+
+        A sample of client ``i`` with label ``j`` is counted as the number ``i c + j``.
+        """
         held = [parts[i] for i in ids]
         owner = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
         rows = np.concatenate([*held, np.empty(0, np.int64)])
-        labels = self.y[torch.from_numpy(rows)].numpy() if self.drawn else self.labels[rows]
+        if self.lazy:
+            labels = self.y[torch.from_numpy(rows)].numpy()
+        else:
+            labels = self.labels[rows]
         flat = np.bincount(owner * self.classes + labels, minlength=len(held) * self.classes)
         return flat.reshape(len(held), self.classes)
 
-    @cached_property
-    def labels(self) -> IntArray:
-        """The labels as NumPy, int64 ``[S]``."""
-        return self.y.numpy()
+    # --- after a shift ---
 
     def with_parts(
         self,
@@ -173,44 +215,50 @@ class Population:
         test: tuple[IntArray, ...],
         planted: IntArray | None = None,
     ) -> Population:
-        """The same samples, dealt otherwise (after a distribution shift). Only what changed is
-        counted anew.
+        """The same samples, held by others (after a distribution shift).
+
+        Only the labels of clients whose arrays changed are counted again, so a shift of a few
+        clients costs little in a large federation.
 
         Args:
-            train: per client.
+            train: per client; the identical array where nothing changed.
             test: per client.
             planted: the true groups, where they changed, too.
         """
-        dealt = replace(
-            self, train=train, test=test, planted=self.planted if planted is None else planted
-        )
+        if planted is None:
+            planted = self.planted
+        moved = replace(self, train=train, test=test, planted=planted)
+        # Where nobody needed histograms so far, they are counted when somebody does.
         if "_histograms" in self.__dict__:
-            counted = {}
-            for split in ("train", "test"):
-                before = self.parts(split)
-                now = dealt.parts(split)
-                changed = np.flatnonzero(
-                    np.fromiter(map(operator.is_not, before, now), bool, len(now))
-                )
-                counted[split] = self._histograms[split].copy()
-                counted[split][changed] = dealt._count(now, changed)
-            dealt.__dict__["_histograms"] = counted
-        return dealt
+            moved.__dict__["_histograms"] = {
+                split: self._recount(moved, split) for split in ("train", "test")
+            }
+        return moved
+
+    def _recount(self, moved: Population, split: Split) -> IntArray:
+        """The histograms of a population whose clients hold other samples of the same pool."""
+        before = self.parts(split)
+        now = moved.parts(split)
+        is_changed = np.fromiter(map(operator.is_not, before, now), bool, len(now))
+        changed = np.flatnonzero(is_changed)
+        histograms = self._histograms[split].copy()
+        histograms[changed] = moved._count_labels(now, changed)
+        return histograms
 
 
-def _counted(parts: Sequence[IntArray]) -> IntArray:
+def _sizes_of(parts: Sequence[IntArray]) -> IntArray:
     """Samples per client."""
     if isinstance(parts, Ranges):
         return parts.size.copy()
     return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
-def _bounds(parts: Sequence[IntArray]) -> tuple[int, int]:
+def _index_bounds(parts: Sequence[IntArray]) -> tuple[int, int]:
     """The least and the largest index; 0 and -1 where there is none."""
     if isinstance(parts, Ranges):
         some = parts.size > 0
-        return int(parts.start[some].min(initial=0)), int(
-            (parts.start + parts.size)[some].max(initial=0)
-        ) - 1
-    every = np.concatenate([*parts, np.empty(0, np.int64)])
-    return int(every.min(initial=0)), int(every.max(initial=-1))
+        first = parts.start[some]
+        last = first + parts.size[some] - 1
+        return int(first.min(initial=0)), int(last.max(initial=-1))
+    rows = np.concatenate([*parts, np.empty(0, np.int64)])
+    return int(rows.min(initial=0)), int(rows.max(initial=-1))

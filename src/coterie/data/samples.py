@@ -1,4 +1,4 @@
-"""What a source hands over: pooled samples, before anybody owns them."""
+"""What a source hands over: pooled samples, before clients hold them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from coterie.errors import DataError
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs, labels and what else is known of each sample. The source's own training rows come
-    first.
+    """Inputs, labels and what else is known of each sample. The source's training rows come first.
 
     Args:
-        x: float32 ``[S, ...]`` inputs, or made client by client (``data.drawn``).
+        x: float32 ``[S, ...]`` inputs, or made client by client (``coterie.data.lazy``).
         y: int64 ``[S]`` labels in ``0..classes-1``.
         classes: number of classes ``c``.
         train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test
@@ -48,15 +47,19 @@ class Samples:
     offsets: IntArray | None = None
 
     def __post_init__(self) -> None:
-        lengths = {"x": len(self.x), **{name: len(values) for name, values in self.columns.items()}}
-        for name, length in lengths.items():
-            if length != len(self.y):
-                raise DataError(
-                    f"data.source: {length} values of {name}, {len(self.y)} labels; expected as many of each"
-                )
+        self._check_length("x", len(self.x))
+        for name, values in self.columns.items():
+            self._check_length(name, len(values))
         if not 0 <= self.train_rows <= len(self.y):
             raise DataError(
                 f"data.source: train_rows, got {self.train_rows}; expected 0 to {len(self.y)}"
+            )
+
+    def _check_length(self, name: str, length: int) -> None:
+        if length != len(self.y):
+            raise DataError(
+                f"data.source: {length} values of {name}, {len(self.y)} labels; "
+                "expected as many of each"
             )
 
     def __len__(self) -> int:

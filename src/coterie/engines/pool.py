@@ -137,7 +137,7 @@ class PoolEngine(SimulationEngine):
             rows = rows.reshape(which.shape)
             parts = [np.flatnonzero(ids % self.workers == worker) for worker in range(self.workers)]
             limit = (
-                self.round_timeout if self.runner.population.drawn else None
+                self.round_timeout if self.runner.population.lazy else None
             )  # code that makes samples may hang
             end = None if limit is None else time.monotonic() + limit
             replies = self._ask(

@@ -139,8 +139,8 @@ class RayEngine(SimulationEngine):
         patience: float = 120.0,
         spare: Sequence[Any] = (),
     ) -> None:
-        if load is not None and runner.population.drawn:
-            what = "nobody holds all samples of a federation that is drawn client by client"
+        if load is not None and runner.population.lazy:
+            what = "nobody holds all samples of a federation that is made client by client"
             raise ConfigError(f"engine.samples: {what}, got 'path'; expected 'shard'")
         super().__init__(runner)
         self.address = address
@@ -171,7 +171,7 @@ class RayEngine(SimulationEngine):
         sample = int(np.prod(population.shape, dtype=np.int64)) * 4
         ends = np.cumsum(population.sizes("train") * sample)
         alone = np.arange(population.clients)
-        self.shard_of = alone if population.drawn else np.concatenate([[0], ends[:-1]]) // _SHARD
+        self.shard_of = alone if population.lazy else np.concatenate([[0], ends[:-1]]) // _SHARD
         self.shards: OrderedDict[int, Shard] = OrderedDict()
         self.version = self.stored = 0
 

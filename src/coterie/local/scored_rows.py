@@ -141,7 +141,7 @@ class ScoredRows:
         most = 0.0
         if split == "test":
             most = 1.2 * self.population.sizes("test").sum()
-        if self.population.drawn:
+        if self.population.lazy:
             most = min(most, KEEP // 4 // self._sample_bytes())
         while len(kept) > 1 and sum(len(r.y) for r in kept.values()) > most:
             kept.popitem(last=False)

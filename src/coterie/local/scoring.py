@@ -69,7 +69,7 @@ class Scorer:
         population = self.rows.population
         if self._compiled is not None:
             # Compiled code reads rows where they lie, unless they are made when asked for.
-            if population.drawn or not population.x.is_contiguous():
+            if population.lazy or not population.x.is_contiguous():
                 rows = self.rows.gathered(ids, work.split)
             else:
                 rows = self.rows.in_place(ids, work.split, everyone)

@@ -79,9 +79,9 @@ class Constants:
             >>> round(Constants.of(p).smoothness, 3)
             6.741
         """
-        if population.drawn:
+        if population.lazy:
             raise ConfigError(
-                "train.measures: theory needs all samples at once, got a federation that is drawn client by client; "
+                "train.measures: theory needs all samples at once, got a federation that is made client by client; "
                 "expected lazy = false in [data]"
             )
         held = torch.from_numpy(np.concatenate(population.train))

@@ -186,7 +186,7 @@ class FinalData:
     @property
     def whole(self) -> Population | None:
         """The data where they are all in memory; a lazily made federation is too large to ask."""
-        if self.population is None or self.population.drawn:
+        if self.population is None or self.population.lazy:
             return None
         return self.population
 

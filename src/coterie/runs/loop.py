@@ -92,9 +92,9 @@ def simulate(
     scene = scene or FederationSnapshot(population, np.ones(population.clients, bool))
     if scene.population is not population:
         door.set_population(scene.population, scene.present)
-    if shift is not None and population.drawn:
+    if shift is not None and population.lazy:
         raise ConfigError(
-            "shift.kind: the data of a federation that is drawn client by client do not move, got a shift; "
+            "shift.kind: the data of a federation that is made client by client do not move, got a shift; "
             "expected none, or lazy = false in [data]"
         )
     panel = (

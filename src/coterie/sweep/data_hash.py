@@ -15,7 +15,7 @@ import numpy as np
 from coterie.config import RunConfig
 from coterie.config.reading import check_against
 from coterie.data import Samples
-from coterie.data.lazy import Ranges, is_drawn
+from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
 from coterie.errors import ConfigError
 from coterie.runs.run import deal, read_samples
@@ -90,7 +90,7 @@ def hash_samples(samples: Samples) -> str:
         False
     """
     counts = np.array([samples.classes, samples.train_rows])
-    if is_drawn(samples.x):
+    if is_lazy(samples.x):
         # Lazy samples follow from the options of their source, which are in the configuration's
         # hash. To hash them here would make them all.
         assert samples.offsets is not None

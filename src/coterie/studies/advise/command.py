@@ -60,7 +60,7 @@ def go(
     bare = path.suffix in (".parquet", ".npz")
     config = configuration(path, assignments, values, columns)
     _, _, population = load_data(config)
-    if getattr(population, "drawn", False):
+    if getattr(population, "lazy", False):
         raise ConfigError(
             f"advise: a federation that is made client by client, got {path}; expected data that are read"
         )

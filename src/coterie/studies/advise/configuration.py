@@ -9,8 +9,8 @@ from typing import Any
 
 from coterie.config import RunConfig, check, load
 from coterie.config.reading import put
-from coterie.data.files import missing
 from coterie.data.npz import read_npz
+from coterie.data.sources.checks import missing_column
 from coterie.errors import ConfigError, DataError
 
 CLIENT = (
@@ -121,7 +121,7 @@ def _named(
 ) -> str:
     if wanted is not None:
         if wanted not in names:
-            raise missing(path, wanted, names)
+            raise missing_column(path, wanted, names)
         return wanted
     found = next((name for name in known if name in names), None)
     if found is None:
@@ -137,7 +137,7 @@ def _features(path: Path, names: Sequence[str], numbers: set[str], wanted: str |
         chosen = [name.strip() for name in wanted.split(",")]
         for name in chosen:
             if name not in names:
-                raise missing(path, name, names)
+                raise missing_column(path, name, names)
         if len(chosen) == 1:
             return chosen[0]
         return chosen

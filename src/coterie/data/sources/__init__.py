@@ -1,0 +1,57 @@
+"""Where samples come from: one factory a source, `SOURCES` by name.
+
+A source is called as ``source(root, **options)``, with the data folder and the options of the table
+``[data]`` of a configuration, and gives `Samples`. To add one, write its file beside these and name
+it in `SOURCES`; another image dataset is a record in `image_datasets` and a short factory.
+"""
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from coterie.data.samples import Samples
+from coterie.data.sources.digits import digits
+from coterie.data.sources.files import file
+from coterie.data.sources.image_datasets import (
+    IMAGE_DATASETS,
+    cifar10,
+    emnist_letters_aj,
+    fashion_mnist,
+    femnist,
+    mnist,
+    svhn,
+)
+from coterie.data.sources.nodes import nodes
+from coterie.data.sources.synthetic import synthetic
+from coterie.data.sources.text import sent140
+
+__all__ = [
+    "IMAGE_DATASETS",
+    "SOURCES",
+    "cifar10",
+    "digits",
+    "emnist_letters_aj",
+    "fashion_mnist",
+    "femnist",
+    "file",
+    "mnist",
+    "nodes",
+    "sent140",
+    "svhn",
+    "synthetic",
+]
+
+SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
+    {
+        "digits": digits,
+        "synthetic": synthetic,
+        "mnist": mnist,
+        "fashion_mnist": fashion_mnist,
+        "femnist": femnist,
+        "emnist_letters_aj": emnist_letters_aj,
+        "cifar10": cifar10,
+        "svhn": svhn,
+        "sent140": sent140,
+        "file": file,
+        "nodes": nodes,
+    }
+)

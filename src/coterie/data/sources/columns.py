@@ -1,0 +1,124 @@
+"""One face for parquet and npz files: names of columns, and how to get their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.npz import read_npz
+from coterie.data.sources import images
+from coterie.data.sources.checks import (
+    Array,
+    missing_column,
+    require_numbers,
+    require_one_per_row,
+)
+from coterie.data.sources.image_cache import cached_images
+from coterie.data.sources.parquet import (
+    bytes_of,
+    column_of,
+    is_list,
+    nested_column,
+    open_parquet,
+)
+from coterie.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a file holds, whatever its format.
+
+    Args:
+        path: the file.
+        names: of its columns.
+        values: name -> the values of a column, one per row.
+        features: a name, or names of number columns -> inputs ``[rows, ...]``.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    values: Callable[[str], Array]
+    features: Callable[[str | list[str]], Array]
+
+    def check(self, name: str, parameter: str) -> str:
+        """The name, if the file has it.
+
+        Raises:
+            DataError: if not; it names the parameter and the nearest column.
+        """
+        if name not in self.names:
+            raise missing_column(self.path, name, self.names, parameter)
+        return name
+
+
+def open_columns(path: Path) -> Columns:
+    """The columns of a .parquet or .npz file.
+
+    Raises:
+        DataError: for another format, or a file that cannot be read.
+    """
+    if path.suffix == ".parquet":
+        return _parquet_columns(path)
+    if path.suffix == ".npz":
+        return _npz_columns(path)
+    raise DataError(f"data.path: unknown format, got {path.name}; expected a .parquet or .npz file")
+
+
+# --- parquet --------------------------------------------------------------------------------------
+
+
+def _parquet_columns(path: Path) -> Columns:
+    table = open_parquet(path)
+
+    def values(name: str) -> Array:
+        return column_of(table, name, path)
+
+    def features(names: str | list[str]) -> Array:
+        if isinstance(names, str):
+            return _feature_column(table, names, path)
+        numbers = [require_numbers(values(name), name, path) for name in names]
+        return np.stack(numbers, axis=1)
+
+    return Columns(path, tuple(table.column_names), values, features)
+
+
+def _feature_column(table: Any, name: str, path: Path) -> Array:
+    """One column as inputs: images, lists, or a number per row."""
+    import pyarrow.types as kinds
+
+    kind = table[name].type
+    if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_struct(kind):
+        blobs = bytes_of(table, name, path)
+
+        def make() -> images.Pixels:
+            return images.decode(blobs, f"{path}: column {name}")
+
+        return cached_images(path, name, len(blobs), make)
+    if is_list(kind):
+        return nested_column(table, name, path)
+    return require_numbers(column_of(table, name, path), name, path)[:, None]
+
+
+# --- npz ------------------------------------------------------------------------------------------
+
+
+def _npz_columns(path: Path) -> Columns:
+    arrays = read_npz(path)
+
+    def features(names: str | list[str]) -> Array:
+        if isinstance(names, str):
+            array = require_numbers(arrays[names], names, path)
+            if array.ndim == 1:
+                return array[:, None]
+            return array
+        numbers = [
+            require_numbers(require_one_per_row(arrays[name], name, path), name, path)
+            for name in names
+        ]
+        return np.stack(numbers, axis=1)
+
+    return Columns(path, tuple(arrays), arrays.__getitem__, features)

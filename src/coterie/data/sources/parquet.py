@@ -1,0 +1,143 @@
+"""Columns of parquet files as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.sources.checks import Array, missing_column, require_numbers
+from coterie.errors import DataError, first_line
+
+
+def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
+    """A parquet file as a pyarrow table, only the columns ``wanted``.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as reader:
+            names = reader.schema_arrow.names
+            if wanted is not None:
+                names = [name for name in names if wanted(name)]
+            return reader.read(names)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as parquet ({first_line(error)})") from None
+
+
+def column_of(table: Any, name: str, path: Path) -> Array:
+    """A column of a table as NumPy; text becomes a NumPy string array.
+
+    Raises:
+        DataError: if it is missing, empty, or has missing values.
+    """
+    import pyarrow.types as kinds
+
+    column = _whole_column(table, name, path)
+    kind = column.type
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        return np.array(column.to_pylist(), dtype=np.str_)
+    if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
+        raise DataError(f"{path}: column {name}, got {column.type}; expected numbers or text")
+    return np.asarray(column.to_numpy())
+
+
+def bytes_of(table: Any, name: str, path: Path) -> list[bytes]:
+    """A column of image files: binary, or the records that Hugging Face writes.
+
+    Those have a field ``bytes``.
+
+    Raises:
+        DataError: if it is missing, empty, has missing values, or is no column of bytes.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    column = _whole_column(table, name, path)
+    if kinds.is_struct(column.type) and "bytes" in [field.name for field in column.type]:
+        column = pc.struct_field(column, "bytes")
+        refuse_missing_values(column, name, path)
+    if not (kinds.is_binary(column.type) or kinds.is_large_binary(column.type)):
+        raise DataError(
+            f"{path}: column {name}, got {column.type}; expected the bytes of image files"
+        )
+    return column.to_pylist()
+
+
+def nested_column(table: Any, name: str, path: Path) -> Array:
+    """A column of lists, or of lists of lists, as an array ``[rows, ...]``.
+
+    Raises:
+        DataError: if the lists of one level differ in length, or hold anything but numbers.
+    """
+    import pyarrow as pa
+
+    values = table[name].combine_chunks()
+    # Chunks may be left; the lists are flattened as one array.
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks)
+    shape = [len(values)]
+    while is_list(values.type):
+        refuse_missing_values(values, name, path)
+        rows = len(values)
+        values = values.flatten()
+        if len(values) % rows or not len(values):
+            raise DataError(
+                f"{path}: column {name}, got lists of different or no length; expected one length"
+            )
+        shape.append(len(values) // rows)
+    flat = require_numbers(column_of(pa.table({name: values}), name, path), name, path)
+    # A total that divides evenly may hide lists that differ, so each length is compared.
+    if not _all_lists_are(shape[1:], table[name]):
+        raise DataError(
+            f"{path}: column {name}, got lists of different lengths; expected one length"
+        )
+    return flat.reshape(shape)
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a pyarrow type is a list of any kind."""
+    import pyarrow.types as kinds
+
+    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+
+
+def _all_lists_are(lengths: list[int], column: Any) -> bool:
+    """Whether the lists of each level have these lengths."""
+    import pyarrow.compute as pc
+
+    for length in lengths:
+        if not pc.all(pc.equal(pc.list_value_length(column), length)).as_py():
+            return False
+        column = pc.list_flatten(column)
+    return True
+
+
+def _whole_column(table: Any, name: str, path: Path) -> Any:
+    if name not in table.column_names:
+        raise missing_column(path, name, table.column_names)
+    column = table[name]
+    refuse_missing_values(column, name, path)
+    return column
+
+
+def refuse_missing_values(column: Any, name: str, path: Path) -> None:
+    """Refuse a column without rows, or with rows that have no value.
+
+    Raises:
+        DataError: for both.
+    """
+    if len(column) == 0:
+        raise DataError(f"{path}: no rows; expected at least one")
+    if column.null_count:
+        raise DataError(
+            f"{path}: column {name}, got {column.null_count} missing values; expected none"
+        )

@@ -1,0 +1,120 @@
+"""FedProx's synthetic federation, Synthetic(alpha, beta)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.keys import Key
+from coterie.core.threads import one_library_thread
+from coterie.data.lazy import lazy_columns
+from coterie.data.samples import Samples
+
+FEATURES = 60
+CLASSES = 10
+
+Deviation = Annotated[float, Field(ge=0)]
+
+
+def synthetic(
+    root: Path | None = None,
+    *,
+    alpha: Deviation = 1.0,
+    beta: Deviation = 1.0,
+    clients: Annotated[int, Field(ge=1)] = 100,
+    iid: bool = False,
+    lazy: bool = False,
+    seed: Annotated[int, Field(ge=0)] = 0,
+) -> Samples:
+    """FedProx's Synthetic(alpha, beta): a teacher and an input mean per client.
+
+    Client ``k`` has ``u_k ~ N(0, alpha)``, ``B_k ~ N(0, beta)``; ``W_k, b_k ~ N(u_k, 1)`` and ``v_k
+    ~ N(B_k, 1)`` in every entry; ``x ~ N(v_k, diag(j^-1.2))`` in 60 features, ``y = argmax(x W_k +
+    b_k)`` in 10 classes. It holds ``int(lognormal(4, 2)) + 50`` samples. ``alpha`` and ``beta`` are
+    standard deviations. The partitions `natural` (column ``client``) and `given` keep the clients.
+
+    Args:
+        root: not used.
+        alpha: how much the teachers differ.
+        beta: how much the inputs differ.
+        clients: number of clients ``N``.
+        iid: one teacher, and inputs around zero, for all clients.
+        lazy: make a client's samples when they are needed: the same ones, in memory that does not
+            grow with them. Such a federation takes the partition `given`.
+        seed: of the data; the run's own seed does not change them.
+
+    Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), section 5.1, and its
+    generator.
+
+    Example:
+        >>> s = synthetic(clients=3)
+        >>> s.x.shape[1:], s.classes, np.unique(s.columns["client"]).tolist()
+        (torch.Size([60]), 10, [0, 1, 2])
+    """
+    key = Key(seed).of("synthetic")
+    sizes = key.of("sizes").generator().lognormal(4, 2, clients).astype(np.int64) + 50
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    make = SyntheticClient(key, sizes, alpha, beta, iid)
+    columns = {}
+    if lazy:
+        x, y = lazy_columns(make, offsets, (FEATURES,))
+    else:
+        # Labels hang on the last bits of a product, so it is summed as where samples are made one
+        # client at a time: on one thread.
+        with one_library_thread():
+            made = [make(k) for k in range(clients)]
+        x = torch.from_numpy(np.concatenate([inputs for inputs, _ in made]))
+        y = torch.from_numpy(np.concatenate([labels for _, labels in made]))
+        columns = {"client": np.repeat(np.arange(clients), sizes)}
+    names = tuple(str(c) for c in range(CLASSES))
+    return Samples(x, y, CLASSES, int(offsets[-1]), columns, names, offsets)
+
+
+@dataclass(frozen=True)
+class SyntheticClient:
+    """Makes the samples of one client of Synthetic(alpha, beta).
+
+    The draws of a client come from streams of its own, so that it has the same samples whoever else
+    is made, and in every process.
+    """
+
+    key: Key
+    sizes: IntArray
+    alpha: float
+    beta: float
+    iid: bool
+
+    def __call__(self, k: int, /) -> tuple[NDArray[np.float32], IntArray]:
+        """The inputs float32 ``[n, 60]`` and the labels int64 ``[n]`` of client ``k``."""
+        weight, bias = self._teacher(k)
+        rng = self.key.of("inputs").client(k).generator()
+        mean = np.zeros(FEATURES)
+        if not self.iid:
+            mean = rng.normal(rng.normal(0, self.beta), 1, FEATURES)
+        # The square roots of the variances j^-1.2.
+        deviation = np.arange(1, FEATURES + 1) ** -0.6
+        x = rng.standard_normal((int(self.sizes[k]), FEATURES))
+        x *= deviation
+        x += mean
+        # Labels are those of the float64 inputs: rounding first would move some across a border.
+        y = np.argmax(x @ weight + bias, axis=1).astype(np.int64)
+        return x.astype(np.float32), y
+
+    def _teacher(self, k: int) -> tuple[FloatArray, FloatArray]:
+        """``W_k [60, 10]`` and ``b_k [10]``; those of client 0 for all if the data are iid."""
+        if self.iid:
+            rng = self.key.of("teacher").client(0).generator()
+            centre = 0.0
+        else:
+            rng = self.key.of("teacher").client(k).generator()
+            centre = rng.normal(0, self.alpha)
+        weight = rng.normal(centre, 1, (FEATURES, CLASSES))
+        bias = rng.normal(centre, 1, CLASSES)
+        return weight, bias

@@ -1,0 +1,166 @@
+"""Text as sequences of frozen word vectors: Sentiment140 by user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from coterie.core.arrays import IntArray
+from coterie.data.samples import Samples
+from coterie.data.sources.folders import dataset_folder, find_file
+from coterie.data.sources.parquet import column_of, open_parquet
+from coterie.data.sources.word_vectors import Vectors, learn, read_glove
+from coterie.errors import DataError
+
+Count = Annotated[int, Field(ge=1)]
+Pad = Literal["front", "end"]
+
+# Dimensions of learned word vectors where none are set.
+DIMENSIONS = 100
+
+# LEAF's `split_line`.
+WORDS = re.compile(r"[\w']+|[.,!?;]")
+
+
+def tokenise(text: str) -> list[str]:
+    """Lower-case words and punctuation marks, as LEAF splits a line.
+
+    Example:
+        >>> tokenise("I'm @home, YES!!")
+        ["i'm", 'home', ',', 'yes', '!', '!']
+    """
+    return WORDS.findall(text.lower())
+
+
+def sent140(
+    root: Path | None,
+    *,
+    embeddings: str | None = None,
+    dim: Count | None = None,
+    tokens: Count = 25,
+    pad: Pad = "front",
+    min_count: Count = 3,
+) -> Samples:
+    """Sentiment140: tweets as 25 frozen word vectors, negative or positive, by user.
+
+    The column ``user`` names the user.
+
+    Args:
+        root: folder that holds ``sent140/{users,others}.parquet`` with columns ``text``, ``label``
+            and ``user``.
+        embeddings: a GloVe file (text: a word and its numbers on each line); ``None``: learned from
+            the texts of ``others.parquet``, whose labels are not read.
+        dim: dimensions of a word vector; ``None``: the file's own, or 100 where they are learned.
+        tokens: words and punctuation marks kept of a tweet, the first ones.
+        pad: where short tweets are filled up with zero vectors: ``front`` (FlexCFL) or ``end``
+            (FedProx).
+        min_count: rarer words are not learned; a word without a vector is the zero vector.
+
+    Raises:
+        DataError: if the files are missing or damaged.
+    """
+    users = _tweets_file(root, "users")
+    table = open_parquet(users, wanted=lambda name: name in ("text", "label", "user"))
+    texts = _texts(table, users)
+    y = _binary_labels(column_of(table, "label", users), users)
+    names = column_of(table, "user", users)
+    if embeddings is None:
+        # The vectors see none of the clients' texts: a federation could not pool those.
+        others = _tweets_file(root, "others")
+        unlabelled = _texts(open_parquet(others, wanted=lambda name: name == "text"), others)
+        words, vectors = learn(unlabelled, dim or DIMENSIONS, min_count)
+    else:
+        wanted = {word for text in texts for word in text[:tokens]}
+        words, vectors = read_glove(_glove_file(embeddings, root), wanted, dim)
+    x = embed(texts, words, vectors, tokens, pad)
+    return Samples(
+        torch.from_numpy(x),
+        torch.from_numpy(y),
+        2,
+        len(x),
+        {"user": names},
+        ("negative", "positive"),
+    )
+
+
+def embed(
+    texts: Sequence[Sequence[str]], words: Sequence[str], vectors: Vectors, tokens: int, pad: Pad
+) -> Vectors:
+    """Texts as the vectors of their first words; unknown words and padding are zero.
+
+    Args:
+        texts: tokens of each text.
+        words: the words that have a vector.
+        vectors: float32 ``[words, dim]``.
+        tokens: words kept of a text.
+        pad: where short texts are filled up.
+
+    Returns:
+        float32 ``[S, tokens, dim]``.
+
+    Example:
+        >>> vectors = np.array([[1], [2]], np.float32)
+        >>> embed([["a", "b", "?"]], ["a", "b"], vectors, 4, "front").ravel().tolist()
+        [0.0, 1.0, 2.0, 0.0]
+    """
+    # Row 0 is the zero vector, for padding and for words without one.
+    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors])
+    index = {word: at for at, word in enumerate(words, 1)}
+    ids = np.zeros((len(texts), tokens), np.int64)
+    for row, text in zip(ids, texts, strict=True):
+        found = [index.get(word, 0) for word in text[:tokens]]
+        if not found:
+            continue
+        if pad == "front":
+            row[-len(found) :] = found
+        else:
+            row[: len(found)] = found
+    return table[ids]
+
+
+def _texts(table: Any, path: Path) -> list[list[str]]:
+    texts = column_of(table, "text", path)
+    if texts.dtype.kind != "U":
+        raise DataError(f"{path}: column text, got {texts.dtype}; expected text")
+    return [tokenise(text) for text in texts.tolist()]
+
+
+def _tweets_file(root: Path | None, stem: str) -> Path:
+    advice = (
+        "expected --data-root (or COTERIE_DATA) to name a folder with "
+        "sent140/{users,others}.parquet"
+    )
+    path = dataset_folder(root, "sent140", advice) / f"{stem}.parquet"
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; {advice}")
+    return path
+
+
+def _glove_file(embeddings: str, root: Path | None) -> Path:
+    path = find_file(embeddings, root)
+    if path is None:
+        raise DataError(
+            f"data.embeddings: no such file, got {embeddings}; "
+            "expected a GloVe file, as glove.6B.300d.txt"
+        )
+    return path
+
+
+def _binary_labels(values: NDArray[Any], path: Path) -> IntArray:
+    """Labels as 0 and 1; the original file writes 4 for positive."""
+    if values.dtype.kind in "iu":
+        unknown = np.setdiff1d(values, [0, 1, 4])
+    else:
+        unknown = np.unique(values)
+    if len(unknown):
+        raise DataError(
+            f"{path}: column label, got {unknown[0]!r}; expected 0 (negative) and 1 or 4 (positive)"
+        )
+    return (values > 0).astype(np.int64)
