@@ -24,11 +24,11 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
-from coterie.engines.vmap import VmapEngine, find_device
+from coterie.engines.vmap import VmapEngine
 from coterie.local import LocalRunner
 from coterie.local.batched import BatchedTrainer
 from coterie.local.cuda_graphs import CudaGraphCache
-from coterie.local.device import Device
+from coterie.local.device import Device, find_device
 from coterie.methods.step import as_algorithm
 from coterie.models import MODELS, build
 from coterie.objectives import fuse, fusion, mmd, plain, proximal

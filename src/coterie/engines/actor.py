@@ -28,8 +28,8 @@ from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.work import Train
+from coterie.engines.blocks import Blocks, Cohort
 from coterie.engines.serial import ClientError, failure
-from coterie.engines.vmap import Blocks
 from coterie.errors import CoterieError
 from coterie.local.device import Device, find_device
 from coterie.local.runner import make_trainer
@@ -136,9 +136,8 @@ class Actor:
                 return *self._each(job, starts), time.perf_counter() - begun
             sizes = np.array([len(y) for y in job.labels])
             sample = partial(self._samples, job)
-            delta, loss, _ = self.blocks.train(
-                job.work, sizes, sample, starts, np.arange(len(sizes)), job.keys
-            )
+            cohort = Cohort(sizes, sample, starts, np.arange(len(sizes)), job.keys)
+            delta, loss, _ = self.blocks.train(job.work, cohort)
             return delta.numpy(), sizes.astype(np.float64), loss, time.perf_counter() - begun
         except CoterieError as error:
             return error, ""

@@ -1,0 +1,202 @@
+"""Any number of clients on one device: sorted by steps, and cut into blocks that fit its memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.work import Train
+from coterie.engines.serial import ClientError
+from coterie.errors import ConfigError, CoterieError
+from coterie.local.batched import BatchedTrainer, Sample
+from coterie.local.device import Device
+from coterie.local.probe import refuse_statistics
+
+_CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
+_SHARE = (
+    0.5  # of the memory that is free on an accelerator; the rest is for what torch itself needs
+)
+_SHOWN = 4  # clients that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The clients to train, wherever their samples are.
+
+    Args:
+        sizes: int64 ``[n]``, how many samples each one holds.
+        samples: inputs and labels of the client at a place of ``0..n-1``.
+        models: float32 ``[k, d]``.
+        which: int64 ``[n]``, the row of ``models`` that each one gets.
+        keys: their streams.
+    """
+
+    sizes: IntArray
+    samples: Callable[[int], Sample]
+    models: Tensor
+    which: IntArray
+    keys: Sequence[Key]
+
+
+class Blocks:
+    """Trains any number of clients in blocks.
+
+    Args:
+        module: the network.
+        solver: the run's local SGD.
+        decay: names of the kernels that carry L2.
+        device: where and how.
+        memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
+            CPU.
+
+    Raises:
+        ConfigError: for a network with running statistics, or graphs without a GPU.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        solver: Solver,
+        decay: tuple[str, ...] = (),
+        device: Device | None = None,
+        memory: float | None = None,
+    ) -> None:
+        refuse_statistics(module)
+        self.module = module
+        self.solver = solver
+        self.decay = decay
+        self.device = device or Device()
+        if self.device.graphs and self.device.name == "cpu":
+            raise ConfigError(
+                "engine.graphs: CUDA graphs need a GPU, got true on the CPU; expected false"
+            )
+        self.memory = memory
+        self.trainers: dict[Objective, BatchedTrainer] = {}
+
+    def train(
+        self, work: Train, cohort: Cohort, end: float | None = None
+    ) -> tuple[Tensor, FloatArray, NDArray[np.bool_]]:
+        """Train ``n`` clients.
+
+        Args:
+            work: what to do.
+            cohort: who, on what, from which models.
+            end: of the monotonic clock; clients that are not done then are left out.
+
+        Returns:
+            updates float32 ``[n, d]``, losses ``[n]``, and who is done, bool ``[n]``.
+
+        Raises:
+            ClientError: if the network fails.
+        """
+        n = len(cohort.sizes)
+        delta = torch.zeros(n, cohort.models.shape[1])
+        loss = np.zeros(n)
+        trainer = self._trainer(work.objective)
+        solver = work.solver(self.solver)
+        steps = np.array([solver.count(int(size)) for size in cohort.sizes], np.int64)
+        if not steps.any():
+            return delta, loss, np.ones(n, bool)
+        done = np.zeros(n, bool)
+        for block in self._blocks(trainer, solver, cohort, steps):
+            if end is not None and time.monotonic() > end:
+                break
+            held = [cohort.samples(place) for place in block.tolist()]
+            keys = [cohort.keys[place] for place in block.tolist()]
+            starts = cohort.models[torch.from_numpy(cohort.which[block])]
+            with self._named(keys):
+                places = torch.from_numpy(block)
+                delta[places], loss[block], done[block] = trainer.train(
+                    held, starts, solver, keys, end
+                )
+        return delta, loss, done
+
+    def _blocks(
+        self, trainer: BatchedTrainer, solver: Solver, cohort: Cohort, steps: IntArray
+    ) -> Iterator[IntArray]:
+        """Places, the clients with the most steps first, cut where a block would outgrow the
+        memory."""
+        sizes = cohort.sizes
+        order = np.lexsort((-sizes, -steps))
+        longest = int(order[0])
+        x, y = cohort.samples(longest)
+        with self._named([cohort.keys[longest]]):
+            trainer.probe.run(x, y)
+        most = self._room()
+        used = 0
+        first = 0
+        for at, place in enumerate(order.tolist()):
+            size = int(sizes[place])
+            cost = trainer.cost(size, int(sizes[order[first]]), x, solver)
+            if used + cost > most and at > first:
+                yield order[first:at]
+                used = 0
+                first = at
+                cost = trainer.cost(size, size, x, solver)
+            used += cost
+        yield order[first:]
+
+    def _room(self) -> float:
+        """Bytes that a block may take."""
+        if self.memory is not None:
+            return self.memory * 2**30
+        name = self.device.name
+        if name == "cpu":
+            return _CPU_MEMORY * 2**30
+        # What torch keeps of past blocks is free, too, though the driver does not say so.
+        kept = torch.cuda.memory_reserved(name) - torch.cuda.memory_allocated(name)
+        free = torch.cuda.mem_get_info(name)[0]
+        return _SHARE * (free + kept)
+
+    def _trainer(self, objective: Objective) -> BatchedTrainer:
+        if objective not in self.trainers:
+            self.trainers[objective] = BatchedTrainer(
+                self.module, objective, self.decay, self.device
+            )
+        return self.trainers[objective]
+
+    @contextmanager
+    def _named(self, keys: Sequence[Key]) -> Iterator[None]:
+        """What a network raises becomes one line that says whose training it was."""
+        try:
+            yield
+        except CoterieError:
+            raise
+        except torch.OutOfMemoryError as error:
+            what = f"a block of {len(keys)} clients does not fit {self.device.name}"
+            raise ClientError(
+                f"engine.memory: {what} in round {keys[0].round}, got {self.memory or 'no limit'}; "
+                "expected less GiB"
+            ) from error
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ClientError(
+                f"model.name: {_clients(keys)}: training failed in round {keys[0].round}: {line} "
+                "(vmap takes fewer networks than pool and serial)"
+            ) from error
+
+
+def _clients(keys: Sequence[Key]) -> str:
+    """The clients of a block for a message.
+
+    Example:
+        >>> _clients([Key(0).client(i) for i in range(6)])
+        'clients 0, 1, 2, 3, ... (6 in all)'
+    """
+    shown = ", ".join(str(key.id) for key in keys[:_SHOWN])
+    if len(keys) == 1:
+        return f"client {shown}"
+    if len(keys) <= _SHOWN:
+        return f"clients {shown}"
+    return f"clients {shown}, ... ({len(keys)} in all)"

@@ -1,0 +1,149 @@
+"""A worker process of the pool: what it is sent, and what it does until its parent ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import torch
+from torch import Tensor
+
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.threads import one_library_thread
+from coterie.core.work import Evaluate, Train
+from coterie.engines.serial import failure
+from coterie.local import LocalRunner
+from coterie.local.runner import Moves
+
+TASK = struct.Struct("i")  # how a task's number is written into the pipe of tasks
+END = -1  # the number that ends a worker's job
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What workers are to do; each gets one.
+
+    Args:
+        work: training, of which each worker takes the next task that is left, or scoring, of
+            clients that are this worker's alone.
+        key: of the request.
+        ids: int64 ``[n]``, the clients.
+        rows: int64 ``[n]`` or ``[n, r]``, their models among the shared ones.
+        moves: what changed hands since the worker's last job.
+    """
+
+    work: Train | Evaluate
+    key: Key
+    ids: IntArray
+    rows: IntArray
+    moves: Sequence[Moves]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A client's own code raised in a worker.
+
+    Args:
+        line: whose, where.
+        trace: the traceback.
+    """
+
+    line: str
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Memory that all workers and the main process see.
+
+    Args:
+        starts: float32 ``[rows, d]``, the models that clients start from.
+        deltas: float32 ``[tasks, d]``, their updates.
+        sizes_and_losses: float64 ``[tasks, 2]``.
+        done: uint8 ``[tasks]``, 1 where a task is done: written last, so that what a killed worker
+            left half done does not count.
+    """
+
+    starts: Tensor
+    deltas: Tensor
+    sizes_and_losses: Tensor
+    done: Tensor
+
+
+def work_until_the_end(
+    runner: LocalRunner,
+    tasks: Connection,
+    pipe: Connection,
+    shared: Shared,
+    inherited: Sequence[Connection],
+) -> None:
+    """A worker's life: wait for a job, do it, answer; it ends with its parent.
+
+    Args:
+        runner: the population, the module and the solver.
+        tasks: from which all workers read the numbers of tasks.
+        pipe: to the parent: jobs come, answers go.
+        shared: models and updates.
+        inherited: ends of pipes that a fork copied into this process. They are closed: as long as
+            one process holds an end open, nobody sees that the pipe was closed.
+    """
+    for end in inherited:
+        end.close()
+    # An interrupt from the terminal goes to all processes; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    parent = os.getppid()
+    with one_library_thread():
+        while True:
+            while not pipe.poll(1.0):
+                if os.getppid() != parent:
+                    return
+            try:
+                job: Job = pipe.recv()
+                if isinstance(job.work, Train):
+                    pipe.send(_train(runner, job, job.work, tasks, shared))
+                else:
+                    pipe.send(_score(runner, job, job.work, shared))
+            except (EOFError, OSError):
+                return
+
+
+def _score(runner: LocalRunner, job: Job, work: Evaluate, shared: Shared) -> Reply | None:
+    """The scores of this worker's clients; ``None`` if that failed."""
+    try:
+        for moves in job.moves:
+            runner.move(moves)
+        return runner.answer(work, job.ids, shared.starts, job.rows, job.key)
+    except Exception:  # noqa: BLE001 - the main process scores then, and raises it
+        return None
+
+
+def _train(
+    runner: LocalRunner, job: Job, work: Train, tasks: Connection, shared: Shared
+) -> Failure | None:
+    """Take tasks until an end mark; ``None`` when all went well."""
+    for moves in job.moves:
+        runner.move(moves)
+    while True:
+        # Reads of a few bytes from a pipe are whole: each number goes to one worker, without a lock
+        # that a killed worker would keep.
+        (task,) = TASK.unpack(os.read(tasks.fileno(), TASK.size))
+        if task == END:
+            return None
+        client = int(job.ids[task])
+        start = shared.starts[int(job.rows[task])]
+        try:
+            trained = runner.train(work, client, start, shared.deltas[task], job.key)
+        except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+            return Failure(failure(client, job.key, error), traceback.format_exc())
+        shared.sizes_and_losses[task, 0] = trained.size
+        shared.sizes_and_losses[task, 1] = trained.loss
+        shared.done[task] = 1

@@ -1,0 +1,182 @@
+"""Worker processes, the memory that they share with this one, and the pipes to them."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch import multiprocessing as mp
+
+from coterie.engines.serial import ClientError
+from coterie.engines.worker import END, TASK, Failure, Job, Shared, work_until_the_end
+from coterie.local import LocalRunner
+
+_LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
+
+
+def start_method() -> str:
+    """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it.
+    Else ``spawn``."""
+    if sys.platform == "linux" and not torch.accelerator.is_available():
+        return "fork"
+    return "spawn"
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return 2
+
+
+class WorkerPool:
+    """Worker processes that come and go together: if one dies, all are ended and made anew.
+
+    Args:
+        workers: how many.
+        start: how they start, ``fork`` or ``spawn``.
+    """
+
+    def __init__(self, workers: int, start: str) -> None:
+        self.workers = workers
+        self.processes: list[Any] = []
+        self._context: Any = mp.get_context(start)
+        self._fork = start == "fork"
+        self._pipes: list[Connection] = []
+        self._models = 0
+        self._tasks = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether there are processes."""
+        return bool(self.processes)
+
+    def fits(self, models: int, tasks: int) -> bool:
+        """Whether processes run whose shared memory has room for so many models and tasks."""
+        return self.running and models <= self._models and tasks <= self._tasks
+
+    def start(self, runner: LocalRunner, models: int, tasks: int) -> None:
+        """Start processes with room for at least so many models and tasks, in place of those that
+        run."""
+        self.close()
+        self._models = max(models, self._models, _LEAST_MODELS)
+        self._tasks = max(tasks, self._tasks)
+        self._share_memory(runner.layout.d)
+        taken, self._numbers = self._context.Pipe(duplex=False)
+        self._pipes = []
+        # A runner of its own: what this process keeps for scoring is of no use to workers.
+        fresh = LocalRunner(runner.population, runner.module, runner.solver, runner.decay)
+        for _ in range(self.workers):
+            ours, theirs = self._context.Pipe()
+            inherited: list[Connection] = []
+            if self._fork:
+                inherited = [*self._pipes, ours, self._numbers]
+            process = self._context.Process(
+                target=work_until_the_end,
+                args=(fresh, taken, theirs, self._shared, inherited),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self.processes.append(process)
+        taken.close()
+
+    def _share_memory(self, d: int) -> None:
+        shapes = ((self._models, d), (self._tasks, d), (self._tasks, 2), (self._tasks,))
+        kinds = (torch.float32, torch.float32, torch.float64, torch.uint8)
+        tensors = [
+            _shared_zeros(shape, kind, self._fork)
+            for shape, kind in zip(shapes, kinds, strict=True)
+        ]
+        self._shared = Shared(*tensors)
+        self.starts: NDArray[np.float32] = self._shared.starts.numpy()
+        self.deltas: NDArray[np.float32] = self._shared.deltas.numpy()
+        self.sizes_and_losses: NDArray[np.float64] = self._shared.sizes_and_losses.numpy()
+        self.done: NDArray[np.uint8] = self._shared.done.numpy()
+
+    def train(self, job: Job, tasks: Sequence[int], end: float | None) -> bool:
+        """Hand out tasks and wait until all are done.
+
+        Args:
+            job: what to train.
+            tasks: places in ``job.ids``, in the order in which workers take them.
+            end: of the monotonic clock.
+
+        Returns:
+            ``False`` if a worker died or the time is over; ``done`` says what came before.
+
+        Raises:
+            ClientError: if a client's own code failed; the processes are ended.
+        """
+        self.done[: len(tasks)] = 0
+        numbers = [*tasks, *[END] * self.workers]
+        os.write(self._numbers.fileno(), b"".join(TASK.pack(number) for number in numbers))
+        answers = self.ask([job] * self.workers, end)
+        for answer in answers or ():
+            if isinstance(answer, Failure):
+                self.close()
+                raise ClientError(answer.line) from RuntimeError(answer.trace)
+        return answers is not None
+
+    def ask(self, jobs: Sequence[Job], end: float | None) -> list[Any] | None:
+        """A job for each worker, and what they answer; ``None`` if a worker died or the time is
+        over. After a `Failure` the other answers are not waited for."""
+        try:
+            for pipe, job in zip(self._pipes, jobs, strict=True):
+                pipe.send(job)
+        except OSError:
+            return None
+        waiting = dict(zip(self._pipes, range(self.workers), strict=True))
+        sentinels = [process.sentinel for process in self.processes]
+        answers: list[Any] = [None] * self.workers
+        while waiting:
+            left = None
+            if end is not None:
+                left = max(0.0, end - time.monotonic())
+            ready = wait([*waiting, *sentinels], left)
+            if not ready:
+                return None
+            for pipe in [pipe for pipe in self._pipes if pipe in waiting and pipe in ready]:
+                try:
+                    answer = pipe.recv()
+                except (EOFError, OSError):
+                    return None
+                answers[waiting.pop(pipe)] = answer
+                if isinstance(answer, Failure):
+                    return answers
+            if waiting and any(sentinel in ready for sentinel in sentinels):
+                return None
+        return answers
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+            process.close()
+        if self.processes:
+            for pipe in [*self._pipes, self._numbers]:
+                pipe.close()
+        self.processes = []
+
+
+def _shared_zeros(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
+    """Zeros that worker processes see: anonymous memory that a fork inherits, or torch's shared
+    memory, which needs files in ``/dev/shm`` and may find it small."""
+    if not fork:
+        return torch.zeros(shape, dtype=dtype).share_memory_()
+    count = math.prod(shape)
+    memory = mmap.mmap(-1, max(1, count * dtype.itemsize))
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
