@@ -20,7 +20,7 @@ from coterie.errors import QuorumError
 from coterie.objectives import plain
 from coterie.runs.run import Prepared, make_engine, prepare
 from coterie.studies.layers import headline, look, shown, spans, study_layers, write_study
-from tests.test_report import parse
+from tests.report.pages import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = """

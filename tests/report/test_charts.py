@@ -1,0 +1,138 @@
+"""The charts: what their specifications hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coterie.report import RunView
+from coterie.report.charts.accuracy import accuracy_chart
+from coterie.report.charts.clients import map_chart, mix_chart, rotated_to_axes
+from coterie.report.charts.rounds import agreement_chart, divergence_chart, shift_chart
+from tests.report.pages import COURSE, both_methods, data_of, grouped, plain, rows
+
+
+def test_plane_keeps_distances_of_points_in_a_plane():
+    points = np.array([[0.0, 0, 0], [3, 0, 0], [0, 4, 0], [1, 1, 0]])
+    flat = rotated_to_axes(points)
+    for i in range(4):
+        for j in range(4):
+            assert np.hypot(*(flat[i] - flat[j])) == pytest.approx(
+                np.linalg.norm(points[i] - points[j])
+            )
+
+
+def test_clients_that_were_not_measured_are_not_on_the_map():
+    embedding = np.eye(3)[[0, 0, 0, 1, 1, 1]]
+    embedding[2] = np.nan
+    (data,) = map_chart(grouped(embedding=embedding))["datasets"].values()
+    assert [row["client"] for row in data] == ["c0", "c1", "c3", "c4", "c5"]
+
+
+def test_label_mix_counts_the_samples_of_a_group():
+    (data,) = mix_chart(grouped())["datasets"].values()
+    found = {(row["group"], row["label"]): row["samples"] for row in data}
+    assert found == {
+        ("group 0", "1"): 4,
+        ("group 0", "2"): 8,
+        ("group 1", "0"): 15,
+        ("group 1", "1"): 5,
+        ("group 1", "2"): 4,
+    }
+
+
+def test_accuracy_chart_marks_the_first_newcomer():
+    late = grouped(joined=np.array([0, 0, 7, 0, 0, 9]))
+    data = [row for rows in accuracy_chart([plain(), late])["datasets"].values() for row in rows]
+    assert {"round": 8, "text": "first newcomers"} in data
+
+
+@pytest.mark.parametrize(("groups", "width"), [(3, 640), (20, 640), (20, 320)])
+def test_legends_of_files_fit_the_width(groups, width):
+    from coterie.report.charts.gains import gain_chart
+    from coterie.report.charts.style import LEGEND_LEFT, legend_columns, legend_widths
+
+    many = RunView("x", rows(0.5), np.arange(60) % groups, ["c"] * 60, client_accuracy=np.ones(60))
+    spec = gain_chart(many, many)
+    (entry,) = legend_widths(spec)
+    assert len(f"group {groups - 1}") * 7 < entry
+    assert legend_columns(spec, width) * entry <= width - LEGEND_LEFT
+
+
+def test_charts_draw():
+    import vl_convert
+
+    for spec in (accuracy_chart([plain(), grouped()]), map_chart(grouped()), mix_chart(grouped())):
+        assert "<svg" in vl_convert.vegalite_to_svg({**spec, "width": 300})
+
+
+def test_shift_chart_stacks_what_was_noticed_and_marks_the_schedule():
+    spec = shift_chart(grouped(rounds=COURSE))
+    bars = data_of(spec, "round", "what", "low", "high")
+    assert bars == [
+        (1, "data changed", 0, 0),
+        (2, "data changed", 0, 4),
+        (2, "noticed: moved to another group", 0, 2),
+        (2, "noticed: stayed", 2, 3),
+        (3, "data changed", 0, 0),
+        (4, "data changed", 0, 2),
+        (4, "missed", 0, 2),
+    ]
+    assert sorted(data_of(spec, "round", "event", "clients")) == [
+        (2, "swap all", 4),
+        (3, "arrivals", 1),
+        (4, "swap all", 2),
+    ]
+    assert shift_chart(grouped()) is None
+
+
+def test_agreement_chart_shows_rounds_in_which_it_is_known():
+    course = [{"round": 0, "agreement": None}, {"round": 1, "agreement": {"ari": -0.2, "nmi": 0.5}}]
+    spec = agreement_chart([plain(), grouped(rounds=course)])
+    assert sorted(data_of(spec, "round", "agreement")) == [(2, -0.2), (2, 0.5)]
+    assert agreement_chart([plain(), grouped()]) is None
+
+
+def test_the_legend_of_dashes_is_visible():
+    import vl_convert
+
+    course = [{"round": t, "agreement": {"ari": 0.5, "nmi": 0.5}} for t in range(2)]
+    runs = [grouped("a", rounds=course), grouped("b", rounds=course)]
+    spec = vl_convert.vegalite_to_vega({**agreement_chart(runs), "width": 300})
+    dashes = next(legend for legend in spec["legends"] if "strokeDash" in legend)
+    drawn = dashes.get("encode", {}).get("symbols", {}).get("update", {})
+    assert drawn.get("stroke", {}).get("value") != "transparent"
+
+
+def test_divergence_chart_compares_with_one_group():
+    theory = {"divergence": 0.3, "divergence_one": 0.7, "bound": 2.0, "bound_one": 3.0}
+    run = grouped(rounds=[{"round": 0, "accuracy": 0.5, "theory": theory}])
+    assert sorted(data_of(divergence_chart(run), "round", "divergence")) == [(1, 0.3), (1, 0.7)]
+    assert divergence_chart(grouped()) is None
+
+
+def test_more_rows_than_altair_takes_by_itself_are_drawn():
+    runs = [RunView(str(i), rows(*[0.5] * 400), np.zeros(1, int), "a") for i in range(15)]
+    assert len(data_of(accuracy_chart(runs), "round")) == 6000
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_end():
+    course = [{"round": t, "accuracy": t / 10_000} for t in range(5001)]
+    shown = sorted(
+        data_of(accuracy_chart([RunView("x", course, np.zeros(1, int), "a")]), "round", "mean")
+    )
+    assert 400 <= len(shown) <= 500
+    assert shown[-1] == (5001, pytest.approx(50.0))
+
+
+def test_members_are_shown_one_by_one_or_by_their_number():
+    from coterie.report.charts.members import Stay, member_chart, stays_of
+
+    run = both_methods()[1]
+    assert stays_of(run)[0] == Stay(client=0, group=0, start=0, stop=2)
+    assert sorted(data_of(member_chart(run), "client", "group"))[0] == ("a", "group 0")
+    unknown = [{key: value for key, value in row.items() if key != "moves"} for row in run.rounds]
+    sizes = member_chart(RunView("x", unknown, run.groups, run.names))
+    assert ("group 1", 3) in data_of(sizes, "group", "clients")
+    assert stays_of(RunView("x", unknown, run.groups, run.names)) is None
+    assert member_chart(plain()) is None

@@ -1,0 +1,155 @@
+"""The page: complete in itself, escaped, and right about what it says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+
+import numpy as np
+import pytest
+
+from coterie.errors import ConfigError
+from coterie.report import headline, write_figures, write_page
+from coterie.report.tree import Tree
+from tests.report.pages import (
+    COURSE,
+    HOSTILE,
+    Scripts,
+    both_methods,
+    data_of,
+    grouped,
+    linkage_memory,
+    numbered,
+    parse,
+    plain,
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Scripts:
+    names = [HOSTILE, *"abcde"]
+    late = grouped(
+        HOSTILE,
+        names=names,
+        newcomers=np.array([1, 0, 0, 0, 0, 1], bool),
+        labels=[HOSTILE, "y", "z"],
+    )
+    path = write_page(
+        tmp_path_factory.mktemp("report") / "deep" / "page.html", [plain(), late], HOSTILE
+    )
+    return parse(path)
+
+
+def test_page_loads_nothing(page):
+    assert [address for address in page.addresses if not address.startswith("#")] == ["data:,"]
+
+
+def test_page_allows_its_own_scripts_only(page):
+    runnable = [text for attrs, text in page.scripts if attrs.get("type") != "application/json"]
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in runnable
+    ]
+    allowed = re.search(r"script-src ([^;]*)", page.policy)
+    style = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{style}';" in page.policy
+    assert "unsafe" not in page.policy
+    assert "default-src 'none'" in page.policy
+    assert allowed is not None
+    assert allowed[1].split() == [f"'sha256-{h}'" for h in hashes]
+
+
+def test_page_escapes_every_name(page):
+    assert len(page.scripts) == 3
+    assert page.text.count(HOSTILE) >= 3  # read back as text: title, heading, table
+
+
+def test_page_has_the_charts(page):
+    specs = json.loads(page.scripts[0][1])
+    assert list(specs) == ["accuracy", "map-1", "mix-1"]
+    assert "1 of 2" in page.text
+
+
+def test_page_of_one_run_without_groups(tmp_path):
+    path = write_page(tmp_path / "page.html", [plain()])
+    assert list(json.loads(parse(path).scripts[0][1])) == ["accuracy"]
+
+
+def test_page_of_nothing(tmp_path):
+    assert "No round has been run yet" in parse(write_page(tmp_path / "page.html", [])).text
+
+
+def test_charts_and_tables_count_rounds_from_one():
+    from coterie.report.sections import sections
+
+    every = [numbered(0.2, 0.5, 0.6), plain()]
+    shown = sections(every)
+    charts = {chart["id"]: chart for section in shown for chart in section.get("charts", ())}
+    by_round = {"accuracy", "bytes", "agreement", "members-0", "shift-0", "theory-0"}
+    assert by_round <= set(charts)
+    for name in by_round:
+        columns, cells = charts[name]["table"]
+        rounds = [int(row[columns.index("round")]) for row in cells]
+        assert (min(rounds), max(rounds)) == (1, 3), name
+        for field in ("round", "from", "to"):
+            drawn = [number for (number,) in data_of(charts[name]["spec"], field)]
+            assert not drawn or 1 <= min(drawn) <= max(drawn) <= 3, name
+    late = next(section for section in shown if section["title"] == "Where newcomers were placed")
+    assert [row[1] for row in late["rows"]] == ["1", "2"]
+
+
+def test_the_page_names_one_difference_and_which_accuracy_it_is_of(tmp_path):
+    from coterie.report.sections import sections
+
+    every = [plain(final=0.7056), grouped(final=0.9332)]  # 70.6 and 93.3, 22.76 apart
+    assert headline(every).endswith("grouping gained 22.8 points")
+    table = next(section for section in sections(every) if section["title"] == "The runs")
+    assert table["columns"][:3] == ["run", "final", "final against FedAvg"]
+    assert table["rows"][1][2] == ("+22.8", "figure")
+    assert "last evaluated round" in table["note"]
+    assert "mean of the last ten" in table["note"]
+    page = parse(write_page(tmp_path / "page.html", every))
+    assert "Accuracies are those after the last evaluated round." in page.text
+
+
+def test_the_page_says_which_clients_count_and_in_which_group():
+    from coterie.report.sections import sections
+
+    accuracy, table = sections([numbered(0.2, 0.5)])[:2]
+    assert "A client that had one earlier and has none now does not count." in accuracy["note"]
+    assert "a client counts in its last group" in table["note"]
+
+
+def test_page_of_a_full_run_has_every_chart(tmp_path):
+    theory = {"divergence": 0.3, "divergence_one": 0.7, "bound": None, "bound_one": None}
+    course = [{**row, "agreement": {"ari": 1.0, "nmi": 1.0}, "theory": theory} for row in COURSE]
+    run = grouped(rounds=course, tree=Tree.of(linkage_memory()))
+    page = parse(write_page(tmp_path / "page.html", [run]))
+    expected = [
+        "accuracy",
+        "agreement",
+        "map-0",
+        "mix-0",
+        "shift-0",
+        "theory-0",
+        "tree-0",
+        "near-0",
+    ]
+    assert set(json.loads(page.scripts[0][1])) == set(expected)
+    paths = write_figures(tmp_path / "png", [run])
+    assert [path.name for path in paths] == [f"{name}.png" for name in expected]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_a_page_that_cannot_be_written_is_refused_in_a_line(tmp_path):
+
+    with pytest.raises(ConfigError, match="--out: cannot be written"):
+        write_page(tmp_path, [plain()])
+
+
+def test_the_page_of_a_sweep_says_who_won_and_who_lost(tmp_path):
+    page = parse(write_page(tmp_path / "page.html", both_methods()))
+    assert {"gain-1", "before-after-1", "members-1"} <= set(json.loads(page.scripts[0][1]))
+    assert "8 of 12 clients won, 2 lost, 2 stayed as they were" in page.text
+    assert "+10.0 ± 0.0" in page.text
