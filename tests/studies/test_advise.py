@@ -14,9 +14,9 @@ from coterie.cli.main import invoke
 from coterie.config import load
 from coterie.core.keys import Key
 from coterie.runs.python import load as load_population
-from coterie.studies.advise.decision import decide
-from coterie.studies.advise.probe import differences, in_words
-from coterie.studies.advise.trials import Gain, Trial, gain, held_out
+from coterie.studies.advise.decision import Gain, decide, gain
+from coterie.studies.advise.differences import describe_differences, differences
+from coterie.studies.advise.trials import Trial, held_out
 
 CONFIG = """
 [data]
@@ -136,7 +136,7 @@ def test_what_cannot_be_advised_on_is_refused_in_a_line(tmp_path, capsys):
         (
             [str(bare)],
             2,
-            "--client: no column that is called like one, got x0, y; expected --client COLUMN",
+            "--client: no column has a usual name for it, got x0, y; expected --client COLUMN",
         ),
         ([str(bare), "--client", "who"], 3, "no column 'who'"),
         ([str(odd)], 3, "cannot be read as parquet"),
@@ -209,7 +209,7 @@ def test_a_gain_that_may_be_chance_is_none():
     assert abs(found.mean) < found.half
 
 
-def test_samples_held_out_are_training_samples_that_nobody_trains_on():
+def test_samples_held_out_are_training_samples_that_no_client_trains_on():
     whole = load_population("digits", partition={"kind": "iid", "clients": 10})
     part = held_out(whole, Key(0))
     for before, train, test in zip(whole.train, part.train, part.test, strict=True):
@@ -225,10 +225,10 @@ def test_samples_held_out_are_training_samples_that_nobody_trains_on():
         ("swap", "different labels"),
     ],
 )
-def test_it_tells_in_what_groups_differ(how, words):
+def test_it_says_in_what_groups_differ(how, words):
     partition = {"kind": "planted", "clients": 40, "groups": 3, "how": how}
     found = load_population("digits", partition=partition)
-    said = in_words(differences(found, found.planted, Key(0)))
+    said = describe_differences(differences(found, found.planted, Key(0)))
     assert words in said or (how == "swap" and "different classes" in said)
 
 
@@ -243,14 +243,14 @@ def test_costs_are_those_of_the_rounds_and_the_cohort_suggested():
     assert probed.cost(100, 0.5) == {"bytes": 400 + 50 * 200, "seconds": 2.0 + 50 * 0.5}
 
 
-def test_nothing_is_said_of_differences_that_so_few_clients_cannot_show():
+def test_few_clients_cannot_show_in_what_groups_differ():
     found = load_population(
         "digits", partition={"kind": "planted", "clients": 4, "groups": 2, "how": "rotate"}
     )
-    assert "too few" in in_words(differences(found, found.planted, Key(0)))
+    assert "too few" in describe_differences(differences(found, found.planted, Key(0)))
 
 
-def test_a_learning_rate_of_ones_own_leaves_the_cohort_to_advice(tmp_path):
+def test_a_learning_rate_set_by_the_user_leaves_the_cohort_to_advice(tmp_path):
     import pandas as pd
 
     found = load_population("digits", partition={"kind": "iid", "clients": 5})

@@ -73,12 +73,14 @@ def advise_command(
     Also into which groups, by which method, and at what cost.
     """
     with stop_after_round():
-        from coterie.studies.advise.command import go
+        from coterie.studies.advise.command import print_advice
+        from coterie.studies.advise.configuration import configuration
 
         columns = {"client": client, "label": label, "features": features}
         values = {**engine_values(engine, workers), **data_root_value(data_root)}
+        config = configuration(data, assignments or (), values, columns)
         chosen = split_names(methods)
-        go(data, out, assignments or (), values, columns, rounds, seeds, chosen)
+        print_advice(data, config, out, assignments or (), rounds, seeds, chosen)
 
 
 def layers_command(

@@ -1,5 +1,9 @@
-"""Would grouping help on these data? A few rounds of probing, and an answer with its evidence."""
+"""Would grouping help on these data? A few rounds of probing, and an answer with its evidence.
 
-from coterie.studies.advise.decision import Advice, advise
+`configuration` reads what the user has, `probe` looks for groups in first updates, `trials` runs
+the candidate methods, `decision` compares them, and `advice` puts the answer together.
+"""
+
+from coterie.studies.advise.advice import Advice, advise
 
 __all__ = ["Advice", "advise"]

@@ -1,5 +1,4 @@
-"""From what a user has, a configuration or a bare file with a column of clients, to a
-configuration."""
+"""The configuration to advise on, from a configuration file or from a bare file of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +12,10 @@ from coterie.data.npz import read_npz
 from coterie.data.sources.checks import missing_column
 from coterie.errors import ConfigError, DataError
 
-CLIENT = (
+DATA_FILES = (".parquet", ".npz")
+
+# Usual names of the columns of a bare file; the first that the file has is taken.
+CLIENT_COLUMNS = (
     "client",
     "client_id",
     "user",
@@ -25,10 +27,16 @@ CLIENT = (
     "hospital",
     "group_id",
 )
-LABEL = ("y", "label", "labels", "target", "class")
-FEATURES = ("x", "image", "features", "pixels", "img")
-SPLIT = "split"
-ROUNDS = 100  # of the configuration suggested for a bare file
+LABEL_COLUMNS = ("y", "label", "labels", "target", "class")
+FEATURE_COLUMNS = ("x", "image", "features", "pixels", "img")
+SPLIT_COLUMN = "split"
+
+SUGGESTED_ROUNDS = 100  # of the configuration suggested for a bare file
+
+
+def is_bare(path: Path) -> bool:
+    """Whether a file holds samples, and no configuration."""
+    return path.suffix in DATA_FILES
 
 
 def configuration(
@@ -37,72 +45,76 @@ def configuration(
     values: Mapping[str, Any] = {},
     columns: Mapping[str, str | None] = {},
 ) -> RunConfig:
-    """The configuration to advise on.
+    """Read the configuration to advise on, or make one for a bare file of samples.
 
     Args:
-        path: a ``.toml`` file, or a ``.parquet`` or ``.npz`` file of data.
+        path: a ``.toml`` file, or a ``.parquet`` or ``.npz`` file of samples.
         assignments: ``key=value``, each, as for ``coterie run``.
-        values: key path -> value, set last.
-        columns: for a file of data, ``client``, ``label`` and ``features`` by name; what is not
-            named is looked for.
+        values: key path -> value, set last; ``None`` sets nothing.
+        columns: of a bare file, the names for ``client``, ``label`` and ``features``. For those
+            that are not named, columns of a usual name are searched.
 
     Raises:
-        ConfigError: with all that is wrong with a configuration.
+        ConfigError: with everything that is wrong with a configuration.
         DataError: for a file without the columns.
     """
-    if path.suffix not in (".parquet", ".npz"):
+    if not is_bare(path):
         return load(path, assignments, values)
     if not path.is_file():
-        raise DataError(
-            f"{path}: no such file, got nothing; expected a configuration, or a .parquet or .npz file"
-        )
+        expected = "a configuration, or a .parquet or .npz file"
+        raise DataError(f"{path}: no such file, got nothing; expected {expected}")
     tables = _tables(path, columns)
     for assignment in assignments:
         put(tables, assignment)
     for key, value in values.items():
-        head, _, last = key.rpartition(".")
+        table, _, last = key.rpartition(".")
         if value is not None:
-            tables.setdefault(head, {})[last] = value
+            tables.setdefault(table, {})[last] = value
     return check(tables, str(path))
 
 
 def _tables(path: Path, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    numbers, names = _columns(path)
-    client = _named(path, names, columns.get("client"), CLIENT, "client")
-    label = _named(path, names, columns.get("label"), LABEL, "label")
-    found = _features(path, names, numbers - {client, label, SPLIT}, columns.get("features"))
-    source = {
+    numeric, names = _columns_of(path)
+    client = _column(path, names, columns.get("client"), CLIENT_COLUMNS, "client")
+    label = _column(path, names, columns.get("label"), LABEL_COLUMNS, "label")
+    numeric -= {client, label, SPLIT_COLUMN}
+    features = _feature_columns(path, names, numeric, columns.get("features"))
+    data = {
         "source": "file",
         "path": str(path.absolute()),
-        "features": found,
+        "features": features,
         "label": label,
         "client": client,
+        "partition": {"kind": "natural"},
     }
     return {
-        "data": {**source, "partition": {"kind": "natural"}},
+        "data": data,
         "model": {"name": "mclr"},
         "local": {"epochs": 5, "batch_size": 10},
-        "train": {"rounds": ROUNDS, "clients_per_round": 1},
+        # The cohort is chosen later, when the number of clients is known.
+        "train": {"rounds": SUGGESTED_ROUNDS, "clients_per_round": 1},
         "algorithm": {"name": "fedavg"},
     }
 
 
-def _columns(path: Path) -> tuple[set[str], list[str]]:
-    """The columns of numbers, and all of them."""
+def _columns_of(path: Path) -> tuple[set[str], list[str]]:
+    """The columns with one number per sample, and all columns."""
     if path.suffix == ".npz":
         arrays = read_npz(path)
-        return {n for n, a in arrays.items() if a.ndim == 1 and a.dtype.kind in "iufb"}, list(
-            arrays
-        )
+        numeric = {
+            name for name, array in arrays.items() if array.ndim == 1 and array.dtype.kind in "iufb"
+        }
+        return numeric, list(arrays)
     import pyarrow.types as kinds
 
-    every = {field.name: field.type for field in _schema(path)}
-    simple = {
-        n
-        for n, t in every.items()
-        if kinds.is_integer(t) or kinds.is_floating(t) or kinds.is_boolean(t)
+    # Only the schema is read: the samples may be large.
+    types = {field.name: field.type for field in _schema(path)}
+    numeric = {
+        name
+        for name, kind in types.items()
+        if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
     }
-    return simple, list(every)
+    return numeric, list(types)
 
 
 def _schema(path: Path) -> Any:
@@ -116,36 +128,43 @@ def _schema(path: Path) -> Any:
         raise DataError(f"{path}: cannot be read as parquet ({line})") from None
 
 
-def _named(
-    path: Path, names: Sequence[str], wanted: str | None, known: Sequence[str], what: str
+def _column(
+    path: Path, names: Sequence[str], named: str | None, usual: Sequence[str], option: str
 ) -> str:
-    if wanted is not None:
-        if wanted not in names:
-            raise missing_column(path, wanted, names)
-        return wanted
-    found = next((name for name in known if name in names), None)
+    """The column that the user named, or the first one of a usual name."""
+    if named is not None:
+        if named not in names:
+            raise missing_column(path, named, names)
+        return named
+    found = next((name for name in usual if name in names), None)
     if found is None:
+        present = ", ".join(sorted(names)) or "(none)"
         raise ConfigError(
-            f"--{what}: no column that is called like one, got {', '.join(sorted(names)) or '(none)'}; "
-            f"expected --{what} COLUMN"
+            f"--{option}: no column has a usual name for it, got {present}; "
+            f"expected --{option} COLUMN"
         )
     return found
 
 
-def _features(path: Path, names: Sequence[str], numbers: set[str], wanted: str | None) -> Any:
-    if wanted is not None:
-        chosen = [name.strip() for name in wanted.split(",")]
+def _feature_columns(
+    path: Path, names: Sequence[str], numeric: set[str], named: str | None
+) -> str | list[str]:
+    """The columns of features: those named, or one of a usual name, or all other numbers."""
+    if named is not None:
+        chosen = [name.strip() for name in named.split(",")]
         for name in chosen:
             if name not in names:
                 raise missing_column(path, name, names)
         if len(chosen) == 1:
             return chosen[0]
         return chosen
-    found = next((name for name in FEATURES if name in names), None)
+    found = next((name for name in FEATURE_COLUMNS if name in names), None)
     if found is not None:
         return found
-    if not numbers:
+    if not numeric:
+        present = ", ".join(sorted(names))
         raise ConfigError(
-            f"--features: no column of features found, got {', '.join(sorted(names))}; expected --features COLUMN[,...]"
+            f"--features: no column of features found, got {present}; "
+            "expected --features COLUMN[,...]"
         )
-    return [name for name in names if name in numbers]
+    return [name for name in names if name in numeric]

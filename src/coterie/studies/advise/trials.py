@@ -1,11 +1,10 @@
-"""Short runs of methods on the clients' training samples, scored on a part of them that is held
-out."""
+"""Short runs of methods on the clients' training samples, scored on a part that is held out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -26,36 +25,37 @@ from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.run import make_method
 
-HELD_OUT = 0.2
-RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
-DRAWS = 1000
-LEVEL = 0.95
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # of Student's t for so many seeds
+HELD_OUT = 0.2  # of each client's training samples
+LEARNING_RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
+SEARCH_ROUNDS = 3  # of FedAvg with each of them
+ROUNDS_TO_MEET_ALL = 10  # the cohort is large enough that so many rounds meet every client
 
 
 def held_out(population: Population, key: Key) -> Population:
-    """The clients' training samples, a fifth of each client's set apart to score on; test samples
-    are not looked at.
+    """The same clients with a fifth of their training samples as test samples.
 
-    A client with one sample keeps it for training.
+    The real test samples are left out: advice must not be fitted to them. A client with a single
+    sample keeps it for training.
     """
     train = []
     test = []
     for client, rows in enumerate(population.train):
-        rows = key.client(client).generator().permutation(rows)
-        cut = min(len(rows) - 1, max(1, round(HELD_OUT * len(rows)))) if len(rows) > 1 else 0
-        train.append(np.sort(rows[cut:]))
-        test.append(np.sort(rows[:cut]))
+        shuffled = key.client(client).generator().permutation(rows)
+        cut = 0
+        if len(rows) > 1:
+            cut = min(len(rows) - 1, max(1, round(HELD_OUT * len(rows))))
+        train.append(np.sort(shuffled[cut:]))
+        test.append(np.sort(shuffled[:cut]))
     return population.with_parts(tuple(train), tuple(test))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What short runs of a method came to.
+    """The result of short runs of a method.
 
     Args:
         name: the algorithm.
-        options: of it.
+        options: of the algorithm.
         correct: float64 ``[seeds, N]``, held-out samples classified correctly at the end.
         size: float64 ``[N]``, held-out samples.
         member: int64 ``[N]``, the groups at the end, of the first seed.
@@ -80,107 +80,146 @@ class Trial:
         return len(np.unique(self.member[self.member >= 0]))
 
     def cost(self, rounds: int, share: float = 1.0) -> dict[str, float]:
-        """Bytes and seconds of so many rounds, each a usual one, and what the rounds here took
-        beyond usual ones.
+        """Bytes and seconds of a run with other rounds and another cohort, projected from this one.
 
-        A usual round is the median of all but the first: cold starts come once, and one round of
-        those that meet everybody asks but the rest.
+        A usual round is the median of all but the first round, which may include a cold start. The
+        run costs what the trial cost, and a usual round for each round more.
 
         Args:
-            rounds: how many.
-            share: of the clients asked here that are asked in a round of those.
+            rounds: of the run.
+            share: clients in a round of the run, as a share of those in a round of the trial.
         """
         moved = [row["transfers"]["down_bytes"] + row["transfers"]["up_bytes"] for row in self.rows]
+        # A run need not evaluate in every round, so its time does not count.
         spent = [row["seconds"]["total"] - row["seconds"]["evaluation"] for row in self.rows]
-        later = slice(1, None) if len(moved) > 1 else slice(None)
         found = {}
         for name, values in (("bytes", moved), ("seconds", spent)):
-            usual = float(np.median(values[later]))
-            found[name] = max(0.0, float(sum(values)) + (rounds * share - len(values)) * usual)
+            later = values[1:] or values
+            usual = float(np.median(later))
+            more = rounds * share - len(values)
+            found[name] = max(0.0, float(sum(values)) + more * usual)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """What all trials share: the configuration, the clients with a part held out, the network, who
-    is asked."""
+class _SeedResult:
+    """The result of one short run; the fields are those of `Trial`, for one seed."""
+
+    correct: FloatArray
+    size: FloatArray
+    member: IntArray
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSetup:
+    """What all trials share.
+
+    Args:
+        config: the configuration to advise on; its algorithm does not matter.
+        population: the clients, with a part of their samples held out.
+        module: the network with its first weights.
+        decay: kernels that carry L2.
+        cohort: clients in a round.
+        rounds: of each run.
+        seeds: runs of each trial, from the configuration's seed on.
+    """
 
     config: RunConfig
     population: Population
     module: nn.Module
     decay: tuple[str, ...]
     cohort: int
+    rounds: int
+    seeds: int
 
     @classmethod
-    def of(cls, config: RunConfig, population: Population) -> Bench:
-        """The clients with a part held out; a cohort is large enough to meet everybody within ten
-        rounds."""
+    def of(cls, config: RunConfig, population: Population, rounds: int, seeds: int) -> TrialSetup:
+        """The setup for a configuration and its clients."""
         name = config.model.name
         options = config.options("model")
-        module = build(
-            name, population.shape, population.classes, Key(config.seed).of("model"), **options
-        )
+        key = Key(config.seed)
+        module = build(name, population.shape, population.classes, key.of("model"), **options)
         decay = decay_for(name, module, config.local.l2, **options)
-        cohort = min(
-            population.clients, max(config.train.clients_per_round, -(-population.clients // 10))
-        )
-        return cls(
-            config, held_out(population, Key(config.seed).of("held_out")), module, decay, cohort
-        )
+        # A client that no round asks would have no group at the end. Rounded up.
+        least = -(-population.clients // ROUNDS_TO_MEET_ALL)
+        cohort = min(population.clients, max(config.train.clients_per_round, least))
+        part = held_out(population, key.of("held_out"))
+        return cls(config, part, module, decay, cohort, rounds, seeds)
 
-    def door(self, module: nn.Module, lr: float | None = None) -> Clients:
-        """The door to the clients."""
+    def open_clients(self, module: nn.Module, lr: float | None = None) -> Clients:
+        """The clients of a simulation, a context manager.
+
+        Args:
+            module: the network that they train.
+            lr: learning rate; default: that of the configuration.
+        """
         local = self.config.local.model_dump()
+        if lr is not None:
+            local["lr"] = lr
         engine = self.config.engine
-        solver = Solver(**{**local, **({} if lr is None else {"lr": lr})})
-        name: Literal["pool", "serial"] = "serial" if engine.name == "serial" else "pool"
+        # Trials are short, so starting actors of Ray or filling a GPU would take longer than they.
+        name = "pool"
+        if engine.name == "serial":
+            name = "serial"
         return make_clients(
-            name, self.population, module, solver, decay=self.decay, workers=engine.workers
+            name,
+            self.population,
+            module,
+            Solver(**local),
+            decay=self.decay,
+            workers=engine.workers,
         )
 
-    def trial(
-        self,
-        name: str,
-        options: Mapping[str, Any],
-        rounds: int,
-        seeds: int,
-        lr: float | None = None,
-    ) -> Trial:
-        """Run a method with some seeds."""
+    def run(self, name: str, options: Mapping[str, Any], lr: float | None = None) -> Trial:
+        """Run a method with every seed.
+
+        Args:
+            name: the algorithm.
+            options: of the algorithm.
+            lr: learning rate; default: that of the configuration.
+        """
         config = with_algorithm(self.config, name, options)
-        correct = []
-        member = np.empty(0, np.int64)
-        rows: list[dict[str, Any]] = []
-        size = np.empty(0)
-        for seed in range(config.seed, config.seed + seeds):
-            key = Key(seed)
-            method, module = fit_to_model(make_method(config), self.module, key.of("model"))
-            able = np.flatnonzero(self.population.sizes("train") > 0)
-            sampler = Sampler("cover_then_uniform", able, min(self.cohort, len(able)), key)
-            with self.door(module, lr) as door:
-                every = list(
-                    simulate(
-                        as_algorithm(method),
-                        door,
-                        self.population,
-                        starts(module, key),
-                        sampler,
-                        rounds,
-                        key,
-                        evaluate_every=rounds,
-                    )
+        results = [self._run_seed(config, config.seed + n, lr) for n in range(self.seeds)]
+        return Trial(
+            name=name,
+            options=dict(options),
+            correct=np.stack([result.correct for result in results]),
+            size=results[0].size,
+            member=results[0].member,
+            rows=results[0].rows,
+        )
+
+    def _run_seed(self, config: RunConfig, seed: int, lr: float | None) -> _SeedResult:
+        """Run a method once, and score the models that it serves on the held-out samples."""
+        key = Key(seed)
+        method, module = fit_to_model(make_method(config), self.module, key.of("model"))
+        able = np.flatnonzero(self.population.sizes("train") > 0)
+        sampler = Sampler("cover_then_uniform", able, min(self.cohort, len(able)), key)
+        with self.open_clients(module, lr) as clients:
+            steps = list(
+                simulate(
+                    as_algorithm(method),
+                    clients,
+                    self.population,
+                    starts(module, key),
+                    sampler,
+                    self.rounds,
+                    key,
+                    # The loop's evaluation is not used: it would cost time in every round.
+                    evaluate_every=self.rounds,
                 )
-                models, which = served_by(every[-1].groups)
-                testable = np.flatnonzero(self.population.sizes("test") > 0)
-                right, all_ = each_client(
-                    door, testable, models, which, key.at(rounds).of("evaluate")
-                )
-            correct.append(right.astype(np.float64))
-            if not rows:
-                size = all_.astype(np.float64)
-                member = every[-1].groups.member
-                rows = [step.row for step in every]
-        return Trial(name, dict(options), np.stack(correct), size, member, rows)
+            )
+            models, which = served_by(steps[-1].groups)
+            scored = np.flatnonzero(self.population.sizes("test") > 0)
+            score_key = key.at(self.rounds).of("evaluate")
+            correct, size = each_client(clients, scored, models, which, score_key)
+        return _SeedResult(
+            correct=correct.astype(np.float64),
+            size=size.astype(np.float64),
+            member=steps[-1].groups.member,
+            rows=[step.row for step in steps],
+        )
 
 
 def with_algorithm(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
@@ -188,56 +227,13 @@ def with_algorithm(config: RunConfig, name: str, options: Mapping[str, Any]) -> 
     return check({**config.resolved(), "algorithm": {"name": name, **options}}, config.file)
 
 
-def best_rate(bench: Bench, rounds: int = 3) -> tuple[float, dict[float, float]]:
-    """The learning rate of those tried with which FedAvg gets furthest in a few rounds, and what
-    each reached."""
-    reached = {lr: bench.trial("fedavg", {}, rounds, 1, lr).accuracy for lr in RATES}
+def best_learning_rate(setup: TrialSetup) -> tuple[float, dict[float, float]]:
+    """The learning rate with which FedAvg gets furthest in three rounds.
+
+    Returns:
+        The rate, and the accuracy that each of `LEARNING_RATES` reached.
+    """
+    # Rates that are too large or too small show in a few rounds; one seed is enough to see it.
+    short = replace(setup, rounds=SEARCH_ROUNDS, seeds=1)
+    reached = {lr: short.run("fedavg", {}, lr).accuracy for lr in LEARNING_RATES}
     return max(reached, key=lambda lr: reached[lr]), reached
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """A difference of two accuracies, fractions.
-
-    Args:
-        mean: over clients (by their samples) and seeds.
-        half: half the width of its 95 % interval: the larger of that over clients (bootstrap) and
-            over seeds (t).
-        won: clients that gained, on the mean over the seeds.
-        lost: clients that lost.
-    """
-
-    mean: float
-    half: float
-    won: int
-    lost: int
-
-
-def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
-    """What one method gains over another on the same held-out samples.
-
-    Example:
-        >>> def trial(*correct):
-        ...     size, none = np.array([4.0, 4.0]), np.zeros(2, int)
-        ...     return Trial("x", {}, np.array([correct], float), size, none, ())
-        >>> found = gain(trial(3, 4), trial(2, 1), Key(0))
-        >>> found.mean, found.won, found.lost
-        (0.5, 2, 0)
-    """
-    each = ours.correct - theirs.correct
-    over = each.mean(axis=0)
-    known = np.flatnonzero(ours.size > 0)
-    rng = key.of("bootstrap").generator()
-    drawn = rng.choice(known, (DRAWS, len(known)))
-    means = over[drawn].sum(axis=1) / ours.size[drawn].sum(axis=1)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    seeds = each.sum(axis=1) / ours.size.sum()
-    t = (
-        T_95.get(len(seeds), 2.0) * float(seeds.std(ddof=1)) / np.sqrt(len(seeds))
-        if len(seeds) > 1
-        else 0.0
-    )
-    half = max(float(high - low) / 2, float(t))
-    return Gain(
-        float(over.sum() / ours.size.sum()), half, int((over > 0).sum()), int((over < 0).sum())
-    )

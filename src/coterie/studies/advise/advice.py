@@ -1,0 +1,280 @@
+"""The advice: does grouping help, into which groups, by which method, and at what cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coterie.config import RunConfig, check
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data import Population
+from coterie.errors import ConfigError
+from coterie.models import starts
+from coterie.studies.advise.decision import (
+    FORCED_GROUPS,
+    Gain,
+    Verdict,
+    decide,
+    gain,
+    trial_options,
+)
+from coterie.studies.advise.differences import GroupDifferences, differences
+from coterie.studies.advise.probe import ProbeResult, probe
+from coterie.studies.advise.trials import Trial, TrialSetup, best_learning_rate, with_algorithm
+from coterie.studies.advise.wording import groups_text, points_text, trial_text
+from coterie.terminal import counted, percent
+
+BASELINE = "fedavg"
+WARM_START = "fedavg, warm start"
+CANDIDATES = ("fedgroup", "flexcfl", "ifca", "fedclust")
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The advice, and what it rests on.
+
+    Args:
+        verdict: in a word, see `decision.decide`.
+        best: the trial recommended; FedAvg if grouping does not help.
+        baseline: FedAvg, or FedAvg after the cold start of FedGroup (`warm_start`): whichever got
+            further.
+        plain: the two.
+        trials: of the candidates.
+        gains: of each candidate over the baseline.
+        found: the groups that first updates show.
+        differing: in what they differ.
+        member: int64 ``[N]``, the group of each client as recommended.
+        population: the clients.
+        config: the configuration suggested.
+        rounds: of each trial.
+        seeds: of each trial.
+        rates: learning rate -> what FedAvg reached with it; empty if none was searched.
+        seconds: that everything took.
+        cohort: clients in a round of a trial.
+    """
+
+    verdict: Verdict
+    best: Trial
+    baseline: Trial
+    plain: tuple[Trial, ...]
+    trials: Mapping[str, Trial]
+    gains: Mapping[str, Gain]
+    found: ProbeResult
+    differing: GroupDifferences
+    member: IntArray
+    population: Population
+    config: RunConfig
+    rounds: int
+    seeds: int
+    rates: Mapping[float, float]
+    seconds: float
+    cohort: int
+
+    def cost(self, trial: Trial) -> dict[str, float]:
+        """Bytes and seconds of a method with the rounds and the cohort that are suggested."""
+        train = self.config.train
+        return trial.cost(train.rounds, min(1.0, train.clients_per_round / self.cohort))
+
+    @property
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        if self.verdict == "one group":
+            return "Grouping will not help: the clients form one group."
+        if self.verdict == "groups without gain":
+            return (
+                f"There are {self.found.groups} groups, but grouping gained nothing in the probe: "
+                "stay with FedAvg."
+            )
+        points = points_text(self.gains[self.best.name])
+        gained = f"{points} over FedAvg after {counted(self.rounds, 'round')}"
+        if self.verdict == "splits":
+            split = f"a split into {self.best.groups} gained: {self.best.name}, {gained}."
+            return f"No separate groups, yet {split}"
+        groups = counted(self.best.groups, "group")
+        return f"Grouping helps: {groups}, by {self.best.name}, {gained}."
+
+
+def advise(
+    config: RunConfig,
+    population: Population,
+    *,
+    search: bool = False,
+    bare: bool = False,
+    rounds: int = 15,
+    seeds: int = 3,
+    methods: Sequence[str] = (),
+    report: Report = lambda line: None,
+) -> Advice:
+    """Probe the clients' training samples, try methods, and recommend one.
+
+    Args:
+        config: data, model and local training; its algorithm does not matter.
+        population: the clients.
+        search: whether to choose the learning rate first.
+        bare: whether the configuration says nothing of the cohort; then one that suits the clients
+            is chosen.
+        rounds: of each trial.
+        seeds: of each trial.
+        methods: some of `CANDIDATES`; default: all, but FlexCFL only if the configuration has a
+            shift.
+        report: called with a line of progress now and then.
+
+    Raises:
+        ConfigError: for a method that is no candidate, or too few clients or classes.
+    """
+    begun = time.monotonic()
+    methods = _candidates(config, methods)
+    _check(population, methods)
+    if bare:
+        config = _with_cohort(config, population)
+    setup = TrialSetup.of(config, population, rounds, seeds)
+    rates: dict[float, float] = {}
+    if search:
+        config, rates = _search_learning_rate(setup, report)
+        setup = replace(setup, config=config)
+    # One stream for all steps: advice on the same data is the same, bit for bit.
+    key = Key(config.seed).of("advise")
+    found, differing = _probe(setup, key, report)
+    plain = _run_plain(setup, found.groups, report)
+    baseline = max(plain, key=lambda trial: trial.accuracy)
+    options = {name: trial_options(name, found.groups, population.clients) for name in methods}
+    trials, gains = _run_candidates(setup, options, baseline, key, report)
+    verdict, recommended = decide(found.groups, trials, gains, bool(config.shifts()))
+    best = trials.get(recommended or BASELINE, plain[0])
+    return Advice(
+        verdict=verdict,
+        best=best,
+        baseline=baseline,
+        plain=plain,
+        trials=trials,
+        gains=gains,
+        found=found,
+        differing=differing,
+        member=_members(verdict, best, found),
+        population=population,
+        config=with_algorithm(config, best.name, best.options),
+        rounds=rounds,
+        seeds=seeds,
+        rates=rates,
+        seconds=time.monotonic() - begun,
+        cohort=min(setup.cohort, int((population.sizes("train") > 0).sum())),
+    )
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def _candidates(config: RunConfig, methods: Sequence[str]) -> list[str]:
+    """The methods to try: those named, or all that differ."""
+    if methods:
+        return list(methods)
+    # FlexCFL only moves clients whose data change. Without a shift it is FedGroup.
+    return [name for name in CANDIDATES if name != "flexcfl" or config.shifts()]
+
+
+def _check(population: Population, methods: Sequence[str]) -> None:
+    for name in methods:
+        if name not in CANDIDATES:
+            known = ", ".join(CANDIDATES)
+            raise ConfigError(f"--methods: unknown choice, got {name!r}; expected one of {known}")
+    if population.classes < 2:
+        raise ConfigError(
+            "advise: all samples have the same label, got 1 class; expected at least 2"
+        )
+    # Of one sample nothing can be held out, so its client cannot be scored.
+    able = int((population.sizes("train") > 1).sum())
+    least = 2 * FORCED_GROUPS
+    if able < least:
+        raise ConfigError(
+            f"advise: too few clients with two training samples, got {able}; "
+            f"expected at least {least}"
+        )
+
+
+def _with_cohort(config: RunConfig, population: Population) -> RunConfig:
+    """The configuration with a cohort of a tenth of the clients, at least ten."""
+    tenth = -(-population.clients // 10)
+    cohort = min(population.clients, max(10, tenth))
+    tables = config.resolved()
+    tables["train"] = {**tables["train"], "clients_per_round": cohort}
+    return check(tables, config.file)
+
+
+def _search_learning_rate(
+    setup: TrialSetup, report: Report
+) -> tuple[RunConfig, dict[float, float]]:
+    """The configuration with the best learning rate, and what each rate reached."""
+    best, rates = best_learning_rate(setup)
+    tried = ", ".join(f"{rate:g}" for rate in rates)
+    report(f"learning rate: {best:g}, by three rounds of fedavg with each of {tried}")
+    tables = setup.config.resolved()
+    tables["local"] = {**tables["local"], "lr": best}
+    return check(tables, setup.config.file), rates
+
+
+def _probe(setup: TrialSetup, key: Key, report: Report) -> tuple[ProbeResult, GroupDifferences]:
+    start = starts(setup.module, Key(setup.config.seed))(0)
+    with setup.open_clients(setup.module) as clients:
+        found = probe(clients, setup.population, start, key)
+    count = counted(len(found.ids), "client")
+    report(f"first updates of {count}: {groups_text(found.groups)}")
+    return found, differences(setup.population, found.member, key.of("differences"))
+
+
+def _run_plain(setup: TrialSetup, groups: int, report: Report) -> tuple[Trial, Trial]:
+    """FedAvg, and FedAvg after a warm start."""
+    plain = setup.run(BASELINE, {})
+    warm = warm_start(setup, groups)
+    reached = ", ".join(f"{trial.name}: {percent(trial.accuracy)}" for trial in (plain, warm))
+    report(f"{reached} of the held-out samples after {counted(setup.rounds, 'round')}")
+    return plain, warm
+
+
+def _run_candidates(
+    setup: TrialSetup,
+    options: Mapping[str, Mapping[str, Any]],
+    baseline: Trial,
+    key: Key,
+    report: Report,
+) -> tuple[dict[str, Trial], dict[str, Gain]]:
+    """The trial of each candidate with its options, and its gain over the baseline."""
+    trials = {}
+    gains = {}
+    for name in options:
+        trials[name] = setup.run(name, options[name])
+        gains[name] = gain(trials[name], baseline, key)
+        report(trial_text(trials[name], gains[name]))
+    return trials, gains
+
+
+def warm_start(setup: TrialSetup, groups: int) -> Trial:
+    """FedAvg that starts from the mean update of as many clients as FedGroup's cold start asks.
+
+    Without it a short run would take FedGroup's head start for a gain of its groups.
+
+    Args:
+        setup: of the trials.
+        groups: that the probe found.
+    """
+    asked = trial_options("fedgroup", groups, setup.population.clients)
+    # FedGroup with one group is FedAvg after a cold start.
+    options = {"groups": 1, "alpha": asked["groups"] * asked["alpha"]}
+    return replace(setup.run("fedgroup", options), name=WARM_START)
+
+
+def _members(verdict: Verdict, best: Trial, found: ProbeResult) -> IntArray:
+    """The groups of the method recommended, the largest first; one group if none is."""
+    if verdict not in ("helps", "splits"):
+        return np.where(found.member >= 0, 0, found.member)
+    grouped = best.member >= 0
+    sizes = np.bincount(best.member[grouped])
+    rank = np.argsort(np.argsort(-sizes, kind="stable"))
+    # Clients without a group have -1, which is no index: they are left out again below.
+    return np.where(grouped, rank[np.maximum(best.member, 0)], -1)

@@ -1,0 +1,252 @@
+"""The advice as a table, Markdown, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import ConfigError
+from coterie.runs.files import plain
+from coterie.studies.advise.advice import Advice
+from coterie.studies.advise.decision import FORCED_GROUPS
+from coterie.studies.advise.differences import describe_differences
+from coterie.studies.advise.trials import HELD_OUT, Trial
+from coterie.studies.advise.wording import margin_text, probe_text
+from coterie.sweep.table import escape_markdown
+from coterie.terminal import amount, counted, percent, printable
+
+CLIENTS_SHOWN = 12  # of a group
+LABELS_SHOWN = 6
+COLUMNS = (
+    "method",
+    "accuracy",
+    "gain, points",
+    "± 95 %",
+    "clients won / lost",
+    "groups",
+    "bytes",
+    "seconds",
+)
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def evidence(advice: Advice) -> list[str]:
+    """What the advice rests on, a sentence each."""
+    lines = [probe_text(advice.found)]
+    if advice.found.groups > 1:
+        lines += [describe_differences(advice.differing), margin_text(advice.found)]
+    elif advice.verdict == "one group":
+        lines.append(
+            f"Made to split into {FORCED_GROUPS}, they gained nothing that could be told from "
+            "chance."
+        )
+    # Without a shift in the configuration FlexCFL was not tried: there it equals FedGroup.
+    if advice.verdict == "helps" and advice.best.name != "flexcfl":
+        lines.append(
+            "If clients' data change as time goes by, take flexcfl: its clients move to another "
+            "group when their data do."
+        )
+    return lines
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def trial_rows(advice: Advice) -> list[list[str]]:
+    """The table of the trials as text.
+
+    Bytes and seconds are for the rounds and the cohort of the configuration suggested.
+    """
+    return [_trial_row(trial, advice) for trial in _all_trials(advice)]
+
+
+def _all_trials(advice: Advice) -> tuple[Trial, ...]:
+    return (*advice.plain, *advice.trials.values())
+
+
+def _trial_row(trial: Trial, advice: Advice) -> list[str]:
+    name = trial.name
+    if name == advice.best.name:
+        name += " *"
+    gained = ["-", "-", "-"]
+    found = advice.gains.get(trial.name)
+    if found is not None:
+        won = f"{found.won} / {found.lost}"
+        gained = [f"{100 * found.mean:+.1f}", f"{100 * found.half:.1f}", won]
+    cost = advice.cost(trial)
+    costs = [amount(cost["bytes"]), f"{cost['seconds']:.0f}"]
+    return [name, percent(trial.accuracy), *gained, str(trial.groups), *costs]
+
+
+def recommended_groups(advice: Advice) -> list[dict[str, Any]]:
+    """Each group that is recommended: its clients, training samples, and most frequent labels."""
+    population = advice.population
+    histograms = population.histograms()
+    found = []
+    for group in np.unique(advice.member[advice.member >= 0]):
+        inside = np.flatnonzero(advice.member == group)
+        total = histograms[inside].sum(axis=0)
+        largest = np.argsort(-total, kind="stable")[:LABELS_SHOWN]
+        samples = max(1, total.sum())
+        labels = {str(label): float(total[label] / samples) for label in largest if total[label]}
+        found.append(
+            {
+                "group": int(group),
+                "clients": [population.names[client] for client in inside],
+                "samples": int(population.sizes("train")[inside].sum()),
+                "labels": labels,
+            }
+        )
+    return found
+
+
+# --- Markdown -------------------------------------------------------------------------------------
+
+
+def advice_markdown(advice: Advice) -> str:
+    """The advice as Markdown."""
+    lines = [f"# {advice.headline}", ""]
+    lines += [f"- {line}" for line in evidence(advice)]
+    lines += ["", *_markdown_table(advice), "", *_explanation(advice), "", "## Groups", ""]
+    lines += _group_lines(advice)
+    if advice.rates:
+        tried = ", ".join(f"{rate:g}: {percent(value)}" for rate, value in advice.rates.items())
+        text = f"Learning rates tried, with what three rounds of FedAvg reached: {tried}."
+        lines += ["", text]
+    lines += [
+        "",
+        "`clients.csv` has the group of every client. `coterie run suggested.toml` does the whole "
+        "run.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _markdown_table(advice: Advice) -> Iterator[str]:
+    rules = ["---", *["---:"] * (len(COLUMNS) - 1)]
+    for row in (COLUMNS, rules, *trial_rows(advice)):
+        yield f"| {' | '.join(escape_markdown(text) for text in row)} |"
+
+
+def _explanation(advice: Advice) -> list[str]:
+    """What the columns mean."""
+    return [
+        f"Accuracy: of the models after {counted(advice.rounds, 'round')}, on a fifth of each",
+        f"client's training samples, held out; mean over {counted(advice.seeds, 'seed')}.",
+        "",
+        "Gain: over the better of the two FedAvg. A warm start is the cold start of FedGroup with",
+        "one group. It is there so that FedGroup's head start does not count as a gain of groups.",
+        "The gain says nothing of longer runs, in which FedAvg may catch up.",
+        "",
+        "±: the larger of the uncertainty over clients (bootstrap) and over seeds (Student's t).",
+        "",
+        f"Bytes and seconds: of {counted(advice.config.train.rounds, 'round')}, as "
+        "`suggested.toml` has them, projected from",
+        "those of the probe on this machine, without evaluation. * is what is recommended.",
+    ]
+
+
+def _group_lines(advice: Advice) -> Iterator[str]:
+    for group in recommended_groups(advice):
+        clients = [escape_markdown(printable(str(name))) for name in group["clients"]]
+        names = ", ".join(clients[:CLIENTS_SHOWN])
+        if len(clients) > CLIENTS_SHOWN:
+            names += f", and {len(clients) - CLIENTS_SHOWN} more"
+        labels = ", ".join(
+            f"{escape_markdown(label)} {100 * share:.0f} %"
+            for label, share in group["labels"].items()
+        )
+        count = counted(len(clients), "client")
+        yield f"- group {group['group']}: {count} ({names}); labels {labels}"
+
+
+# --- JSON and files -------------------------------------------------------------------------------
+
+
+def advice_json(advice: Advice) -> dict[str, Any]:
+    """The advice as plain values."""
+    return {
+        "verdict": advice.verdict,
+        "headline": advice.headline,
+        "recommended": advice.best.name,
+        "groups_found": advice.found.groups,
+        "found_again": list(advice.found.groups_in_parts),
+        "differing": asdict(advice.differing),
+        "evidence": evidence(advice),
+        "methods": {trial.name: _trial_json(trial, advice) for trial in _all_trials(advice)},
+        "groups": recommended_groups(advice),
+        "probe": {
+            "rounds": advice.rounds,
+            "seeds": advice.seeds,
+            "held_out": HELD_OUT,
+            "seconds": advice.seconds,
+        },
+        "learning_rates": {f"{rate:g}": value for rate, value in advice.rates.items()},
+        "rounds_of_costs": advice.config.train.rounds,
+    }
+
+
+def _trial_json(trial: Trial, advice: Advice) -> dict[str, Any]:
+    gained = None
+    found = advice.gains.get(trial.name)
+    if found is not None:
+        gained = asdict(found)
+    return {
+        "options": dict(trial.options),
+        "accuracy": trial.accuracy,
+        "gain": gained,
+        "groups": trial.groups,
+        "cost": advice.cost(trial),
+    }
+
+
+def _clients_csv(advice: Advice) -> str:
+    lines = StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["client", "group", "group_by_update", "margin"])
+    for client, name in enumerate(advice.population.names):
+        margin = ""
+        if np.isfinite(advice.found.margin[client]):
+            margin = f"{advice.found.margin[client]:.4f}"
+        by_update = int(advice.found.member[client])
+        writer.writerow([name, int(advice.member[client]), by_update, margin])
+    return lines.getvalue()
+
+
+def write_advice(advice: Advice, out: Path) -> list[Path]:
+    """Write ``advise.md``, ``advise.json``, ``suggested.toml`` and ``clients.csv``.
+
+    Args:
+        advice: what to write.
+        out: a folder that exists.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        ConfigError: if the folder cannot be written.
+    """
+    texts = {
+        "advise.md": advice_markdown(advice),
+        "advise.json": json.dumps(plain(advice_json(advice)), indent=1, ensure_ascii=False) + "\n",
+        "suggested.toml": advice.config.toml(),
+        "clients.csv": _clients_csv(advice),
+    }
+    try:
+        for name, text in texts.items():
+            (out / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    except OSError as error:
+        raise ConfigError(
+            f"--out: cannot be written ({error.strerror}), got {out}; "
+            "expected a folder that can be written"
+        ) from None
+    return [out / name for name in texts]
