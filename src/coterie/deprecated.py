@@ -47,6 +47,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "coterie.grouping": ("coterie.rules.single_group", "coterie.rules.cold_start"),
     "coterie.inter_group": ("coterie.rules.inter_group",),
     "coterie.keys": ("coterie.core.keys",),
+    "coterie.models.own": ("coterie.models.custom",),
     "coterie.observing": ("coterie.measures.optional",),
     "coterie.reproduce.faults": ("coterie.studies.reproduce.faults",),
     "coterie.rounds": (
@@ -88,6 +89,7 @@ NAMES = {
     "given": "predefined",
     "rfedavg": "majority_classes",
     "missing": "missing_column",
+    "own": "custom_model",
     "cached": "cached_images",
     "Synthetic": "SyntheticClient",
 }

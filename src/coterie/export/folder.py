@@ -281,7 +281,7 @@ def _docstring(name: str) -> str:
 
 
 def _arguments(name: str) -> str:
-    """How the user's factory is called, as `coterie.models.own` does."""
+    """How the user's factory is called, as `coterie.models.custom` does."""
     import inspect
 
     from coterie.config.custom import find

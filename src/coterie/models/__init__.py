@@ -1,4 +1,8 @@
-"""The papers' networks, by name, with their parameter counts; or the user's own."""
+"""The papers' networks, `MODELS` by name, with their parameter counts; or the user's own.
+
+A network's factory takes its options and gives a `ModelSpec`. To add one, write it beside these and
+name it in `MODELS`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,24 @@ from coterie.config import registry
 from coterie.core.keys import Key, keyed_torch
 from coterie.errors import ConfigError
 from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
+from coterie.models.custom import check_outputs, custom_model
 from coterie.models.dense import mclr, mlp, mlp512
-from coterie.models.initial import initialise, starts
+from coterie.models.initial import initial_models, initialise, starts
 from coterie.models.lenet import lenet5
-from coterie.models.own import check_outputs, own
 from coterie.models.recurrent import bigru, bilstm, stacked_lstm
 from coterie.models.spec import ModelSpec, Shape, kernels
 from coterie.models.vgg import vgg16
 
-__all__ = ["MODELS", "ModelSpec", "build", "decay_for", "initialise", "spec", "starts"]
+__all__ = [
+    "MODELS",
+    "ModelSpec",
+    "build",
+    "decay_for",
+    "initial_models",
+    "initialise",
+    "spec",
+    "starts",
+]
 
 MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
     {
@@ -61,13 +74,14 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
             raise ConfigError(
                 f"model.{next(iter(parameters))}: unknown for {name}; expected no parameters"
             )
-        return own(name)
+        return custom_model(name)
     return registry.build("model", {"name": name, **parameters})
 
 
 def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) -> nn.Module:
-    """Build a network with first weights from a key. The user's own keeps the weights its factory
-    gives it.
+    """Build a network with first weights from a key.
+
+    The user's own keeps the weights that its factory gives it.
 
     Args:
         name: one of `MODELS`, or ``module:factory``.
@@ -86,6 +100,7 @@ def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) ->
           (1): Linear(in_features=64, out_features=10, bias=True)
         )
     """
+    # Constructors draw from torch's global generator; the user's own may rely on what they draw.
     with keyed_torch(key):
         module = spec(name, **parameters).build(tuple(shape), classes)
         if ":" in name:
@@ -96,8 +111,9 @@ def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) ->
 
 
 def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any) -> tuple[str, ...]:
-    """The names of the kernels that carry L2: those of the paper, or all kernels of the user's own
-    network.
+    """The names of the kernels that carry L2.
+
+    They are those of the paper, or all kernels of the user's own network.
 
     Args:
         name: one of `MODELS`; ``module:factory`` or ``None`` for the user's own.
@@ -112,7 +128,10 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         >>> decay_for("mlp", nn.Identity(), 0.001), decay_for(None, nn.Linear(2, 2), 0.001)
         (('1.weight', '3.weight'), ('weight',))
     """
-    decay = kernels(module) if name is None or ":" in name else spec(name, **parameters).decay
+    if name is None or ":" in name:
+        decay = kernels(module)
+    else:
+        decay = spec(name, **parameters).decay
     if l2 and not decay:
         what = f"no kernels of {name or 'the model'} carry it"
         raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")

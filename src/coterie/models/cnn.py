@@ -1,5 +1,4 @@
-"""The papers' convolutional networks, with Keras' padding where it is theirs; and a small one of
-our own."""
+"""The papers' convolutional networks, with Keras' padding where it is theirs; and a small one."""
 
 from __future__ import annotations
 
@@ -10,9 +9,13 @@ from torch import nn
 
 from coterie.models.spec import ModelSpec, Shape, image, large_enough
 
+Width = Annotated[int, Field(ge=1)]
+
 
 def cnn_mnist() -> ModelSpec:
     """MNIST CNN: conv3(32) pool conv3(64) pool dropout 0.5 -> classes.
+
+    Source: the authors' code of FlexCFL.
 
     Example:
         >>> cnn_mnist().parameters
@@ -33,26 +36,31 @@ def cnn_mnist() -> ModelSpec:
     return ModelSpec(build, (), "two convolutions, dropout")
 
 
-def cnn_fashion(hidden: Annotated[int, Field(ge=1)] = 1024) -> ModelSpec:
-    """Fashion-MNIST CNN: conv5(32) pool conv5(64) pool 1024 relu -> classes (LEAF's network with
-    hidden 2048).
+def cnn_fashion(hidden: Width = 1024) -> ModelSpec:
+    """Fashion-MNIST CNN: conv5(32) pool conv5(64) pool 1024 relu -> classes.
+
+    With ``hidden = 2048`` it is LEAF's network.
 
     Args:
         hidden: width of the dense layer.
+
+    Source: the authors' code of FlexCFL.
 
     Example:
         >>> cnn_fashion().parameters, cnn_fashion(hidden=2048).count((1, 28, 28), 62)
         (3274634, 6603710)
     """
-
     return _two_convolutions("cnn_fashion", hidden, 10)
 
 
-def cnn_leaf(hidden: Annotated[int, Field(ge=1)] = 2048) -> ModelSpec:
+def cnn_leaf(hidden: Width = 2048) -> ModelSpec:
     """LEAF's FEMNIST CNN, as in FedGSP: conv5(32) pool conv5(64) pool 2048 relu -> classes.
 
     Args:
         hidden: width of the dense layer.
+
+    Source: LEAF's ``models/femnist/cnn.py``. FedGSP prints 6.3 million parameters, which are its
+    mebibytes divided by 4.
 
     Example:
         >>> cnn_leaf().parameters, cnn_leaf().classes
@@ -70,12 +78,8 @@ def _two_convolutions(name: str, hidden: int, classes: int) -> ModelSpec:
         return nn.Sequential(
             *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(
-                nn.Flatten(),
-                nn.Linear(64 * height * width, hidden),
-                nn.ReLU(),
-                nn.Linear(hidden, classes),
-            ),
+            *(nn.Flatten(), nn.Linear(64 * height * width, hidden), nn.ReLU()),
+            nn.Linear(hidden, classes),
         )
 
     return ModelSpec(build, (), f"two convolutions, {hidden} hidden units", classes=classes)
@@ -92,9 +96,14 @@ def cnn_rfedavg() -> ModelSpec:
         21840
     """
 
+    def side_after(side: int) -> int:
+        # A convolution of 5 takes 4 pixels off, a pooling layer halves.
+        return ((side - 4) // 2 - 4) // 2
+
     def build(shape: Shape, classes: int) -> nn.Module:
-        channels, *size = image(shape, "cnn_rfedavg")
-        height, width = (((side - 4) // 2 - 4) // 2 for side in size)
+        channels, height, width = image(shape, "cnn_rfedavg")
+        height = side_after(height)
+        width = side_after(width)
         large_enough(height, width, shape, "cnn_rfedavg")
         return nn.Sequential(
             *(nn.Conv2d(channels, 10, 5), nn.MaxPool2d(2), nn.ReLU()),
@@ -105,11 +114,8 @@ def cnn_rfedavg() -> ModelSpec:
     return ModelSpec(build, (), "two small convolutions, 50 hidden units")
 
 
-def cnn_small(
-    first: Annotated[int, Field(ge=1)] = 8, second: Annotated[int, Field(ge=1)] = 16
-) -> ModelSpec:
-    """A small CNN of our own, for many rounds on a laptop: conv5/2(8) pool conv3(16) pool ->
-    classes.
+def cnn_small(first: Width = 8, second: Width = 16) -> ModelSpec:
+    """A small CNN for many rounds on a laptop: conv5/2(8) pool conv3(16) pool -> classes.
 
     No paper has it; it is for FEMNIST by writer. The first convolution has stride 2, and a step on
     five 28x28 images takes half the time of LeNet-5's on ten CIFAR-10 images.
@@ -124,8 +130,10 @@ def cnn_small(
     """
 
     def build(shape: Shape, classes: int) -> nn.Module:
-        channels, *size = image(shape, "cnn_small")
-        height, width = (-(-side // 2) // 4 for side in size)
+        channels, height, width = image(shape, "cnn_small")
+        # Stride 2 rounds up, the two poolings round down.
+        height = _halved_up(height) // 4
+        width = _halved_up(width) // 4
         large_enough(height, width, shape, "cnn_small")
         return nn.Sequential(
             *(nn.Conv2d(channels, first, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
@@ -137,8 +145,11 @@ def cnn_small(
 
 
 def cnn_femnist() -> ModelSpec:
-    """FEMNIST CNN: twice conv3 conv3 conv5/2 dropout 0.4 (32, then 64 channels), 128 relu dropout
-    0.4 -> classes.
+    """FEMNIST CNN: twice conv3 conv3 conv5/2 dropout 0.4, then 128 relu dropout 0.4 -> classes.
+
+    The first three convolutions have 32 channels, the others 64.
+
+    Source: the authors' code of FlexCFL. Its two dense layers carry L2.
 
     Example:
         >>> cnn_femnist().parameters
@@ -146,36 +157,45 @@ def cnn_femnist() -> ModelSpec:
     """
 
     def build(shape: Shape, classes: int) -> nn.Module:
-        channels, *size = image(shape, "cnn_femnist")
+        channels, height, width = image(shape, "cnn_femnist")
         layers: list[nn.Module] = []
-        for width in (32, 64):
-            inner = [side - 4 for side in size]
-            large_enough(min(inner), min(inner), shape, "cnn_femnist")
-            layers += [
-                nn.Conv2d(channels, width, 3),
-                nn.ReLU(),
-                nn.Conv2d(width, width, 3),
-                nn.ReLU(),
-            ]
-            layers += [
-                _same(inner, 5, 2),
-                nn.Conv2d(width, width, 5, stride=2),
-                nn.ReLU(),
-                nn.Dropout(0.4),
-            ]
-            channels = width
-            size = [-(-side // 2) for side in inner]
-        hidden = nn.Linear(64 * size[0] * size[1], 128)
+        for wide in (32, 64):
+            # The two convolutions of 3 are not padded, the one of 5 is.
+            height = height - 4
+            width = width - 4
+            large_enough(height, width, shape, "cnn_femnist")
+            layers += [nn.Conv2d(channels, wide, 3), nn.ReLU()]
+            layers += [nn.Conv2d(wide, wide, 3), nn.ReLU()]
+            layers += [_same((height, width), 5, 2), nn.Conv2d(wide, wide, 5, stride=2), nn.ReLU()]
+            layers.append(nn.Dropout(0.4))
+            channels = wide
+            height = _halved_up(height)
+            width = _halved_up(width)
         return nn.Sequential(
-            *layers, nn.Flatten(), hidden, nn.ReLU(), nn.Dropout(0.4), nn.Linear(128, classes)
+            *layers,
+            *(nn.Flatten(), nn.Linear(64 * height * width, 128), nn.ReLU(), nn.Dropout(0.4)),
+            nn.Linear(128, classes),
         )
 
-    return ModelSpec(
-        build, ("17.weight", "20.weight"), "six convolutions, 128 hidden units, dropout"
-    )
+    decay = ("17.weight", "20.weight")
+    return ModelSpec(build, decay, "six convolutions, 128 hidden units, dropout")
 
 
-def _same(size: list[int], kernel: int, stride: int) -> nn.ZeroPad2d:
-    """TensorFlow's ``same`` padding: an odd total puts the extra row and column at the end."""
-    top, left = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in size)
-    return nn.ZeroPad2d((left // 2, left - left // 2, top // 2, top - top // 2))
+def _halved_up(side: int) -> int:
+    return -(-side // 2)
+
+
+def _same(size: tuple[int, int], kernel: int, stride: int) -> nn.ZeroPad2d:
+    """TensorFlow's ``same`` padding: an odd total puts the extra row and column at the end.
+
+    torch's own padding is the same at both ends, which would shift what a stride of 2 sees.
+    """
+    top, bottom = _same_side(size[0], kernel, stride)
+    left, right = _same_side(size[1], kernel, stride)
+    return nn.ZeroPad2d((left, right, top, bottom))
+
+
+def _same_side(side: int, kernel: int, stride: int) -> tuple[int, int]:
+    outputs = -(-side // stride)
+    total = max((outputs - 1) * stride + kernel - side, 0)
+    return total // 2, total - total // 2

@@ -11,6 +11,8 @@ from torch import nn
 from coterie.models.spec import ModelSpec, Shape, outputs_for
 
 Width = Annotated[int, Field(ge=1)]
+
+# More outputs than classes: FedGroup's FEMNIST models have 26 for 10 letters.
 Outputs = Annotated[int, Field(ge=2)] | None
 
 
@@ -27,9 +29,8 @@ def mclr(outputs: Outputs = None) -> ModelSpec:
     """
 
     def build(shape: Shape, classes: int) -> nn.Module:
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(math.prod(shape), outputs_for(outputs, classes))
-        )
+        last = nn.Linear(math.prod(shape), outputs_for(outputs, classes))
+        return nn.Sequential(nn.Flatten(), last)
 
     return ModelSpec(build, ("1.weight",), "multinomial logistic regression")
 
@@ -48,9 +49,8 @@ def mlp(hidden: Width = 128, outputs: Outputs = None) -> ModelSpec:
 
     def build(shape: Shape, classes: int) -> nn.Module:
         first = nn.Linear(math.prod(shape), hidden)
-        return nn.Sequential(
-            nn.Flatten(), first, nn.ReLU(), nn.Linear(hidden, outputs_for(outputs, classes))
-        )
+        last = nn.Linear(hidden, outputs_for(outputs, classes))
+        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
 
     return ModelSpec(build, ("1.weight", "3.weight"), f"perceptron, {hidden} hidden units")
 

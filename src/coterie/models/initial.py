@@ -23,8 +23,9 @@ def initialise(module: nn.Module, key: Key) -> None:
     """Draw first weights in place, as Keras does: Glorot-uniform kernels, zero biases.
 
     Recurrent kernels are orthogonal, the forget bias of an LSTM is 1, embeddings are uniform in
-    [-0.05, 0.05], normalisation layers start as the identity. Every tensor has its own stream,
-    named after it.
+    [-0.05, 0.05], normalisation layers start as the identity. The authors of FlexCFL use Keras'
+    defaults. Every tensor has its own stream, named after it, so that a further layer changes no
+    other's weights.
 
     Args:
         module: any module.
@@ -40,10 +41,12 @@ def initialise(module: nn.Module, key: Key) -> None:
         if isinstance(layer, _NormBase):
             layer.reset_running_stats()
         for name, parameter in layer.named_parameters(recurse=False):
-            _draw(layer, name, parameter, key.of(f"{path}.{name}" if path else name).torch())
+            full_name = f"{path}.{name}" if path else name
+            _draw(layer, name, parameter, key.of(full_name).torch())
 
 
 def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Generator) -> None:
+    """Draw one parameter; one of a layer that is not known keeps what its constructor gave it."""
     if isinstance(layer, (_NormBase, nn.LayerNorm, nn.GroupNorm)):
         init.constant_(parameter, 1.0 if name == "weight" else 0.0)
     elif isinstance(layer, nn.Embedding):
@@ -55,12 +58,23 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
     elif "bias" in name:
         init.zeros_(parameter)
         if isinstance(layer, (nn.LSTM, OneBiasLSTM)) and name.startswith("bias_ih"):
+            # Gates lie in the order i, f, g, o; torch's LSTM adds bias_hh, which stays zero.
             parameter[layer.hidden_size : 2 * layer.hidden_size] = 1.0
 
 
-def starts(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
-    """The first models of a run: the module's own parameters, then ones initialised anew from the
-    key."""
+def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
+    """The first models of a run, as a function of their number.
+
+    Model 0 has the module's own parameters, the others are initialised anew from the key. So a
+    method with one model, or with the same one for all groups, starts where FedAvg does.
+
+    Args:
+        module: the network.
+        key: the run's stream.
+
+    Returns:
+        ``j -> w_0^(j) [d]``.
+    """
 
     def start(j: int) -> Tensor:
         if j == 0:
@@ -72,11 +86,15 @@ def starts(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
     return start
 
 
-def draws(layer: nn.Module) -> bool:
+# TO BE REMOVED with its last caller.
+starts = initial_models
+
+
+def can_initialise(layer: nn.Module) -> bool:
     """Whether `initialise` knows this kind of layer.
 
     Example:
-        >>> draws(nn.Linear(2, 2)), draws(nn.MultiheadAttention(2, 1))
+        >>> can_initialise(nn.Linear(2, 2)), can_initialise(nn.MultiheadAttention(2, 1))
         (True, False)
     """
     known = (_NormBase, _ConvNd, nn.Linear, nn.LayerNorm, nn.GroupNorm, nn.Embedding, *RECURRENT)

@@ -1,5 +1,4 @@
-"""The papers' recurrent networks for text: sequences of word vectors ``[n, words, dim]`` to
-classes."""
+"""The papers' recurrent networks for text: word vectors ``[n, words, dim]`` to classes."""
 
 from __future__ import annotations
 
@@ -14,15 +13,17 @@ from coterie.errors import ConfigError
 from coterie.models.spec import ModelSpec, Shape
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
-SENTENCE = (25, 300)  # words, dimensions of a word vector
+
+# Input shape of FlexCFL's Sent140: words, dimensions of a GloVe vector.
+SENTENCE = (25, 300)
 
 
 class OneBiasLSTM(nn.Module):
-    """One LSTM layer over ``[n, words, inputs]`` with one bias vector per gate, as in Keras;
-    torch's own has two.
+    """One LSTM layer over ``[n, words, inputs]`` with one bias vector per gate, as in Keras.
 
-    Parameters have the names and the gate order (i, f, g, o) of ``nn.LSTM``; its second bias is
-    zero and no parameter.
+    torch's own LSTM has two, which would add 768 parameters to FlexCFL's network. Parameters have
+    the names and the gate order (i, f, g, o) of ``nn.LSTM``; its second bias is zero and no
+    parameter.
 
     Args:
         inputs: size of one input.
@@ -35,8 +36,10 @@ class OneBiasLSTM(nn.Module):
 
     Example:
         >>> layer = OneBiasLSTM(3, 2)
-        >>> sum(p.numel() for p in layer.parameters()), [tuple(t.shape) for t in layer(torch.zeros(5, 4, 3))]
-        (48, [(5, 4, 2), (1, 5, 2)])
+        >>> sum(p.numel() for p in layer.parameters())
+        48
+        >>> [tuple(t.shape) for t in layer(torch.zeros(5, 4, 3))]
+        [(5, 4, 2), (1, 5, 2)]
     """
 
     def __init__(self, inputs: int, hidden: int, bidirectional: bool = False) -> None:
@@ -45,21 +48,38 @@ class OneBiasLSTM(nn.Module):
         self.directions = ("", "_reverse") if bidirectional else ("",)
         bound = 1 / math.sqrt(hidden)
         for end in self.directions:
-            for name, *shape in (("weight_ih", inputs), ("weight_hh", hidden), ("bias_ih",)):
-                values = torch.empty(4 * hidden, *shape).uniform_(-bound, bound)
+            shapes = {
+                "weight_ih": (4 * hidden, inputs),
+                "weight_hh": (4 * hidden, hidden),
+                "bias_ih": (4 * hidden,),
+            }
+            for name, shape in shapes.items():
+                values = torch.empty(shape).uniform_(-bound, bound)
                 self.register_parameter(f"{name}_l0{end}", nn.Parameter(values))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weights: list[Tensor] = []
         for end in self.directions:
-            own = [
-                getattr(self, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih")
+            bias = getattr(self, f"bias_ih_l0{end}")
+            weights += [
+                getattr(self, f"weight_ih_l0{end}"),
+                getattr(self, f"weight_hh_l0{end}"),
+                bias,
+                torch.zeros_like(bias),
             ]
-            weights += [*own, torch.zeros_like(own[-1])]
         state = x.new_zeros(len(self.directions), x.shape[0], self.hidden_size)
-        # has_biases, layers, dropout, training, bidirectional, batch_first
+        # torch's own kernel, as nn.LSTM calls it: it is many times as fast as a loop over words,
+        # and has no public name that takes weights.
         outputs, last, _ = _VF.lstm(
-            x, (state, state), weights, True, 1, 0.0, self.training, len(self.directions) == 2, True
+            x,
+            (state, state),
+            weights,
+            True,  # has_biases
+            1,  # layers
+            0.0,  # dropout
+            self.training,
+            len(self.directions) == 2,  # bidirectional
+            True,  # batch_first
         )
         return outputs, last
 
@@ -72,16 +92,17 @@ class Outputs(nn.Module):
 
 
 class Last(nn.Module):
-    """Of a recurrent layer's two results, the last states side by side: ``[n, directions *
-    hidden]``."""
+    """Of a recurrent layer's two results, the last states: ``[n, directions * hidden]``."""
 
     def forward(self, results: tuple[Tensor, Tensor]) -> Tensor:
         return results[1].transpose(0, 1).flatten(1)
 
 
 class AgainstZero(nn.Module):
-    """One unit ``z`` as two logits ``(0, z)``: their softmax is the sigmoid, cross-entropy the
-    binary one.
+    """One unit ``z`` as two logits ``(0, z)``.
+
+    Their softmax is the sigmoid of ``z``, and cross-entropy is the binary one, so that a network
+    with one output trains like all others.
 
     Example:
         >>> AgainstZero()(torch.tensor([[2.0]])).tolist()
@@ -98,6 +119,8 @@ def bigru(dropout: Probability = 0.5) -> ModelSpec:
     Args:
         dropout: before the last layer.
 
+    Source: the authors' code of FlexCFL.
+
     Example:
         >>> bigru().parameters
         175938
@@ -106,9 +129,8 @@ def bigru(dropout: Probability = 0.5) -> ModelSpec:
     def build(shape: Shape, classes: int) -> nn.Module:
         _, dim = sentence(shape, "bigru")
         first = nn.GRU(dim, 64, batch_first=True, bidirectional=True)
-        return _two_way(
-            first, nn.GRU(128, 32, batch_first=True, bidirectional=True), dropout, classes
-        )
+        second = nn.GRU(128, 32, batch_first=True, bidirectional=True)
+        return _two_way(first, second, dropout, classes)
 
     return ModelSpec(build, (), "bidirectional GRU, two layers", SENTENCE, 2)
 
@@ -119,6 +141,8 @@ def bilstm(dropout: Probability = 0.5) -> ModelSpec:
     Args:
         dropout: before the last layer.
 
+    Source: the authors' code of FlexCFL.
+
     Example:
         >>> bilstm().parameters
         232386
@@ -126,13 +150,18 @@ def bilstm(dropout: Probability = 0.5) -> ModelSpec:
 
     def build(shape: Shape, classes: int) -> nn.Module:
         _, dim = sentence(shape, "bilstm")
-        return _two_way(OneBiasLSTM(dim, 64, True), OneBiasLSTM(128, 32, True), dropout, classes)
+        first = OneBiasLSTM(dim, 64, bidirectional=True)
+        second = OneBiasLSTM(128, 32, bidirectional=True)
+        return _two_way(first, second, dropout, classes)
 
     return ModelSpec(build, (), "bidirectional LSTM, two layers, one bias", SENTENCE, 2)
 
 
 def stacked_lstm() -> ModelSpec:
     """Two LSTM layers of 100, the last output, 30 linear, one unit against zero -> two classes.
+
+    Source: the code of FedProx, which FedGroup uses; its paper says 256 units, which would not give
+    FedGroup's parameter count.
 
     Example:
         >>> stacked_lstm().parameters
@@ -168,6 +197,7 @@ def sentence(shape: Shape, model: str) -> tuple[int, int]:
     """
     if len(shape) != 2:
         raise ConfigError(
-            f"model.name: {model} needs sequences of word vectors, got inputs of shape {shape}; expected mclr or mlp"
+            f"model.name: {model} needs sequences of word vectors, got inputs of shape {shape}; "
+            "expected mclr or mlp"
         )
     return shape[0], shape[1]

@@ -45,14 +45,16 @@ class ModelSpec:
         return self.count(self.shape, self.classes)
 
     def count(self, shape: Shape, classes: int) -> int:
-        """Number of parameters for an input shape and a number of classes; nothing is allocated."""
+        """Number of parameters for an input shape and a number of classes."""
+        # On the meta device nothing is allocated and nothing is drawn.
         with torch.device("meta"):
             return sum(p.numel() for p in self.build(shape, classes).parameters())
 
 
 def kernels(module: nn.Module) -> tuple[str, ...]:
-    """The names of all weight tensors with two dimensions or more: what carries L2 in a network of
-    the user's own.
+    """The names of all weight tensors with two dimensions or more.
+
+    They carry L2 in a network of the user's own.
 
     Example:
         >>> kernels(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
@@ -75,7 +77,8 @@ def outputs_for(outputs: int | None, classes: int) -> int:
         return classes
     if outputs < classes:
         raise ConfigError(
-            f"model.outputs: fewer than the classes of the data, got {outputs}; expected {classes} or more"
+            f"model.outputs: fewer than the classes of the data, got {outputs}; "
+            f"expected {classes} or more"
         )
     return outputs
 
@@ -105,5 +108,6 @@ def large_enough(height: int, width: int, shape: Shape, model: str) -> None:
     """
     if min(height, width) < 1:
         raise ConfigError(
-            f"model.name: {model} needs larger images, got {shape}; expected another model, such as mlp"
+            f"model.name: {model} needs larger images, got {shape}; "
+            "expected another model, such as mlp"
         )

@@ -9,18 +9,12 @@ from torch import nn
 
 from coterie.models.spec import ModelSpec, Shape, image, large_enough
 
-BLOCKS = (
-    (64, 2),
-    (128, 2),
-    (256, 3),
-    (512, 3),
-    (512, 3),
-)  # channels, convolutions before each pooling
+# Channels of each block, and convolutions before its pooling layer.
+BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 def vgg16(hidden: Annotated[int, Field(ge=1)] = 512) -> ModelSpec:
-    """VGG-16: 13 conv3 with relu in 5 blocks, each max-pooled, then two dense layers of 512 with
-    relu -> classes.
+    """VGG-16: 13 conv3 with relu in 5 max-pooled blocks, two dense layers of 512 -> classes.
 
     Sixteen layers with weights, as the name says. The published network has dense layers of 4,096
     for images of 224x224; for 32x32 a dense layer sees 512 values, and 512 is what is used here. No
@@ -38,8 +32,10 @@ def vgg16(hidden: Annotated[int, Field(ge=1)] = 512) -> ModelSpec:
     """
 
     def build(shape: Shape, classes: int) -> nn.Module:
-        channels, *size = image(shape, "vgg16")
-        height, width = (side // 2 ** len(BLOCKS) for side in size)
+        channels, height, width = image(shape, "vgg16")
+        # The convolutions are padded, so only the poolings shrink an image.
+        height = height // 2 ** len(BLOCKS)
+        width = width // 2 ** len(BLOCKS)
         large_enough(height, width, shape, "vgg16")
         layers: list[nn.Module] = []
         for wide, count in BLOCKS:
@@ -48,7 +44,8 @@ def vgg16(hidden: Annotated[int, Field(ge=1)] = 512) -> ModelSpec:
                 channels = wide
             layers.append(nn.MaxPool2d(2))
         return nn.Sequential(
-            *(*layers, nn.Flatten(), nn.Linear(channels * height * width, hidden), nn.ReLU()),
+            *layers,
+            *(nn.Flatten(), nn.Linear(channels * height * width, hidden), nn.ReLU()),
             *(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes)),
         )
 

@@ -1,4 +1,8 @@
-"""What a client minimises: the batch loss, and what pulls on the parameters beside it."""
+"""What a client minimises, `OBJECTIVES` by name: the batch loss, and what is added to it.
+
+An objective is a frozen record of its hyper-parameters with a method ``loss``, see
+``coterie.core.objective``. To add one, write its file beside these and name it in `OBJECTIVES`.
+"""
 
 from collections.abc import Callable
 from types import MappingProxyType

@@ -16,11 +16,11 @@ from coterie.config.arguments import validated
 @final
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """Mean cross-entropy of a batch, plus ``mu / 2 ||w - w_start||^2`` in the solver where ``mu >
-    0``.
+    """Mean cross-entropy of a batch, and FedProx's proximal term where ``mu > 0``.
 
-    The gradient of the proximal term is ``mu (w - w_start)``, with ``w_start`` a snapshot of the
-    model received.
+    The term is ``mu / 2 ||w - w_start||^2``. The solver adds its gradient ``mu (w - w_start)`` to
+    that of the batch, with ``w_start`` a snapshot of the model received; so ``loss`` does not have
+    it.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks, eq. 2.
     """

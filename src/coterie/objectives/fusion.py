@@ -1,5 +1,4 @@
-"""FedFusion's objective: the features of the model received are fused into those of the one in
-training."""
+"""FedFusion's objective: features of the model received are fused into those in training."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import ModuleType
 from typing import Annotated, Literal, NoReturn
 
 import torch
@@ -22,25 +22,46 @@ from coterie.errors import ConfigError
 
 Operator = Literal["conv", "multi", "single"]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-FOLLOW = tuple(
-    kind
-    for module in (activation, batchnorm, instancenorm, normalization, pooling)
-    for kind in vars(module).values()
-    if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == module.__name__
-)  # what still belongs to the block of the layer before it
+
+# The operator's name among the layers of the network.
 NAME = "fusion"
 
 
+def _layers_of(module: ModuleType) -> list[type[nn.Module]]:
+    """The layers that a module of torch defines, without those it only imports."""
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, nn.Module)
+        and kind.__module__ == module.__name__
+    ]
+
+
+# What still belongs to the block of the layer before it: features are fused behind it.
+FOLLOWERS = tuple(
+    kind
+    for module in (activation, batchnorm, instancenorm, normalization, pooling)
+    for kind in _layers_of(module)
+)
+
+
+# --- operators and the network --------------------------------------------------------------------
+
+
 class Mix(nn.Module):
-    """``conv``: a 1x1 convolution from ``2C`` channels to ``C`` on the two streams side by side,
-    local first."""
+    """``conv``: a 1x1 convolution from ``2C`` channels to ``C`` on the two streams side by side.
+
+    The local stream comes first, as in the reference code. After a dense layer it is a linear one.
+    """
 
     def __init__(self, layer: nn.Module, channels: int) -> None:
         super().__init__()
         kind = next((kind for kind in CONVOLUTIONS if isinstance(layer, kind)), None)
-        self.mix = (
-            nn.Linear(2 * channels, channels) if kind is None else kind(2 * channels, channels, 1)
-        )
+        if kind is None:
+            self.mix: nn.Module = nn.Linear(2 * channels, channels)
+        else:
+            self.mix = kind(2 * channels, channels, 1)
 
     def forward(self, local: Tensor, received: Tensor) -> Tensor:
         mixed: Tensor = self.mix(torch.cat([local, received], dim=1))
@@ -48,8 +69,11 @@ class Mix(nn.Module):
 
 
 class Blend(nn.Module):
-    """``gamma * received + (1 - gamma) * local``, one ``gamma`` per channel (``multi``) or one for
-    all (``single``)."""
+    """``gamma * received + (1 - gamma) * local``.
+
+    There is one ``gamma`` per channel (``multi``) or one for all (``single``). It starts at 0, the
+    network without an operator, as in the reference code.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -79,24 +103,26 @@ class Fused(nn.Sequential):
         self.cut = cut
 
     def features(self, x: Tensor) -> Tensor:
-        """The feature maps ``[n, C, ...]`` of the last convolutional block, or of the last hidden
-        layer."""
+        """The feature maps ``[n, C, ...]`` that are fused."""
         for layer in islice(self, self.cut):
             x = layer(x)
         return x
 
     def forward(self, x: Tensor, received: Tensor | None = None) -> Tensor:
         local = self.features(x)
+        if received is None:
+            received = local
         operator, *head = islice(self, self.cut, None)
-        x = operator(local, local if received is None else received)
+        x = operator(local, received)
         for layer in head:
             x = layer(x)
         return x
 
 
 def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
-    """The network with an operator behind its last convolutional block, or behind its last hidden
-    layer.
+    """The network with an operator behind its last convolutional block.
+
+    A network without convolutions has it behind its last hidden layer.
 
     Args:
         module: an ``nn.Sequential``; it is copied.
@@ -114,16 +140,13 @@ def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
     if not isinstance(module, nn.Sequential):
         _refuse(f"is a {type(module).__name__}")
     layers = [*copy.deepcopy(module).named_children()]
-    cut, layer = _cut([layer for _, layer in layers])
+    cut, layer = _place_of_operator([layer for _, layer in layers])
     channels = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
     assert isinstance(channels, int)
     assert NAME not in dict(layers)
+    # Constructors draw from torch's global generator, which must stay as it was.
     with keyed_torch(key):
-        made = (
-            Mix(layer, channels)
-            if operator == "conv"
-            else Blend(channels if operator == "multi" else 1)
-        )
+        made = _make_operator(operator, layer, channels)
     for name, parameter in made.named_parameters():
         if parameter.ndim > 1:
             nn.init.xavier_uniform_(parameter, generator=key.of(f"{NAME}.{name}").torch())
@@ -132,7 +155,15 @@ def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
     return Fused(layers, cut, made)
 
 
-def _cut(layers: Sequence[nn.Module]) -> tuple[int, nn.Module]:
+def _make_operator(operator: Operator, layer: nn.Module, channels: int) -> nn.Module:
+    if operator == "conv":
+        return Mix(layer, channels)
+    if operator == "multi":
+        return Blend(channels)
+    return Blend(1)
+
+
+def _place_of_operator(layers: Sequence[nn.Module]) -> tuple[int, nn.Module]:
     """Behind which layer the features are whole, and which one makes them."""
     dense = [at for at, layer in enumerate(layers) if _parts(layer, (nn.Linear,))]
     convolved = [at for at, layer in enumerate(layers) if _parts(layer, CONVOLUTIONS)]
@@ -140,11 +171,17 @@ def _cut(layers: Sequence[nn.Module]) -> tuple[int, nn.Module]:
         _refuse("has its last convolution and dense layers in one block")
     if not convolved and len(dense) < 2:
         _refuse("has neither a convolution nor a hidden layer")
-    at = convolved[-1] if convolved else dense[-2]
+    if convolved:
+        at = convolved[-1]
+        kinds: tuple[type[nn.Module], ...] = CONVOLUTIONS
+    else:
+        # The last dense layer is the classifier, the one before it makes the features.
+        at = dense[-2]
+        kinds = (nn.Linear,)
     end = at + 1
-    while end < len(layers) - 1 and isinstance(layers[end], FOLLOW):
+    while end < len(layers) - 1 and isinstance(layers[end], FOLLOWERS):
         end += 1
-    return end, _parts(layers[at], CONVOLUTIONS if convolved else (nn.Linear,))[-1]
+    return end, _parts(layers[at], kinds)[-1]
 
 
 def _parts(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> list[nn.Module]:
@@ -153,9 +190,13 @@ def _parts(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> list[nn.Modu
 
 def _refuse(what: str) -> NoReturn:
     raise ConfigError(
-        f"model.name: fusion puts an operator between features and classifier, got a network that {what}; expected an "
-        "nn.Sequential with a convolution or a hidden layer, such as cnn_mnist, lenet5 or mlp"
+        "model.name: fusion puts an operator between features and classifier, "
+        f"got a network that {what}; expected an nn.Sequential with a convolution or a hidden "
+        "layer, such as cnn_mnist, lenet5 or mlp"
     )
+
+
+# --- the objective --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +233,11 @@ class Fusion:
     def loss(
         self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
     ) -> Tensor:
-        theirs = received()
+        sent = received()
         assert isinstance(module, Fused), "the network has no operator"
-        assert isinstance(theirs, Fused)
+        assert isinstance(sent, Fused)
         with torch.no_grad():
-            features = theirs.features(x)
+            features = sent.features(x)
         return F.cross_entropy(module(x, features), y)
 
 

@@ -1,5 +1,4 @@
-"""FedMMD's objective: two streams, the model received and the one in training, held together by
-their logits."""
+"""FedMMD's objective: the logits of the model in training stay near those of the model received."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 from coterie.config.arguments import validated
 from coterie.objectives.cross_entropy import CrossEntropy, plain
 
+# Widths of the Gaussian kernels, and the least value of their distance: both of the reference code.
 WIDTHS = (
     *(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 5.0, 10.0),
     *(15.0, 20.0, 25.0, 30.0, 35.0, 1e2, 1e3, 1e4, 1e5, 1e6),
@@ -33,7 +33,8 @@ def squared_mmd(x: Tensor, y: Tensor) -> Tensor:
         y: ``[m, c]``.
 
     Source: the kernel is that of the reference code, thu-media/TwoStreamFederatedLearning,
-    ``mnist/losses.py``.
+    ``mnist/losses.py``. The released training script has that line commented out in favour of an
+    L2 penalty; the paper describes this one.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -41,17 +42,18 @@ def squared_mmd(x: Tensor, y: Tensor) -> Tensor:
         (0.0, 26.237)
     """
     both = torch.cat([x, y])
-    share = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
+    # With weights 1/n for x and -1/m for y the three means are one quadratic form.
+    weight = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
+    # A matrix product would lose small distances to cancellation, which the narrow kernels see.
     squared = torch.cdist(both, both, compute_mode="donot_use_mm_for_euclid_dist").square()
     scale = both.new_tensor(WIDTHS).mul_(-2)
     kernel = (squared / scale[:, None, None]).exp_().sum(dim=0)
-    return share @ kernel @ share
+    return weight @ kernel @ weight
 
 
 @dataclass(frozen=True, slots=True)
 class Mmd:
-    """``CE(theta_L) + weight max(MMD^2(logits of theta_G, logits of theta_L), 1e-4)`` on each
-    batch.
+    """``CE(theta_L) + weight max(MMD^2(logits of theta_G, logits of theta_L), 1e-4)`` of a batch.
 
     ``theta_G`` is the model received, frozen; ``theta_L`` starts from it and is trained. Below the
     floor the second term has no gradient.
@@ -70,10 +72,9 @@ class Mmd:
     ) -> Tensor:
         logits = module(x)
         with torch.no_grad():
-            theirs = received()(x)
-        return F.cross_entropy(logits, y) + self.weight * squared_mmd(logits, theirs).clamp_min(
-            FLOOR
-        )
+            logits_of_received = received()(x)
+        distance = squared_mmd(logits, logits_of_received).clamp_min(FLOOR)
+        return F.cross_entropy(logits, y) + self.weight * distance
 
 
 @validated

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from coterie.config.custom import find
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, first_line
 from coterie.models.spec import ModelSpec, Shape
 
 
-def own(name: str) -> ModelSpec:
-    """The network that ``module:factory`` makes; the current folder is searched for the module,
-    too.
+def custom_model(name: str) -> ModelSpec:
+    """The network that ``module:factory`` makes; the module may lie in the current folder.
 
     The factory is called as ``factory(shape, classes)`` if it takes two such arguments, else as
     ``factory()``.
@@ -28,13 +27,13 @@ def own(name: str) -> ModelSpec:
         ConfigError: if it cannot be imported.
 
     Example:
-        >>> own("torch.nn:Identity").count((3,), 3)
+        >>> custom_model("torch.nn:Identity").count((3,), 3)
         0
     """
     try:
         factory = find(name)
     except Exception as error:  # importing runs the user's code, which may raise anything
-        what = f"cannot be used ({type(error).__name__}: {_line(error)})"
+        what = f"cannot be used ({type(error).__name__}: {first_line(error)})"
         raise ConfigError(f"model.name: {what}, got {name!r}; expected module:factory") from error
 
     def build(shape: Shape, classes: int) -> nn.Module:
@@ -43,7 +42,7 @@ def own(name: str) -> ModelSpec:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"model.name: {name} failed: {_line(error)}") from error
+            raise ConfigError(f"model.name: {name} failed: {first_line(error)}") from error
         if not isinstance(made, nn.Module):
             raise ConfigError(
                 f"model.name: {name} gave a {type(made).__name__}; expected an nn.Module"
@@ -60,28 +59,29 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
         ConfigError: if it does not.
     """
     before = module.training
+    # A batch of two zeros in evaluation mode: batch normalisation then neither fails nor learns.
     module.eval()
     try:
         with torch.no_grad():
             logits = module(torch.zeros(2, *shape))
     except Exception as error:
         raise ConfigError(
-            f"model.name: {name} fails on inputs of shape {shape}: {_line(error)}"
+            f"model.name: {name} fails on inputs of shape {shape}: {first_line(error)}"
         ) from error
     finally:
         module.train(before)
-    got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-    if (
-        not isinstance(logits, torch.Tensor)
-        or logits.ndim != 2
-        or len(logits) != 2
-        or logits.shape[1] < classes
-    ):
-        raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected (2, {classes})")
+    if not isinstance(logits, torch.Tensor):
+        got = type(logits).__name__
+    elif logits.ndim != 2 or len(logits) != 2 or logits.shape[1] < classes:
+        got = str(tuple(logits.shape))
+    else:
+        return
+    raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected (2, {classes})")
 
 
 def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) -> Any:
     signature = inspect.signature(factory)
+    # By name first: a factory may take other arguments with defaults before these two.
     if {"shape", "classes"} <= set(signature.parameters):
         return factory(shape=shape, classes=classes)
     for arguments in ((), (shape, classes)):
@@ -91,7 +91,3 @@ def _call(factory: Callable[..., Any], shape: Shape, classes: int, name: str) ->
             continue
         return factory(*arguments)
     raise ConfigError(f"model.name: {name} takes {signature}; expected () or (shape, classes)")
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
