@@ -29,7 +29,7 @@ from coterie.rules.bipartition import Bipartition, bipartition
 from coterie.rules.server import combine, yogi
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.runs.python import starts
+from coterie.models import starts
 from tests.conftest import blobs
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)

@@ -22,7 +22,8 @@ from coterie.config import RunConfig, check
 from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 from coterie.models import decay_for
 from coterie.runs.loop import RoundResult
-from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config
+from coterie.runs.prepare import prepare
+from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.data.test_shifts import SMALL
 
@@ -261,7 +262,7 @@ def test_l2_that_nothing_carries_is_refused() -> None:
     ):
         decay_for(None, model, 0.1)
     assert decay_for("cnn_mnist", model, 0.0) == ()
-    assert prepare(check(tables() | {"local": {"l2": 0.1}})).decay == ("1.weight",)
+    assert prepare(check(tables() | {"local": {"l2": 0.1}})).spec.network.decay == ("1.weight",)
 
 
 def test_an_algorithm_of_ones_own_that_fails_is_no_bug_of_ours() -> None:

@@ -29,7 +29,7 @@ from coterie.rules.cold_start import ByDirection, nearest
 from coterie.rules.inter_group import inter_group
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.runs.python import starts
+from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)

@@ -32,7 +32,7 @@ from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
-from coterie.runs.python import starts
+from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 LOCAL = ct.Solver(epochs=1, batch_size=5, lr=0.1)

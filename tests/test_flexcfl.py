@@ -28,7 +28,7 @@ from coterie.objectives import plain
 from coterie.rules.migration import Drifting, distance
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.runs.python import starts
+from coterie.models import starts
 from coterie.studies.reproduce.faults import first_client
 from tests.conftest import blobs, small_net
 from tests.contract.test_shifts import two_labels_each

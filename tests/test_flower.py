@@ -41,7 +41,8 @@ from coterie.export import export_run
 from coterie.export.deployed import told
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
-from coterie.runs.run import load_data, run_config
+from coterie.runs.prepare import load_data
+from coterie.runs.run import run_config
 from tests.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {

@@ -32,7 +32,7 @@ from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.runs.run import samples_here
+from coterie.runs.prepare import read_inputs
 from tests.conftest import blobs, small_net
 from tests.contract import test_algorithms as contract
 
@@ -200,7 +200,7 @@ def test_samples_as_a_configuration_names_them() -> None:
         "train": {"rounds": 1, "clients_per_round": 6},
         "algorithm": {"name": "fedavg"},
     }
-    found = samples_here(check(tables).resolved())
+    found = read_inputs(check(tables).resolved())
     assert torch.equal(found, ct.load("digits", partition={"kind": "iid", "clients": 6}).x)
 
 

@@ -44,7 +44,7 @@ from coterie.rules.imbalance import (
 from coterie.rules.pivot import adaptive_threshold, ccs, means
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
-from coterie.runs.python import starts
+from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.1)

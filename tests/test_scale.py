@@ -40,7 +40,8 @@ from coterie.math import similarity
 from coterie.measures.sampling import EvaluationSample, Stratum, errors, mean, ratio
 from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
-from coterie.runs.run import execute, make_folder, prepare, run_config
+from coterie.runs.prepare import prepare
+from coterie.runs.run import execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
 

@@ -15,7 +15,8 @@ from coterie.config.identity import config_hash
 from coterie.config.tables import LogTable
 from coterie.errors import ConfigError
 from coterie.runs import tracking
-from coterie.runs.run import Stopped, execute, make_folder, prepare, run_config
+from coterie.runs.prepare import prepare
+from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from coterie.runs.tracking import LoggedRound, LoggedRun, TrackerThread, metrics, tracked
 

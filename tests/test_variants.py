@@ -28,7 +28,8 @@ from coterie.objectives import OBJECTIVES, Fused, Fusion, plain, proximal
 from coterie.rules.group_count import Counted
 from coterie.rules.migration import Drifting
 from coterie.rules.server import SERVERS, yogi
-from coterie.runs.run import Prepared, Stopped, execute, make_folder, prepare, run_config
+from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
 

@@ -43,7 +43,7 @@ MOVED: dict[str, tuple[str, ...]] = {
         "coterie.clients.ledger",
     ),
     "coterie.engines.gate": ("coterie.clients.validation",),
-    "coterie.experiment": ("coterie.runs.run",),
+    "coterie.experiment": ("coterie.runs.run", "coterie.runs.prepare"),
     "coterie.grouping": ("coterie.rules.single_group", "coterie.rules.cold_start"),
     "coterie.inter_group": ("coterie.rules.inter_group",),
     "coterie.keys": ("coterie.core.keys",),

@@ -29,7 +29,7 @@ from coterie.objectives import proximal
 from coterie.rules.server import Server, yogi
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
-from coterie.runs.python import starts
+from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)

@@ -23,7 +23,7 @@ from coterie.core.work import Work
 from coterie.engines import SerialEngine
 from coterie.math.group_count import ESTIMATORS, count
 from coterie.methods.step import as_algorithm
-from coterie.runs.python import starts
+from coterie.models import starts
 from coterie.terminal import Reporter
 
 ONE = "one group found: grouping will not help"

@@ -18,7 +18,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
 from coterie.objectives import plain
-from coterie.runs.run import Prepared, make_engine, prepare
+from coterie.runs.prepare import Prepared, prepare
 from coterie.studies.layers import headline, look, shown, spans, study_layers, write_study
 from tests.report.pages import parse
 
@@ -66,7 +66,7 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
     study = study_layers(made, epochs=2)
     key = Key(0).of("study").at(0)
     ids = np.arange(6)
-    with make_engine(made) as door:
+    with made.clients() as door:
         w0 = flatten(made.module)
         reply = door.run(Train(plain, epochs=2), ids, w0[None], 0 * ids, key=key)
     weights = w0 + torch.from_numpy(reply.fields["delta"])

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from torch import nn
 
 from coterie.config import RunConfig
-from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 from coterie.methods.method import Method
-from coterie.methods.override import fit_to_model
-from coterie.methods.step import Algorithm, Clustered, as_algorithm
-from coterie.models import build, decay_for
+from coterie.methods.step import Clustered
 from coterie.rules.migration import Drifting
-from coterie.runs.run import make_method
+from coterie.runs.prepare import make_method, make_network, make_solver
+from coterie.runs.spec import Network, fit
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,15 @@ class Built:
         config: the configuration.
         shape: of one input.
         labels: the names of the classes, in order.
-        module: the network with its first weights.
-        decay: kernels that carry L2.
-        method: the method.
+        network: with its first weights.
+        algorithm: the method, to be run.
     """
 
     config: RunConfig
     shape: tuple[int, ...]
     labels: tuple[str, ...]
-    module: nn.Module
-    decay: tuple[str, ...]
-    method: Method
+    network: Network
+    algorithm: Clustered
 
     @classmethod
     def of(cls, config: RunConfig, shape: tuple[int, ...], labels: tuple[str, ...]) -> Built:
@@ -54,18 +50,13 @@ class Built:
         if config.train.measures:
             got = ", ".join(config.train.measures)
             raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")
-        name = config.model.name
-        options = config.options("model")
-        key = Key(config.seed).of("model")
-        module = build(name, shape, len(labels), key, **options)
-        decay = decay_for(name, module, config.local.l2, **options)
-        made, module = fit_to_model(make_method(config), module, key)
-        method = made.method if isinstance(made, Clustered) else made
-        if not isinstance(method, Method):
+        network = make_network(config, shape, len(labels))
+        algorithm, network = fit(make_method(config), network, config.seed)
+        if not isinstance(algorithm, Clustered):
             raise ConfigError(
                 f"algorithm.name: has a step of its own, got {config.algorithm.name!r}; expected a method of six slots"
             )
-        return cls(config, shape, labels, module, decay, method)
+        return cls(config, shape, labels, network, algorithm)
 
     @property
     def classes(self) -> int:
@@ -75,7 +66,7 @@ class Built:
     @property
     def solver(self) -> Solver:
         """Local SGD."""
-        return Solver(**self.config.local.model_dump())
+        return make_solver(self.config)
 
     @property
     def objective(self) -> Objective:
@@ -83,9 +74,19 @@ class Built:
         return self.method.local.objective
 
     @property
-    def algorithm(self) -> Algorithm:
-        """The method, to be run."""
-        return as_algorithm(self.method)
+    def module(self) -> nn.Module:
+        """The network with its first weights."""
+        return self.network.module
+
+    @property
+    def decay(self) -> tuple[str, ...]:
+        """Kernels that carry L2."""
+        return self.network.decay
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.algorithm.method
 
     @property
     def drifting(self) -> Drifting | None:

@@ -106,7 +106,7 @@ def share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pair, Pa
     """
     from coterie.config import check
     from coterie.config.reading import read
-    from coterie.runs.run import load_data
+    from coterie.runs.prepare import load_data
 
     tables = read(config) if isinstance(config, str | Path) else config
     _, _, population = load_data(check(tables))

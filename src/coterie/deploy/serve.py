@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,13 @@ from coterie.deploy.built import Built
 from coterie.deploy.settings import Settings
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError, ConfigError, QuorumError
-from coterie.models import starts
 from coterie.runs.cohort import Sampler
 from coterie.runs.files import plain
-from coterie.runs.loop import RoundResult, simulate
-from coterie.runs.run import Progress
+from coterie.runs.loop import RoundResult
+from coterie.runs.prepare import make_quorum
+from coterie.runs.run import Run, make_progress, write_results
+from coterie.runs.spec import RunSpec
 from coterie.runs.store import NODES, RunFolder
-from coterie.runs.summary import summarise
 
 MARK = "@coterie "
 Tell = Callable[[str, Any], None]
@@ -229,7 +230,7 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         joined=joined,
     )
     joined(names)
-    quorum = Quorum(config.quorum.min_replies, config.quorum.max_skipped_rounds)
+    quorum = make_quorum(config)
     door = Clients(
         engine,
         ReplyValidator(cap=settings.most_samples),
@@ -242,38 +243,25 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     )
     attend = Attendance(engine, settings, settings.shape, built.classes)
     start = 0 if checkpoint is None else checkpoint.round
-    d = layout.d
-    rounds = config.train.rounds
     tell(
         "start",
         {
             "folder": str(folder.path),
             "round": start,
-            "rounds": rounds,
-            "parameters": d,
+            "rounds": config.train.rounds,
+            "parameters": layout.d,
             "pid": os.getpid(),
         },
     )
     attend.gather(start)
     population = view(engine, settings.shape, built.classes)
-    rows = folder.rewind(start) if given["resume"] else []
-    progress = Progress.start(population, checkpoint, rows)
-    progress.scene = None
-    for result in _rounds(built, door, population, attend, progress):
-        _row(engine, result)
-        folder.append_round(result.row)
-        progress.take(result)
-        folder.save_checkpoint(
-            result.groups, progress.round, {"since": progress.since}, config.checkpoint.keep
-        )
+    spec = _spec(built, population, attend, quorum)
+    progress = make_progress(spec, folder, checkpoint, resume=bool(given["resume"]))
+    federation = Run(spec, door, progress, folder, annotate=partial(_annotate, engine))
+    for result in federation.rounds():
+        federation.save(config.checkpoint.keep, with_snapshot=False)
         tell("round", result.row)
-        longest = config.quorum.max_wait
-        if longest is not None and progress.waited > longest:
-            raise QuorumError(
-                f"quorum.max_wait: {progress.skipped} skipped rounds in a row, got {progress.waited:.1f} s; "
-                f"expected at most {longest:g} s"
-            )
-    summary = _finish(built, folder, progress, engine)
+    summary = write_results(federation, config, tuple(engine.names))
     tell("done", summary)
     return summary
 
@@ -314,30 +302,31 @@ def open_folder(
     return folder, checkpoint
 
 
-def _rounds(
-    built: Built, door: Clients, population: Population, attend: Attendance, progress: Progress
-) -> Any:
-    config, key = built.config, Key(built.config.seed)
+def _spec(
+    built: Built, population: Population, attend: Attendance, quorum: Quorum
+) -> RunSpec:
+    """The run of a deployment: attendance is its shift, and only clients that can train are
+    asked."""
+    config = built.config
+    train = config.train
     everyone = np.arange(population.clients)
-    sampler = Sampler(config.train.sampler, everyone, config.train.clients_per_round, key)
-    return simulate(
+    sampler = Sampler(train.sampler, everyone, train.clients_per_round, Key(config.seed))
+    return RunSpec(
         built.algorithm,
-        door,
         population,
-        starts(built.module, key),
-        lambda round, present: sampler(round, present & attend.engine.trains),
-        config.train.rounds,
-        key,
+        built.network,
+        rounds=train.rounds,
+        seed=config.seed,
+        sampler=lambda round, present: sampler(round, present & attend.engine.trains),
+        local=built.solver,
+        quorum=quorum,
         shift=attend,
-        state=progress.groups,
-        start=progress.round,
-        skipped=progress.skipped,
-        evaluate_every=config.train.evaluate_every,
-        evaluate_clients=config.train.evaluate_clients,
+        evaluate_every=train.evaluate_every,
+        evaluate_clients=train.evaluate_clients,
     )
 
 
-def _row(engine: FlowerEngine, result: RoundResult) -> None:
+def _annotate(engine: FlowerEngine, result: RoundResult) -> None:
     """The row of a round: who came and went, and clients that gave no reply beside those that the
     gate refused.
 
@@ -350,17 +339,3 @@ def _row(engine: FlowerEngine, result: RoundResult) -> None:
     row["refused"] = dict(sorted(refused.items()))
     row["attendance"] = row.pop("shift")
     del row["changed"], row["missed"]
-
-
-def _finish(
-    built: Built, folder: RunFolder, progress: Progress, engine: FlowerEngine
-) -> dict[str, Any]:
-    groups = progress.groups
-    if groups is None:
-        raise ConfigError(f"{folder.path}: no round was run, got none; expected at least one")
-    folder.write_models(Layout.of(built.module), groups.models)
-    known = len(engine.names)
-    folder.write_groups(engine.names, groups.member[:known], progress.since[:known])
-    summary = summarise(built.config.resolved(), folder.rows(), known)
-    folder.write_summary(summary)
-    return summary

@@ -16,7 +16,7 @@ from coterie.config import check as check_config
 from coterie.config.arguments import check_arguments
 from coterie.config.reading import read
 from coterie.errors import ConfigError
-from coterie.runs.run import read_samples
+from coterie.runs.prepare import read_samples
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]

@@ -19,7 +19,7 @@ from torch import nn
 from coterie.config import registry
 from coterie.core.arrays import IntArray
 from coterie.data import Population
-from coterie.runs.run import Prepared
+from coterie.runs.prepare import Prepared
 from coterie.runs.summary import summarise
 from coterie.terminal import percent
 

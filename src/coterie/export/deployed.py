@@ -20,7 +20,7 @@ from coterie.data import Partition, Population
 from coterie.errors import CheckpointError
 from coterie.export.card import Figures
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.run import Prepared, prepare_on
+from coterie.runs.prepare import Prepared, prepare_on
 
 TRIED = 32  # inputs that the models are tried on
 

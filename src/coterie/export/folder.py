@@ -32,7 +32,7 @@ from coterie.export.deployed import deployed, told
 from coterie.export.network import Unspellable, source_of
 from coterie.methods.serving import served_by
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.run import Prepared, prepare
+from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.store import NODES, RunFolder
 
 MANIFEST = "export.json"

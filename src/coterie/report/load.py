@@ -33,7 +33,7 @@ from coterie.report.tree import Tree
 from coterie.report.view import RunView
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.files import damaged
-from coterie.runs.run import load_data
+from coterie.runs.prepare import load_data
 from coterie.runs.store import RunFolder
 from coterie.sweep.data_hash import hash_partition
 

@@ -12,6 +12,9 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 
 
+SamplerName = Literal["uniform", "cover_then_uniform"]
+
+
 @dataclass(frozen=True, slots=True)
 class Sampler:
     """Which clients are asked in round ``t``.
@@ -31,7 +34,7 @@ class Sampler:
         [[0, 1], [2, 3], [4]]
     """
 
-    kind: Literal["uniform", "cover_then_uniform"]
+    kind: SamplerName
     clients: IntArray
     per_round: int
     key: Key

@@ -5,41 +5,44 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
+from coterie.clients.quorum import Quorum
+from coterie.config import registry
 from coterie.config.arguments import validated
 from coterie.config.problems import Problem, refuse
-from coterie.config.wording import describe
+from coterie.config.tables import CLIENTS_PER_ROUND
+from coterie.config.wording import describe, nearest
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, state_dict
+from coterie.data import load_population
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
-from coterie.engines import make_clients
+from coterie.local.batched import Precision
 from coterie.measures.view import Measure
 from coterie.methods.method import Method
-from coterie.methods.override import fit_to_model, override
+from coterie.methods.override import override
 from coterie.methods.serving import model_for
-from coterie.methods.step import Algorithm, as_algorithm
-from coterie.models import build, decay_for, starts
-from coterie.objectives import OBJECTIVES
-from coterie.rules.server import SERVERS, Server
-from coterie.runs.cohort import Sampler
-from coterie.runs.loop import RoundResult, simulate
+from coterie.methods.step import Algorithm
+from coterie.rules.server import Server
+from coterie.runs.cohort import SamplerName
+from coterie.runs.loop import RoundResult
+from coterie.runs.run import Run
+from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler, fit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
 Count = Annotated[int, Field(ge=1)]
-SAMPLERS = ("uniform", "cover_then_uniform")
+Seconds = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,17 @@ def run(
     model: nn.Module | str,
     local: Solver | None = None,
     rounds: Count = 100,
-    clients_per_round: Count = 20,
-    sampler: Literal["uniform", "cover_then_uniform"]
-    | Callable[[int], IntArray] = "cover_then_uniform",
+    clients_per_round: Count = CLIENTS_PER_ROUND,
+    sampler: SamplerName | CohortSampler = "cover_then_uniform",
     seed: int = 0,
     shift: Shift | None = None,
-    engine: Literal["pool", "serial", "vmap", "ray"] = "pool",
+    engine: str = "pool",
     workers: Count | None = None,
     device: str = "auto",
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32",
+    precision: Precision = "float32",
     ray_address: str | None = None,
+    round_timeout: Seconds | None = None,
+    quorum: Quorum | None = None,
     evaluate_every: Count = 1,
     evaluate_clients: Count | None = None,
     measures: Sequence[Measure] = (),
@@ -120,16 +124,19 @@ def run(
         rounds: communication rounds.
         clients_per_round: clients asked in a round, at most all.
         sampler: which clients, by name or as a function of the round; with a shift, of the round
-            and of who is there and holds samples (bool ``[N]``).
-        shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
+            and of which clients are there and hold samples (bool ``[N]``).
         seed: everything random follows from it.
+        shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
-            GPU) or ``ray`` (a cluster).
+            GPU), ``ray`` (a cluster), or one of a plugin.
         workers: processes of the pool, or actors of Ray; default one per core.
         device: of ``vmap``: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
         precision: of ``vmap``; ``tf32`` and ``bfloat16`` do not equal the other engines.
         ray_address: of the cluster, ``auto`` for one that runs on this machine; ``None``: one is
-            started here.
+            started on it.
+        round_timeout: seconds after which the replies of a request count as lost; ``None``: all are
+            waited for.
+        quorum: when a round counts; default one reply.
         evaluate_every: rounds between evaluations.
         evaluate_clients: score a random sample of so many clients, and state its standard error;
             ``None``: all.
@@ -142,6 +149,7 @@ def run(
 
     Raises:
         ConfigError: for an argument out of its range.
+        QuorumError: if too few clients answered for too long.
 
     Example:
         >>> import coterie as ct
@@ -153,73 +161,70 @@ def run(
     local = local or Solver()
     if not local.epochs and not local.steps:
         refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
-    key = Key(seed)
-    module = (
-        build(model, data.shape, data.classes, key.of("model")) if isinstance(model, str) else model
-    )
-    decay = decay_for(model if isinstance(model, str) else None, module, local.l2)
+    _check_choice("engine", "engine", engine)
+    if isinstance(sampler, str):
+        sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
     method = override(
         method,
         type(method).__name__,
-        server=_named("server", server, SERVERS),
-        objective=_named("objective", objective, OBJECTIVES),
+        server=_named("server", server),
+        objective=_named("objective", objective),
     )
-    method, module = fit_to_model(method, module, key.of("model"))
-    if isinstance(sampler, str):
-        if sampler not in SAMPLERS:
-            expected = f"{describe(Literal[SAMPLERS])}, or a function of the round"
-            refuse(Problem("sampler", "unknown choice", sampler, expected))
-        clients = np.arange(data.clients) if shift else np.flatnonzero(data.sizes("train") > 0)
-        sampler = Sampler(sampler, clients, clients_per_round, key)
-    door = make_clients(
-        engine,
+    network = Network.of(model, data.shape, data.classes, seed, local.l2)
+    algorithm, network = fit(method, network, seed)
+    spec = RunSpec(
+        algorithm,
         data,
-        module,
-        local,
-        decay=decay,
-        workers=workers,
-        device=device,
-        precision=precision,
-        address=ray_address,
+        network,
+        rounds=rounds,
+        seed=seed,
+        sampler=sampler,
+        local=local,
+        quorum=quorum or Quorum(),
+        shift=shift,
+        evaluate_every=evaluate_every,
+        evaluate_clients=evaluate_clients,
+        measures=measures,
     )
+    options = {
+        "workers": workers,
+        "round_timeout": round_timeout,
+        "device": device,
+        "precision": precision,
+        "address": ray_address,
+    }
     rows = []
-    last = None
-    with door:
-        rounds_of = simulate(
-            as_algorithm(method),
-            door,
-            data,
-            starts(module, key),
-            sampler,
-            rounds,
-            key,
-            shift=shift,
-            evaluate_every=evaluate_every,
-            evaluate_clients=evaluate_clients,
-            measures=measures,
-        )
-        for last in rounds_of:
-            rows.append(last.row)
+    with spec.make_clients(engine, options) as clients:
+        running = Run.start(spec, clients)
+        for result in running.rounds():
+            rows.append(result.row)
             if on_round is not None:
-                on_round(last)
-    assert last is not None
-    return Result(tuple(rows), last.groups, module)
+                on_round(result)
+    return Result(tuple(rows), running.groups, network.module)
 
 
-def _named(argument: str, value: Any, known: Mapping[str, Callable[..., Any]]) -> Any:
+def _sampler(
+    name: str, data: Population, per_round: int, seed: int, *, shifts: bool
+) -> CohortSampler:
+    if name not in get_args(SamplerName):
+        expected = f"{describe(SamplerName)}, or a function of the round"
+        refuse(Problem("sampler", "unknown choice", name, expected))
+    return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
+
+
+def _named(kind: Literal["server", "objective"], value: Any) -> Any:
     """A rule by its name, with the defaults of its options; a rule as it is."""
     if not isinstance(value, str):
         return value
-    if value not in known:
-        refuse(
-            Problem(
-                argument,
-                "unknown choice",
-                value,
-                f"{describe(Literal[tuple(known)])}, or a rule of coterie's",
-            )
-        )
-    return known[value]()
+    _check_choice(kind, kind, value, ", or a rule of coterie's")
+    return registry.build(kind, {"name": value})
+
+
+def _check_choice(argument: str, kind: str, name: str, or_else: str = "") -> None:
+    known = registry.names(kind)
+    if name not in known:
+        expected = f"{describe(Literal[known])}{or_else}"
+        refuse(Problem(argument, "unknown choice", name, expected, nearest(name, known)))
 
 
 def load(
@@ -244,11 +249,8 @@ def load(
         >>> load("digits", partition={"kind": "iid", "clients": 5}).clients
         5
     """
-    from pathlib import Path
-
-    from coterie.data import load_population
-
-    table = source if isinstance(source, Mapping) else {"kind": source}
-    return load_population(
-        {**table, **options}, partition, root=Path(root) if root else None, key=Key(seed).of("data")
-    )
+    table = {"kind": source} if isinstance(source, str) else source
+    folder = None
+    if root:
+        folder = Path(root)
+    return load_population({**table, **options}, partition, root=folder, key=Key(seed).of("data"))

@@ -28,7 +28,7 @@ from coterie.report.files import refuse_unwritable
 from coterie.report.render import render
 from coterie.report.section import Section
 from coterie.runs.files import plain as jsonable
-from coterie.runs.run import Prepared, make_engine
+from coterie.runs.prepare import Prepared
 
 NOTE = (
     "Euclidean distance between the weights (with their biases) of the clients' models after local training from the "
@@ -111,7 +111,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
 
     Example:
         >>> from coterie.config import check
-        >>> from coterie.runs.run import prepare
+        >>> from coterie.runs.prepare import prepare
         >>> tables = {"data": {"source": "digits", "partition": {"kind": "planted", "clients": 6, "groups": 2}},
         ...           "model": {"name": "mlp"}, "engine": {"name": "serial"}, "algorithm": {"name": "fedavg"},
         ...           "train": {"rounds": 1, "clients_per_round": 6}}
@@ -123,7 +123,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
     w0 = flatten(prepared.module)
     ids = np.flatnonzero(population.sizes("train") > 0)
     key = Key(prepared.config.seed).of("study").at(0)
-    with make_engine(prepared) as door:
+    with prepared.clients() as door:
         reply = door.run(
             Train(plain, epochs=epochs), ids, w0[None], np.zeros(len(ids), np.int64), key=key
         )

@@ -12,9 +12,9 @@ import numpy as np
 from coterie.config import RunConfig, check
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
+from coterie.core.vectors import flatten
 from coterie.data import Population
 from coterie.errors import ConfigError
-from coterie.models import starts
 from coterie.studies.advise.decision import (
     FORCED_GROUPS,
     Gain,
@@ -220,8 +220,9 @@ def _search_learning_rate(
 
 
 def _probe(setup: TrialSetup, key: Key, report: Report) -> tuple[ProbeResult, GroupDifferences]:
-    start = starts(setup.module, Key(setup.config.seed))(0)
-    with setup.open_clients(setup.module) as clients:
+    spec = setup.spec(with_algorithm(setup.config, BASELINE, {}), setup.config.seed)
+    start = flatten(spec.network.module)
+    with setup.open_clients(spec) as clients:
         found = probe(clients, setup.population, start, key)
     count = counted(len(found.ids), "client")
     report(f"first updates of {count}: {groups_text(found.groups)}")

@@ -7,23 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
-from coterie.core.solver import Solver
 from coterie.data import Population
-from coterie.engines import make_clients
-from coterie.measures.scoring import each_client
-from coterie.methods.override import fit_to_model
-from coterie.methods.serving import served_by
-from coterie.methods.step import as_algorithm
-from coterie.models import build, decay_for, starts
-from coterie.runs.cohort import Sampler
-from coterie.runs.loop import simulate
-from coterie.runs.run import make_method
+from coterie.runs.prepare import make_method, make_network, make_solver
+from coterie.runs.run import Run
+from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
 
 HELD_OUT = 0.2  # of each client's training samples
 LEARNING_RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
@@ -118,8 +110,7 @@ class TrialSetup:
     Args:
         config: the configuration to advise on; its algorithm does not matter.
         population: the clients, with a part of their samples held out.
-        module: the network with its first weights.
-        decay: kernels that carry L2.
+        network: with its first weights.
         cohort: clients in a round.
         rounds: of each run.
         seeds: runs of each trial, from the configuration's seed on.
@@ -127,8 +118,7 @@ class TrialSetup:
 
     config: RunConfig
     population: Population
-    module: nn.Module
-    decay: tuple[str, ...]
+    network: Network
     cohort: int
     rounds: int
     seeds: int
@@ -136,40 +126,49 @@ class TrialSetup:
     @classmethod
     def of(cls, config: RunConfig, population: Population, rounds: int, seeds: int) -> TrialSetup:
         """The setup for a configuration and its clients."""
-        name = config.model.name
-        options = config.options("model")
-        key = Key(config.seed)
-        module = build(name, population.shape, population.classes, key.of("model"), **options)
-        decay = decay_for(name, module, config.local.l2, **options)
+        network = make_network(config, population.shape, population.classes)
         # A client that no round asks would have no group at the end. Rounded up.
         least = -(-population.clients // ROUNDS_TO_MEET_ALL)
         cohort = min(population.clients, max(config.train.clients_per_round, least))
-        part = held_out(population, key.of("held_out"))
-        return cls(config, part, module, decay, cohort, rounds, seeds)
+        part = held_out(population, Key(config.seed).of("held_out"))
+        return cls(config, part, network, cohort, rounds, seeds)
 
-    def open_clients(self, module: nn.Module, lr: float | None = None) -> Clients:
-        """The clients of a simulation, a context manager.
+    def spec(self, config: RunConfig, seed: int, lr: float | None = None) -> RunSpec:
+        """A run of one method.
 
         Args:
-            module: the network that they train.
+            config: which names the method.
+            seed: of every random draw.
             lr: learning rate; default: that of the configuration.
         """
-        local = self.config.local.model_dump()
+        algorithm, network = fit(make_method(config), self.network, seed)
+        local = make_solver(config)
         if lr is not None:
-            local["lr"] = lr
+            local = replace(local, lr=lr)
+        can_train = int((self.population.sizes("train") > 0).sum())
+        cohort = min(self.cohort, can_train)
+        return RunSpec(
+            algorithm,
+            self.population,
+            network,
+            rounds=self.rounds,
+            seed=seed,
+            sampler=cohort_sampler(
+                "cover_then_uniform", self.population, cohort, seed, shifts=False
+            ),
+            local=local,
+            # The loop's evaluation is not used: it would cost time in every round.
+            evaluate_every=self.rounds,
+        )
+
+    def open_clients(self, spec: RunSpec) -> Clients:
+        """The clients of a run, a context manager."""
         engine = self.config.engine
         # Trials are short, so starting actors of Ray or filling a GPU would take longer than they.
         name = "pool"
         if engine.name == "serial":
             name = "serial"
-        return make_clients(
-            name,
-            self.population,
-            module,
-            Solver(**local),
-            decay=self.decay,
-            workers=engine.workers,
-        )
+        return spec.make_clients(name, {"workers": engine.workers})
 
     def run(self, name: str, options: Mapping[str, Any], lr: float | None = None) -> Trial:
         """Run a method with every seed.
@@ -192,33 +191,16 @@ class TrialSetup:
 
     def _run_seed(self, config: RunConfig, seed: int, lr: float | None) -> _SeedResult:
         """Run a method once, and score the models that it serves on the held-out samples."""
-        key = Key(seed)
-        method, module = fit_to_model(make_method(config), self.module, key.of("model"))
-        able = np.flatnonzero(self.population.sizes("train") > 0)
-        sampler = Sampler("cover_then_uniform", able, min(self.cohort, len(able)), key)
-        with self.open_clients(module, lr) as clients:
-            steps = list(
-                simulate(
-                    as_algorithm(method),
-                    clients,
-                    self.population,
-                    starts(module, key),
-                    sampler,
-                    self.rounds,
-                    key,
-                    # The loop's evaluation is not used: it would cost time in every round.
-                    evaluate_every=self.rounds,
-                )
-            )
-            models, which = served_by(steps[-1].groups)
-            scored = np.flatnonzero(self.population.sizes("test") > 0)
-            score_key = key.at(self.rounds).of("evaluate")
-            correct, size = each_client(clients, scored, models, which, score_key)
+        spec = self.spec(config, seed, lr)
+        with self.open_clients(spec) as clients:
+            run = Run.start(spec, clients)
+            rows = [result.row for result in run.rounds()]
+            correct, size = run.score_clients()
         return _SeedResult(
             correct=correct.astype(np.float64),
             size=size.astype(np.float64),
-            member=steps[-1].groups.member,
-            rows=[step.row for step in steps],
+            member=run.groups.member,
+            rows=rows,
         )
 
 

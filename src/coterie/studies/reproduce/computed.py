@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.measures.costs import Costs, constant, growing
 from coterie.models import spec
-from coterie.runs.run import load_data
+from coterie.runs.prepare import load_data
 from coterie.studies.reproduce.tables import Line
 
 Formula = Callable[[Line, str | None], float]

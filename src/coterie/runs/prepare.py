@@ -1,0 +1,244 @@
+"""From a configuration to all that a run needs before its engine starts: data, network, method."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
+from coterie.config import RunConfig, check, registry
+from coterie.config.reading import check_against
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.data import (
+    Partition,
+    Population,
+    Samples,
+    load_partition,
+    load_samples,
+    make_partition,
+    populate,
+)
+from coterie.data.shifts import make_shift
+from coterie.errors import ConfigError
+from coterie.measures.optional import make_measures
+from coterie.methods.method import Method
+from coterie.methods.override import override
+from coterie.methods.step import Algorithm
+from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration with all that its run needs before its engine starts.
+
+    Args:
+        config: the configuration.
+        spec: what the run computes.
+        partition: who holds which samples, to be saved with the run.
+        label_names: of the classes, or none.
+    """
+
+    config: RunConfig
+    spec: RunSpec
+    partition: Partition
+    label_names: tuple[str, ...] = ()
+
+    @property
+    def population(self) -> Population:
+        """The clients and their data."""
+        return self.spec.population
+
+    @property
+    def module(self) -> nn.Module:
+        """The network with its first weights ``w_0``."""
+        return self.spec.network.module
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What runs."""
+        return self.spec.algorithm
+
+    @property
+    def stem(self) -> str:
+        """The default name of the run's folder, without its number."""
+        config = self.config
+        return f"{config.algorithm.name}-{config.data.source}-{config.seed}"
+
+    def clients(self) -> Clients:
+        """The clients, reached as ``[engine]`` says. They are a context manager; leaving it ends
+        the engine's processes."""
+        engine = self.config.engine
+        # A Ray actor on another machine reads the samples there, by the configuration.
+        load = partial(read_inputs, self.config.resolved())
+        return self.spec.make_clients(engine.name, engine.options, load)
+
+
+def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
+    """Load the data, build the network and the algorithm.
+
+    Args:
+        config: the configuration.
+        saved: the partition of an earlier run, used where it is there.
+
+    Raises:
+        DataError: if the data cannot be read.
+        ConfigError: if data, network and options do not go together.
+    """
+    samples, partition, population = load_data(config, saved)
+    return prepare_on(config, population, partition, tuple(samples.label_names))
+
+
+def prepare_on(
+    config: RunConfig, population: Population, partition: Partition, label_names: tuple[str, ...]
+) -> Prepared:
+    """Build the network and the algorithm for data that are at hand.
+
+    Args:
+        config: the configuration.
+        population: the clients and their data.
+        partition: who holds which samples.
+        label_names: of the classes, or none.
+
+    Raises:
+        ConfigError: if data, network and options do not go together.
+    """
+    network = make_network(config, population.shape, population.classes)
+    algorithm, network = fit(make_method(config), network, config.seed)
+    local = make_solver(config)
+    shift = make_shift(config.shifts())
+    train = config.train
+    spec = RunSpec(
+        algorithm,
+        population,
+        network,
+        rounds=train.rounds,
+        seed=config.seed,
+        sampler=cohort_sampler(
+            train.sampler, population, train.clients_per_round, config.seed, shifts=bool(shift)
+        ),
+        local=local,
+        quorum=make_quorum(config),
+        shift=shift,
+        evaluate_every=train.evaluate_every,
+        evaluate_clients=train.evaluate_clients,
+        measures=make_measures(train.measures, local, config.options("algorithm")),
+    )
+    return Prepared(config, spec, partition, label_names)
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def load_data(
+    config: RunConfig, saved: Path | None = None
+) -> tuple[Samples, Partition, Population]:
+    """The samples, who holds them (read from ``saved`` where that is there), and both as a
+    population.
+
+    Raises:
+        DataError: if the data cannot be read.
+        ConfigError: if the configuration asks for more than the data hold.
+    """
+    samples = read_samples(config)
+    if saved is not None and saved.exists():
+        partition = load_partition(saved)
+    else:
+        partition = split_samples(config, samples)
+    population = populate(samples, partition)
+    check_against(config, population.clients)
+    return samples, partition, population
+
+
+def read_samples(config: RunConfig) -> Samples:
+    """The samples of a configuration.
+
+    Raises:
+        DataError: if they cannot be read.
+    """
+    root = None
+    if config.data.root:
+        root = Path(config.data.root)
+    return load_samples({"kind": config.data.source, **config.options("source")}, root=root)
+
+
+def split_samples(config: RunConfig, samples: Samples) -> Partition:
+    """Who holds which of the samples, as the partition and the seed of a configuration say.
+
+    Raises:
+        DataError: if the samples do not suffice.
+    """
+    partition = {"kind": config.data.partition.kind, **config.options("partition")}
+    return make_partition(samples, partition, Key(config.seed).of("data"))
+
+
+def read_inputs(resolved: dict[str, Any]) -> Tensor:
+    """The inputs of a resolved configuration's samples, as this machine has them.
+
+    Raises:
+        DataError: if they cannot be read on this machine.
+    """
+    # Every node of a cluster may have the datasets in another folder.
+    if "COTERIE_DATA" in os.environ:
+        data = {name: value for name, value in resolved["data"].items() if name != "root"}
+        resolved = {**resolved, "data": data}
+    _, _, population = load_data(check(resolved))
+    return population.x
+
+
+# --- what the other tables make -------------------------------------------------------------------
+
+
+def make_solver(config: RunConfig) -> Solver:
+    """Local SGD, as ``[local]`` says."""
+    return Solver(**config.local.model_dump())
+
+
+def make_quorum(config: RunConfig) -> Quorum:
+    """When a round counts, as ``[quorum]`` says."""
+    return Quorum(**config.quorum.model_dump())
+
+
+def make_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> Network:
+    """The network of ``[model]``, with weights from the seed.
+
+    Raises:
+        ConfigError: for a network that does not fit the data.
+    """
+    name = config.model.name
+    return Network.of(name, shape, classes, config.seed, config.local.l2, config.options("model"))
+
+
+def make_method(config: RunConfig) -> Method | Algorithm:
+    """The method that a configuration names, with its options, and with the server and the
+    objective of their tables.
+
+    Raises:
+        ConfigError: for a factory of the user's own that fails, and if there is nothing that a
+            table could replace.
+    """
+    server = _make(config, "server", callable, "rules.server")
+    objective = _make(config, "objective", lambda made: isinstance(made, Objective), "objectives")
+    algorithm = config.algorithm
+    method = registry.build("algorithm", {"name": algorithm.name, **algorithm.options})
+    return override(method, algorithm.name, server=server, objective=objective)
+
+
+def _make(config: RunConfig, kind: str, fits: Callable[[Any], bool], home: str) -> Any:
+    """What the factory of an optional table makes; ``None`` without the table."""
+    table = config.server if kind == "server" else config.objective
+    if table is None:
+        return None
+    made = registry.build(kind, {"name": table.name, **table.options})
+    if not fits(made):
+        what = f"makes no {kind}, got {table.name!r}"
+        raise ConfigError(f"{kind}.name: {what}; expected a factory like those of coterie.{home}")
+    return made

@@ -1,0 +1,81 @@
+"""What a run carries from round to round, and starts from when it is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
+from coterie.data.population import Population
+from coterie.data.shifts import FederationSnapshot
+from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.loop import RoundResult
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is.
+
+    Args:
+        round: rounds done.
+        groups: the state after them, ``None`` before the first.
+        since: int64 ``[N]``, the round since which each client has had its group, -1 without one.
+        skipped: rounds skipped in a row.
+        waited: seconds that those took.
+        saved: rounds of the newest checkpoint, -1 without one.
+        snapshot: who held which data in the last round.
+    """
+
+    round: int
+    groups: Groups | None
+    since: IntArray
+    skipped: int = 0
+    waited: float = 0.0
+    saved: int = -1
+    snapshot: FederationSnapshot | None = None
+
+    @classmethod
+    def start(cls, clients: int) -> Progress:
+        """That of a run of so many clients before its first round."""
+        return cls(0, None, np.full(clients, -1))
+
+    @classmethod
+    def resume(
+        cls,
+        population: Population,
+        checkpoint: Checkpoint,
+        rows: Sequence[Mapping[str, Any]],
+    ) -> Progress:
+        """That of a checkpoint, and of the rows before it."""
+        since = np.asarray(checkpoint.extra["since"], np.int64)
+        progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round)
+        if checkpoint.snapshot:
+            progress.snapshot = FederationSnapshot.restore(population, checkpoint.snapshot)
+        for row in rows:
+            progress._count_skipped(row)
+        return progress
+
+    def advance(self, result: RoundResult) -> None:
+        """A round is done and its row is stored."""
+        member = result.groups.member
+        before = np.full_like(member, -1)
+        if self.groups is not None:
+            before = self.groups.member
+        here_since = np.where(member < 0, -1, result.round)
+        self.since = np.where(member == before, self.since, here_since)
+        self.round = result.round + 1
+        self.groups = result.groups
+        self.snapshot = result.scene
+        self._count_skipped(result.row)
+
+    def _count_skipped(self, row: Mapping[str, Any]) -> None:
+        if row.get("skipped"):
+            self.skipped += 1
+            self.waited += (row.get("seconds") or {}).get("total", 0.0)
+        else:
+            self.skipped = 0
+            self.waited = 0.0

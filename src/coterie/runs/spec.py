@@ -1,0 +1,169 @@
+"""What a run computes: its method, its data, its network and who is asked, put together.
+
+Every run of Coterie is made of these two records, and `coterie.runs.run.Run` carries it out: from
+Python, of a configuration, of a deployment, of the demonstration and of a study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from coterie.clients.clients import Clients
+from coterie.clients.quorum import Quorum
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.data.population import Population
+from coterie.data.shifts import Shift
+from coterie.engines import make_clients
+from coterie.measures.view import Measure
+from coterie.methods.method import Method
+from coterie.methods.override import fit_to_model
+from coterie.methods.step import Algorithm, as_algorithm
+from coterie.models import build, decay_for
+from coterie.runs.cohort import Sampler, SamplerName
+
+CohortSampler = Callable[..., IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network with its first weights.
+
+    Args:
+        module: the network.
+        decay: names of the kernels that carry L2.
+    """
+
+    module: nn.Module
+    decay: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module | str,
+        shape: tuple[int, ...],
+        classes: int,
+        seed: int,
+        l2: float,
+        options: Mapping[str, Any] | None = None,
+    ) -> Network:
+        """The network of a name, with weights from the seed, or a module of the user's own.
+
+        Args:
+            model: a registered name, ``module:factory``, or a module, whose weights stay.
+            shape: of one input.
+            classes: number of classes.
+            seed: of the first weights.
+            l2: weight of the L2 term.
+            options: of the network of a name.
+
+        Raises:
+            ConfigError: for a network that is unknown, does not fit the data or cannot carry L2.
+        """
+        options = options or {}
+        if isinstance(model, str):
+            module = build(model, shape, classes, Key(seed).of("model"), **options)
+            return cls(module, decay_for(model, module, l2, **options))
+        return cls(model, decay_for(None, model, l2))
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """All that the rounds of a run follow from, but for their clients.
+
+    Args:
+        algorithm: what runs.
+        population: the clients' data before any shift.
+        network: as the method's objective needs it.
+        rounds: how many.
+        seed: of every random draw.
+        sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
+        local: local SGD.
+        quorum: when a round counts.
+        shift: how the clients' data change before each round.
+        evaluate_every: score the models in every so many rounds, and in the last.
+        evaluate_clients: score so many clients at most; ``None``: all.
+        measures: what else to measure in every round.
+    """
+
+    algorithm: Algorithm
+    population: Population
+    network: Network
+    rounds: int
+    seed: int
+    sampler: CohortSampler
+    local: Solver = field(default_factory=Solver)
+    quorum: Quorum = field(default_factory=Quorum)
+    shift: Shift | None = None
+    evaluate_every: int = 1
+    evaluate_clients: int | None = None
+    measures: Sequence[Measure] = ()
+
+    @property
+    def key(self) -> Key:
+        """The stream of every random draw."""
+        return Key(self.seed)
+
+    def make_clients(
+        self,
+        engine: str,
+        options: Mapping[str, Any],
+        load_samples: Callable[[], Tensor] | None = None,
+    ) -> Clients:
+        """The clients of a simulation. They are a context manager; leaving it ends the engine's
+        processes.
+
+        Args:
+            engine: a registered name.
+            options: of the engine.
+            load_samples: reads all samples on the machine of a Ray actor.
+
+        Raises:
+            ConfigError: for an engine that cannot be had, or that cannot train this network.
+        """
+        return make_clients(
+            engine,
+            self.population,
+            self.network.module,
+            self.local,
+            decay=self.network.decay,
+            quorum=self.quorum,
+            load_samples=load_samples,
+            **options,
+        )
+
+
+def fit(
+    method: Method | Algorithm, network: Network, seed: int
+) -> tuple[Algorithm, Network]:
+    """The method and the network made for each other: an objective may need more parameters.
+
+    Raises:
+        ConfigError: for a network that the method's objective cannot use.
+    """
+    fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
+    return as_algorithm(fitted), Network(module, network.decay)
+
+
+def cohort_sampler(
+    name: SamplerName, population: Population, per_round: int, seed: int, *, shifts: bool
+) -> Sampler:
+    """Who is asked in a round, of those with training samples.
+
+    Args:
+        name: of the sampler.
+        population: the clients.
+        per_round: clients of a round, at most all.
+        seed: of the draws.
+        shifts: whether data move. Who holds samples is then said round by round.
+    """
+    clients = np.arange(population.clients)
+    if not shifts:
+        clients = np.flatnonzero(population.sizes("train") > 0)
+    return Sampler(name, clients, per_round, Key(seed))
