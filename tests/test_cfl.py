@@ -24,12 +24,12 @@ from coterie.math.similarity import cosine
 from coterie.measures.scoring import agreement
 from coterie.methods.override import override
 from coterie.methods.step import as_algorithm
+from coterie.models import starts
 from coterie.objectives import plain
 from coterie.rules.bipartition import Bipartition, bipartition
 from coterie.rules.server import combine, yogi
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.models import starts
 from tests.conftest import blobs
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)

@@ -24,12 +24,12 @@ from coterie.core.work import Evaluate, Train, Work
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.step import as_algorithm
+from coterie.models import starts
 from coterie.objectives import plain
 from coterie.rules.cold_start import ByDirection, nearest
 from coterie.rules.inter_group import inter_group
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)

@@ -28,11 +28,11 @@ from coterie.math.transport import SOLVERS, flow, whole
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.optional import MEASURES
 from coterie.methods.step import as_algorithm
+from coterie.models import starts
 from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
-from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 LOCAL = ct.Solver(epochs=1, batch_size=5, lr=0.1)

@@ -24,11 +24,11 @@ from coterie.local import LocalRunner
 from coterie.measures.optional import MEASURES
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.methods.step import as_algorithm
+from coterie.models import starts
 from coterie.objectives import plain
 from coterie.rules.migration import Drifting, distance
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
-from coterie.models import starts
 from coterie.studies.reproduce.faults import first_client
 from tests.conftest import blobs, small_net
 from tests.contract.test_shifts import two_labels_each

@@ -32,6 +32,7 @@ from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
 from coterie.measures.optional import make_measures
 from coterie.methods.step import as_algorithm
+from coterie.models import starts
 from coterie.rules.imbalance import (
     balancing,
     by_balance,
@@ -44,7 +45,6 @@ from coterie.rules.imbalance import (
 from coterie.rules.pivot import adaptive_threshold, ccs, means
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
-from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.1)

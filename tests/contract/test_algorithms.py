@@ -25,11 +25,11 @@ from coterie.local import LocalRunner
 from coterie.methods.override import fit_to_model, override
 from coterie.methods.serving import served_by
 from coterie.methods.step import Algorithm, as_algorithm
+from coterie.models import starts
 from coterie.objectives import proximal
 from coterie.rules.server import Server, yogi
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
-from coterie.models import starts
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)

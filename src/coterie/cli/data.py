@@ -95,7 +95,7 @@ def inspect_command(
 ) -> None:
     """Show clients, sizes and label mixes of a configuration's data."""
     from coterie.config import load
-    from coterie.runs.run import load_data
+    from coterie.runs.prepare import load_data
     from coterie.terminal import console, printable, sizes_table
 
     validated = load(config, assignments or (), data_root_value(data_root))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from coterie.algorithms import fedavg, fedgroup
 from coterie.clients.clients import Clients
@@ -22,18 +22,18 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import flatten
 from coterie.core.work import Train, Work
 from coterie.data.population import Population
-from coterie.engines import make_clients
 from coterie.math.similarity import Matrix, edc_embedding
 from coterie.methods.method import Method
 from coterie.methods.step import as_algorithm
-from coterie.models import build
 from coterie.objectives import plain
 from coterie.report.page import write_page
 from coterie.report.titles import headline
 from coterie.report.view import RunView, group_agreement, newcomer_placements
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.loop import RoundResult
 from coterie.runs.python import load
+from coterie.runs.run import Run
+from coterie.runs.spec import Network, RunSpec
 from coterie.terminal import console as terminal
 from coterie.terminal import percent
 
@@ -70,19 +70,21 @@ def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
     """
     console = console or terminal()
     data = load("digits", partition=PARTITION, seed=seed)
-    key = Key(seed)
-    module = build("mclr", data.shape, data.classes, key.of("model"))
+    network = Network.of("mclr", data.shape, data.classes, seed, LOCAL.l2)
     console.print(SETTING)
-    methods = {
-        "FedAvg": fedavg(),
-        "FedGroup": fedgroup(groups=POPULATIONS, alpha=5, pretrain_steps=PRETRAIN_STEPS),
+    specs = {
+        "FedAvg": _spec(fedavg(), data, network, seed),
+        "FedGroup": _spec(
+            fedgroup(groups=POPULATIONS, alpha=5, pretrain_steps=PRETRAIN_STEPS),
+            data,
+            network,
+            seed,
+        ),
     }
-    with make_clients("pool", data, module, LOCAL) as door:
-        where = client_map(door, data, flatten(module), key.of("map").at(0))
-        runs = [
-            _run(name, method, data, module, door, key, where, console)
-            for name, method in methods.items()
-        ]
+    # Both run on the same clients, so that their processes are started once.
+    with specs["FedAvg"].make_clients("pool", {}) as clients:
+        where = client_map(clients, data, flatten(network.module), Key(seed).of("map").at(0))
+        runs = [_run(name, spec, clients, where, console) for name, spec in specs.items()]
     page = write_page(Path(out) / "demo.html", runs, TITLE, intro=SETTING)
     _say_result(runs, console)
     console.print(f"page: {page.resolve()}", soft_wrap=True)
@@ -158,32 +160,33 @@ def _since() -> IntArray:
     return np.where(np.arange(CLIENTS) < CLIENTS - NEWCOMERS, 0, ARRIVAL)
 
 
-def _run(
-    name: str,
-    method: Method,
-    data: Population,
-    module: nn.Module,
-    door: Clients,
-    key: Key,
-    where: Matrix,
-    console: Console,
-) -> RunView:
+def _spec(method: Method, data: Population, network: Network, seed: int) -> RunSpec:
+    return RunSpec(
+        as_algorithm(method),
+        data,
+        network,
+        rounds=ROUNDS,
+        seed=seed,
+        sampler=LateSampler(_since(), PER_ROUND, Key(seed)),
+        local=LOCAL,
+    )
+
+
+def _run(name: str, spec: RunSpec, clients: Clients, where: Matrix, console: Console) -> RunView:
     since = _since()
-    late = Clients(Arrivals(door.engine, since), door.validator, door.quorum)
-    sampler = LateSampler(since, PER_ROUND, key)
-    steps = simulate(as_algorithm(method), late, data, flatten(module), sampler, ROUNDS, key)
+    late = Clients(Arrivals(clients.engine, since), clients.validator, clients.quorum)
+    data = spec.population
+    run = Run.start(spec, late)
     rows = []
     joined = np.full(data.clients, -1)
-    last = None
-    for last in _told(name, steps, console):
-        joined[(joined < 0) & (last.groups.member >= 0)] = last.round
-        rows.append(last.row)
-    assert last is not None
-    grouped = method.groups > 1
+    for result in _reported(name, run.rounds(), console):
+        joined[(joined < 0) & (result.groups.member >= 0)] = result.round
+        rows.append(result.row)
+    grouped = run.groups.k > 1
     return RunView(
         name,
         rows,
-        last.groups.member,
+        run.groups.member,
         data.names,
         embedding=where,
         histograms=data.histograms(),
@@ -193,7 +196,7 @@ def _run(
     )
 
 
-def _told(name: str, steps: Iterator[RoundResult], console: Console) -> Iterator[RoundResult]:
+def _reported(name: str, steps: Iterator[RoundResult], console: Console) -> Iterator[RoundResult]:
     """The same rounds, with a line now and then."""
     begun = time.perf_counter()
     for step in steps:

@@ -26,7 +26,7 @@ from coterie.cli.signals import StopRequest, stop_after_round
 if TYPE_CHECKING:
     from coterie.export.folder import Exported
     from coterie.runs.checkpoint import Checkpoint
-    from coterie.runs.run import Prepared
+    from coterie.runs.prepare import Prepared
     from coterie.runs.store import RunFolder
 
 
@@ -58,7 +58,8 @@ def run_command(
     validated = load(config, assignments or (), values)
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:
-        from coterie.runs.run import make_folder, prepare
+        from coterie.runs.prepare import prepare
+        from coterie.runs.run import make_folder
         from coterie.runs.store import RunFolder
 
         # Said before the data are read, which may take minutes.
@@ -95,7 +96,7 @@ def resume_command(
         for line in checkpoint.warnings:
             typer.echo(f"warning: {line}", err=True)
     with stop_after_round() as request:
-        from coterie.runs.run import prepare
+        from coterie.runs.prepare import prepare
 
         prepared = prepare(validated, folder.path / "partition.npz")
         _execute(prepared, folder, request, checkpoint, resume=True)

@@ -105,7 +105,7 @@ def layers_command(
     values = {**engine_values(engine, workers), **data_root_value(data_root)}
     validated = load(config, assignments or (), values)
     with stop_after_round():
-        from coterie.runs.run import prepare
+        from coterie.runs.prepare import prepare
         from coterie.studies.layers import COLUMNS, headline, shown, study_layers, write_study
         from coterie.terminal import columns_table, console, counted
 

@@ -157,10 +157,15 @@ def _shift_type(shift: Choice | tuple[Choice, ...] | None) -> Any:
 # only now.
 
 
+def _list_of(kind: str) -> Any:
+    """The type of a list of registered names."""
+    known = registry.names(kind)
+    return tuple.__class_getitem__((Literal[known], ...))
+
+
 @lru_cache(maxsize=1)
 def _train_model() -> type[TrainTable]:
-    known = registry.names("measure")
-    fields: dict[str, Any] = {"measures": (tuple[Literal[known], ...], ())}
+    fields: dict[str, Any] = {"measures": (_list_of("measure"), ())}
     return create_model("Train", __base__=TrainTable, **fields)
 
 
@@ -178,6 +183,5 @@ def _engine_model(plugin: str | None) -> type[EngineTable]:
 
 @lru_cache(maxsize=1)
 def _log_model() -> type[LogTable]:
-    known = registry.names("tracker")
-    fields: dict[str, Any] = {"to": (tuple[Literal[known], ...], ())}
+    fields: dict[str, Any] = {"to": (_list_of("tracker"), ())}
     return create_model("Log", __base__=LogTable, **fields)

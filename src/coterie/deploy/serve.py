@@ -302,9 +302,7 @@ def open_folder(
     return folder, checkpoint
 
 
-def _spec(
-    built: Built, population: Population, attend: Attendance, quorum: Quorum
-) -> RunSpec:
+def _spec(built: Built, population: Population, attend: Attendance, quorum: Quorum) -> RunSpec:
     """The run of a deployment: attendance is its shift, and only clients that can train are
     asked."""
     config = built.config

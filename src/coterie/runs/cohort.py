@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 
-
 SamplerName = Literal["uniform", "cover_then_uniform"]
 
 

@@ -26,7 +26,7 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.data import load_population
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
-from coterie.local.batched import Precision
+from coterie.local.device import Precision
 from coterie.measures.view import Measure
 from coterie.methods.method import Method
 from coterie.methods.override import override

@@ -139,9 +139,7 @@ class RunSpec:
         )
 
 
-def fit(
-    method: Method | Algorithm, network: Network, seed: int
-) -> tuple[Algorithm, Network]:
+def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algorithm, Network]:
     """The method and the network made for each other: an objective may need more parameters.
 
     Raises:
