@@ -13,7 +13,7 @@ from coterie.deploy.folder import init
 from coterie.deploy.own import load_function, share
 from coterie.deploy.settings import load
 from coterie.errors import DataError
-from coterie.runs.run import load_data
+from coterie.runs.prepare import load_data
 from tests.deploy.conftest import CONFIG
 
 

@@ -14,7 +14,8 @@ from torch import nn
 from coterie.config import check
 from coterie.core.vectors import Layout, state_dict
 from coterie.methods.serving import served_by
-from coterie.runs.run import prepare, run_config
+from coterie.runs.prepare import prepare
+from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 
 CLIENTS = ["ann", 'b"|<script>alert(1)</script>', "c\u202ed", "dan", "eve", "fay"]

@@ -9,7 +9,7 @@ import torch
 
 from coterie.config import check
 from coterie.export import export_run
-from coterie.runs.run import prepare
+from coterie.runs.prepare import prepare
 from coterie.runs.store import RunFolder
 from tests.export.conftest import reference
 

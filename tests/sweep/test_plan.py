@@ -13,7 +13,7 @@ import torch
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError
-from coterie.runs.run import read_samples
+from coterie.runs.prepare import read_samples
 from coterie.sweep import data_hash
 from coterie.sweep.grid import read_seeds, split_values
 from coterie.sweep.plan import SweepPlan, make_plan
@@ -80,13 +80,13 @@ def test_other_data_make_another_run(config: str, monkeypatch: pytest.MonkeyPatc
 
 def test_another_partition_makes_another_run(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = ids(make_plan(config))
-    deal = data_hash.deal
+    split_samples = data_hash.split_samples
 
     def changed(config: Any, samples: Any) -> Any:
-        partition = deal(config, samples)
+        partition = split_samples(config, samples)
         return replace(partition, train=(partition.train[0][:-1], *partition.train[1:]))
 
-    monkeypatch.setattr(data_hash, "deal", changed)
+    monkeypatch.setattr(data_hash, "split_samples", changed)
     assert ids(make_plan(config)) != before
 
 

@@ -18,7 +18,7 @@ from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
 from coterie.errors import ConfigError
-from coterie.runs.run import deal, read_samples
+from coterie.runs.prepare import read_samples, split_samples
 
 
 def data_key(config: RunConfig) -> str:
@@ -61,7 +61,7 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, str]:
             source = json.loads(key)[0]
             samples = read_samples(config)
             source_hash = hash_samples(samples)
-        partition = deal(config, samples)
+        partition = split_samples(config, samples)
         found[key] = source_hash + hash_partition(partition)
         for one in by_key[key]:
             errors += _errors_against(one, partition.clients)

@@ -16,7 +16,8 @@ from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.data import save_partition
 from coterie.errors import CheckpointError, ConfigError
-from coterie.runs.run import execute, make_folder, prepare
+from coterie.runs.prepare import prepare
+from coterie.runs.run import execute, make_folder
 from coterie.runs.store import RunFolder
 from coterie.sweep.plan import Run
 
@@ -94,5 +95,5 @@ def _resume(run: Run, folder: RunFolder, stop: Callable[[], int] | None) -> None
     prepared = prepare(config, saved)
     # A kill may have come between the configuration and the partition.
     if not saved.exists():
-        save_partition(saved, prepared.parts)
+        save_partition(saved, prepared.partition)
     execute(prepared, folder, checkpoint=checkpoint, resume=True, stop=stop)
