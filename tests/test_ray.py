@@ -30,6 +30,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
+from coterie.local.device import Device
 from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
 from coterie.runs.prepare import read_inputs
@@ -71,10 +72,11 @@ class Crew:
         connect(address)
 
     def __call__(self, runner: LocalRunner, **options: Any) -> Any:
-        from coterie.engines.ray import RayEngine
+        from coterie.engines.ray import ActorOptions, Cluster, RayEngine
 
         spare = self.engine.release() if self.engine else []
-        self.engine = RayEngine(runner, self.address, patience=90.0, spare=spare, **options)
+        cluster = Cluster(self.address, patience=90.0)
+        self.engine = RayEngine(runner, cluster, ActorOptions(**options), spare=spare)
         return self.engine
 
 
@@ -207,7 +209,7 @@ def test_samples_as_a_configuration_names_them() -> None:
 def actors_that_train_many_clients_at_once(crew: Crew) -> None:
     data = blobs()
     net = Tuned("").body
-    over = ask(crew(LocalRunner(data, net, SOLVER), each="vmap", device="cpu"), net, 12)
+    over = ask(crew(LocalRunner(data, net, SOLVER), each="vmap", device=Device("cpu")), net, 12)
     alone = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 12)
     np.testing.assert_allclose(over.fields["delta"], alone.fields["delta"], atol=1e-4, rtol=0)
 
@@ -238,16 +240,16 @@ def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
     alone = SerialEngine(LocalRunner(data, net, long))
     end = time.monotonic() + 60
     ask(engine, net, 1)
-    while any(member.coming is not None for member in engine.members) and time.monotonic() < end:
+    while engine.members.coming() and time.monotonic() < end:
         ask(engine, net, 2)
-    before = list(engine.members)
+    before = list(engine.members.all)
     node = next(node for node in cluster.list_all_nodes() if node is not cluster.head_node)
     killer = threading.Timer(0.4, lambda: cluster.remove_node(node, allow_graceful=False))
     killer.start()
     found = ask(engine, net, 24)
     killer.join()
     same(ask(alone, net, 24), found)
-    assert len([member for member in before if member in engine.members]) == 1, (
+    assert len([member for member in before if member in engine.members.all]) == 1, (
         "the node took its actor with it"
     )
     same(ask(alone, net, 24, round=1), ask(engine, net, 24, round=1))
@@ -256,7 +258,7 @@ def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
 def a_round_timeout_leaves_stragglers_out(crew: Crew) -> None:
     data = blobs(clients=40)
     net = Tuned("slow")
-    engine = crew(LocalRunner(data, net, SOLVER), round_timeout=None)
+    engine = crew(LocalRunner(data, net, SOLVER))
     ask(engine, net, 1)  # the actors are there
     engine.round_timeout = 1.0
     reply = ask(engine, net, 40, Train(plain, steps=10))
@@ -291,8 +293,8 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     made: list[tuple[Any, ...]] = []
 
-    def engine(runner: LocalRunner, *given: Any, **options: Any) -> SerialEngine:
-        made.append((*given, options["device"]))
+    def engine(runner: LocalRunner, *given: Any) -> SerialEngine:
+        made.append(given)
         return SerialEngine(runner)
 
     monkeypatch.chdir(tmp_path)
@@ -313,17 +315,17 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "engine.each=vmap",
     )
     assert invoke(["run", "run.toml", "--engine", "ray", *at, "--out", "one"]) == 0
-    address, workers, timeout, each, load, device = made[0]
-    assert (address, workers, timeout, each, device) == ("head:6379", 3, None, "vmap", "auto")
-    assert len(load()) == 1797
+    cluster, actors, timeout = made[0]
+    assert (cluster.address, cluster.workers, timeout) == ("head:6379", 3, None)
+    assert (actors.each, actors.device) == ("vmap", Device("auto"))
+    assert len(actors.load()) == 1797
     assert invoke(["run", "run.toml", "--ray-address", "auto", "--out", "two"]) == 2
 
 
 def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     """What an actor does, in this process: shards come once, and are forgotten when it is told
     so."""
-    from coterie.engines.actor import Actor, Equipment, Job
-    from coterie.local.device import Device
+    from coterie.engines.ray.actor import Actor, Equipment, Job
 
     data = blobs(clients=3)
     net = small_net()
@@ -353,22 +355,23 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
 def test_shards_that_were_not_used_for_long_leave_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from coterie.engines.ray import RayEngine
+    from coterie.engines.ray import ActorOptions, RayEngine
 
     monkeypatch.setattr("ray.put", lambda x: x)
     data = ct.load("synthetic", partition={"kind": "given"}, clients=6, lazy=True)
-    engine = RayEngine(LocalRunner(data, nn.Linear(60, 10), SOLVER))
-    first = engine._shard(0)
+    store = RayEngine(LocalRunner(data, nn.Linear(60, 10), SOLVER)).store
+    first = store.get(0)
     assert list(first.where) == [0], "made alone, not with its neighbours"
-    engine.count, engine.room = 1, float(first.size + engine._shard(1).size + engine._shard(2).size)
+    store.room = float(first.size + store.get(1).size + store.get(2).size)
     for number in (0, 1, 2, 0, 3):
-        assert engine._shard(number).size > 0
-        assert engine.stored == sum(shard.size for shard in engine.shards.values())
-        assert engine.stored <= engine.room or len(engine.shards) == 1
-    assert 1 not in engine.shards
-    assert engine._shard(1).name != (1, 2), "it comes back under a new name"
+        assert store.get(number).size > 0
+        assert store.stored == sum(shard.size for shard in store.shards.values())
+        assert store.stored <= store.room or len(store.shards) == 1
+    assert 1 not in store.shards
+    assert store.get(1).name != (1, 2), "it comes back under a new name"
+    reads = ActorOptions(load=lambda: data.x)
     with pytest.raises(ct.CoterieError, match=r"engine\.samples"):
-        RayEngine(LocalRunner(data, nn.Linear(60, 10), SOLVER), load=lambda: data.x)
+        RayEngine(LocalRunner(data, nn.Linear(60, 10), SOLVER), actors=reads)
 
 
 def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:

@@ -21,7 +21,7 @@ from coterie.engines.simulation import SimulationEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
-from coterie.local.device import Precision
+from coterie.local.device import Device, Precision
 
 Workers = Annotated[int, Field(ge=1, le=1024)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -118,26 +118,18 @@ def ray(
         ConfigError: if Ray is not installed.
     """
     try:
-        from coterie.engines.ray import RayEngine
+        from coterie.engines.ray import ActorOptions, Cluster, RayEngine
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
         raise ConfigError(
             "engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'"
         ) from None
-    load = simulation.load_samples if samples == "path" else None
-    return RayEngine(
-        simulation.runner,
-        address,
-        workers,
-        round_timeout,
-        each,
-        load,
-        device=device,
-        precision=precision,
-        graphs=graphs,
-        memory=memory,
-    )
+    load = None
+    if samples == "path":
+        load = simulation.load_samples
+    actors = ActorOptions(each, load, Device(device, precision, graphs), memory)
+    return RayEngine(simulation.runner, Cluster(address, workers), actors, round_timeout)
 
 
 ENGINES: Mapping[str, Callable[..., SimulationEngine]] = MappingProxyType(

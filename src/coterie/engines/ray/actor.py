@@ -1,4 +1,4 @@
-"""What trains clients in a process elsewhere: it is told everything it needs, and keeps nothing
+"""What trains clients in a process elsewhere: it is sent everything it needs, and keeps nothing
 that could change.
 
 Which samples a client holds travels with the work. So any actor can train any client, and what one
@@ -66,7 +66,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What an actor is made of; sent once."""
+    """What an actor is made of; sent once.
+
+    Args:
+        module: the network.
+        solver: the run's local SGD.
+        decay: names of the kernels that carry L2.
+        each: how it trains.
+        device: of a ``vmap`` actor.
+        memory: of a ``vmap`` actor, GiB.
+        load: reads all samples on its node; ``None``: they are sent.
+    """
 
     module: nn.Module
     solver: Solver
@@ -89,28 +99,34 @@ def fingerprint(x: Tensor) -> str:
 
 
 class Actor:
-    """Trains clients on one core or GPU."""
+    """Trains clients on one core or GPU. It is equipped before it is called."""
 
-    def look_in(self, path: Sequence[str]) -> None:
-        """Search for modules where the run finds its own, as far as these folders are here, too."""
-        sys.path += [place for place in path if place not in sys.path and os.path.isdir(place)]
+    equipment: Equipment
+    trainers: dict[Objective, Trainer]
+    shards: dict[Any, NDArray[Any]]
+    blocks: Blocks | None
+    x: Tensor | None
 
-    def equip(self, own: Equipment) -> str:
+    def extend_path(self, path: Sequence[str]) -> None:
+        """Search for modules where the run finds its own, as far as this node has these folders,
+        too."""
+        sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
+
+    def equip(self, equipment: Equipment) -> str:
         """Take up the equipment; says what its own samples are."""
         torch.set_num_threads(1)
         self.limits = threadpool_limits(1)
-        self.own = own
-        self.trainers: dict[Objective, Trainer] = {}
-        self.shards: dict[Any, NDArray[Any]] = {}
-        self.blocks = self._blocks(self.own) if self.own.each == "vmap" else None
-        self.x = None if self.own.load is None else self.own.load()
-        if self.x is None:
+        self.equipment = equipment
+        self.trainers = {}
+        self.shards = {}
+        self.blocks = None
+        if equipment.each == "vmap":
+            self.blocks = _blocks(equipment)
+        self.x = None
+        if equipment.load is None:
             return ""
+        self.x = equipment.load()
         return fingerprint(self.x)
-
-    def _blocks(self, own: Equipment) -> Blocks:
-        where = Device(find_device(own.device.name), own.device.precision, own.device.graphs)
-        return Blocks(own.module, own.solver, own.decay, where, own.memory)
 
     def call(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
         """What ``train`` gives, with the updates in pieces where the job asks for them: small
@@ -133,36 +149,51 @@ class Actor:
         self.at = job.keys[0].id
         try:
             if self.blocks is None:
-                return *self._each(job, starts), time.perf_counter() - begun
-            sizes = np.array([len(y) for y in job.labels])
-            sample = partial(self._samples, job)
-            cohort = Cohort(sizes, sample, starts, np.arange(len(sizes)), job.keys)
-            delta, loss, _ = self.blocks.train(job.work, cohort)
-            return delta.numpy(), sizes.astype(np.float64), loss, time.perf_counter() - begun
+                delta, size, loss = self._train_each(job, starts)
+            else:
+                delta, size, loss = self._train_together(job, self.blocks, starts)
+            return delta, size, loss, time.perf_counter() - begun
         except CoterieError as error:
             return error, ""
-        except Exception as error:  # noqa: BLE001 - whatever the user's module raised is told where the run is
+        except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             return ClientError(failure(self.at, job.keys[0], error)), traceback.format_exc()
 
-    def _each(self, job: Job, starts: Tensor) -> tuple[Any, ...]:
-        own = self.own
+    def _train_together(self, job: Job, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
+        sizes = np.array([len(y) for y in job.labels])
+        samples = partial(self._samples, job)
+        cohort = Cohort(sizes, samples, starts, np.arange(len(sizes)), job.keys)
+        delta, loss, _ = blocks.train(job.work, cohort)
+        return delta.numpy(), sizes.astype(np.float64), loss
+
+    def _train_each(self, job: Job, starts: Tensor) -> tuple[Any, ...]:
+        equipment = self.equipment
         objective = job.work.objective
         if objective not in self.trainers:
-            self.trainers[objective] = make_trainer(own.module, objective, own.decay)
+            self.trainers[objective] = make_trainer(equipment.module, objective, equipment.decay)
         trainer = self.trainers[objective]
-        solver = job.work.solver(own.solver)
+        solver = job.work.solver(equipment.solver)
         delta = torch.empty_like(starts)
-        told = np.empty((2, len(starts)))
+        size = np.empty(len(starts))
+        loss = np.empty(len(starts))
         for at, key in enumerate(job.keys):
             self.at = key.id
             x, y = self._samples(job, at)
-            found = trainer.train(x, y, starts[at], delta[at], solver, key)
-            told[:, at] = found.size, found.loss
-        return delta.numpy(), told[0], told[1]
+            trained = trainer.train(x, y, starts[at], delta[at], solver, key)
+            size[at] = trained.size
+            loss[at] = trained.loss
+        return delta.numpy(), size, loss
 
     def _samples(self, job: Job, at: int) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of the client at a place of the job. Copies: what Ray hands over is
+        read-only, and torch wants to write."""
         shard, rows = job.places[at]
         y = torch.from_numpy(np.array(job.labels[at]))
         if self.x is not None:
             return self.x[torch.from_numpy(np.array(rows))], y
         return torch.from_numpy(np.array(self.shards[shard][rows])), y
+
+
+def _blocks(equipment: Equipment) -> Blocks:
+    device = equipment.device
+    found = Device(find_device(device.name), device.precision, device.graphs)
+    return Blocks(equipment.module, equipment.solver, equipment.decay, found, equipment.memory)

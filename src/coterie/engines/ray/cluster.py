@@ -1,0 +1,96 @@
+"""A Ray cluster: how to join one, and how to leave this process as it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+# Ray reads these when it is imported: it reports nothing to its makers, and leaves the variable
+# alone by which this process finds its GPU.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+from ray.exceptions import RayError
+
+from coterie.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster, how much of it, and how long to wait for it.
+
+    Args:
+        address: ``auto`` for the one that runs on this machine; ``None``: that of ``RAY_ADDRESS``,
+            else one is started here.
+        workers: actors; default one per core of the cluster, or per GPU where actors need one.
+        retries: how often a client is run again after its actor was lost.
+        patience: seconds without a single actor after which the run ends.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    retries: int = 3
+    patience: float = 120.0
+
+
+def connect(address: str | None, workers: int | None = None) -> bool:
+    """Join a cluster, unless this process is in one; whether it is now.
+
+    Args:
+        address: see `Cluster`.
+        workers: cores of a cluster that is started here.
+
+    Raises:
+        ConfigError: if there is none at this address.
+    """
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {}
+    if not address and not os.environ.get("RAY_ADDRESS"):
+        options = {"num_cpus": workers, "include_dashboard": False}
+    try:
+        _knock(address)
+        with _own_signals():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
+        expected = "a cluster that runs (ray start --head), or none to start one here"
+        raise ConfigError(
+            f"engine.address: cannot join ({first_line(error)}), got {address!r}; "
+            f"expected {expected}"
+        ) from error
+    return True
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line; its class where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _knock(address: str | None) -> None:
+    """Try whether anything listens at ``host:port``: Ray itself would wait for a minute."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes over SIGTERM when it starts; the handlers of before are put back."""
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.getsignal(number)
+        yield
+    finally:
+        for number, handler in before.items():
+            try:
+                signal.signal(number, handler)
+            except ValueError:
+                break  # not the main thread, in which nothing can have taken them

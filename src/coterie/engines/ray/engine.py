@@ -1,0 +1,268 @@
+"""Actors over a Ray cluster, one a core or a GPU.
+
+Models go into the object store once a round, and a node reads its copy without copying again; small
+ones, and small updates, travel with the call, which takes a tenth of the time. Samples go there
+once, too, in shards of a few neighbouring clients that a node fetches when it first needs one; or
+each actor reads them from its own node's disk. Which of its samples a client holds travels with the
+work, so an actor keeps nothing that a shift could change, and any actor can train any client: what
+a lost actor or node was at is done again by another. Since each client draws from its own key, the
+result is that of ``serial`` to the bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.work import Train
+from coterie.data.population import Population
+from coterie.engines.ray.actor import Job
+from coterie.engines.ray.cluster import Cluster
+from coterie.engines.ray.dealing import Pace, cut
+from coterie.engines.ray.members import ActorOptions, Member, Members
+from coterie.engines.ray.shards import ShardStore
+from coterie.engines.simulation import SimulationEngine
+from coterie.errors import ConfigError, RemoteError
+from coterie.local import LocalRunner
+
+_SMALL = 96 * 2**10  # bytes of a value that Ray sends with the call, without its object store
+_PIECES = 64  # values of that size that are still faster than one in the store
+_DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to train, as calls are made of it.
+
+    Args:
+        work: what to do.
+        ids: int64 ``[n]``, the clients.
+        models: float32 ``[k, d]``.
+        which: int64 ``[n]``, the row of ``models`` that each client gets.
+        rows: int64 ``[n]``, the same among ``shared``.
+        shared: the models that clients share, or Ray's reference to them; ``None`` where each
+            client has its own, which then travels with the call.
+        key: the stream.
+    """
+
+    work: Train
+    ids: IntArray
+    models: NDArray[np.float32]
+    which: IntArray
+    rows: IntArray
+    shared: Any
+    key: Key
+
+
+class RayEngine(SimulationEngine):
+    """Deals clients to actors over a cluster, longest first.
+
+    Args:
+        runner: the population, the module and the solver.
+        cluster: where actors run, and how many.
+        actors: how they train.
+        round_timeout: seconds after which clients without an update are left out, ``None``: wait
+            for all.
+        spare: actors that another engine let go (``release``), taken up before new ones are asked
+            for.
+
+    Raises:
+        ConfigError: when it first trains, if there is no such cluster.
+        ConfigError: for ``actors.load`` where samples are made client by client.
+        DataError: if a node reads other samples than the run's.
+    """
+
+    def __init__(
+        self,
+        runner: LocalRunner,
+        cluster: Cluster | None = None,
+        actors: ActorOptions | None = None,
+        round_timeout: float | None = None,
+        spare: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(runner)
+        self.cluster = cluster or Cluster()
+        self.actors = actors or ActorOptions()
+        if self.actors.load is not None and runner.population.lazy:
+            raise ConfigError(
+                "engine.samples: no process holds all samples of a federation made client by client, "
+                "got 'path'; expected 'shard'"
+            )
+        self.round_timeout = round_timeout
+        self.members = Members(runner, self.cluster, self.actors, spare)
+        self.store = ShardStore(runner.population)
+        self.pace = Pace()
+
+    def set_population(self, population: Population) -> None:
+        self.store.set_population(population)
+        super().set_population(population)
+
+    # --- a round ----------------------------------------------------------------------------------
+
+    def train(
+        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> list[Reply]:
+        self.members.ensure()
+        self.store.room = self.members.room * self.members.count
+        end = None
+        if self.round_timeout is not None:
+            end = time.monotonic() + self.round_timeout
+        request = _request(work, ids, models, which, key)
+        delta = np.empty((len(ids), models.shape[1]), np.float32)
+        size = np.zeros(len(ids))
+        loss = np.zeros(len(ids))
+        done = np.zeros(len(ids), bool)
+        spent = 0.0
+        for places, result in self._results(request, end):
+            delta[places], size[places], loss[places], seconds = result
+            done[places] = True
+            spent = spent + seconds
+        self.pace.measured(spent, float(self.runner.steps(work, ids[done]).sum()))
+        fields = {"delta": work.uploaded(delta[done]), "size": size[done], "loss": loss[done]}
+        return [Reply(key.round, ids[done], fields, key.purpose)]
+
+    def _results(self, request: Request, end: float | None) -> Iterator[tuple[IntArray, Any]]:
+        """What actors answer, call by call, until all is there or the time is over."""
+        members = self.members
+        calls = deque(self._cut(request))
+        lost = Counter[int]()
+        patience = self.cluster.patience
+        give_up = time.monotonic() + patience
+        try:
+            while calls or any(member.at for member in members.all):
+                self._hand_out(request, calls)
+                now = time.monotonic()
+                if any(member.coming is None for member in members.all):
+                    give_up = now + patience
+                if now > give_up:
+                    raise members.none_came()
+                if end is not None and now > end:
+                    return
+                seconds = min(1.0, give_up - now)
+                if end is not None:
+                    seconds = min(seconds, end - now)
+                for member, call in members.wait(seconds):
+                    places, result = members.result(member, call)
+                    if result is not None:
+                        yield places, result
+                    elif member not in members.all:
+                        # It was lost: another actor does again what it was at.
+                        for places in member.at.values():
+                            calls.appendleft(places)
+                            lost.update(places.tolist())
+                        self._check_lost(lost, request)
+        finally:
+            members.end_those_at_work()
+
+    def _hand_out(self, request: Request, calls: deque[IntArray]) -> None:
+        """Give every actor that is there its next calls, one each before any gets a second."""
+        for _ in range(_DEEP):
+            for member in self.members.all:
+                if calls and member.coming is None and len(member.at) < _DEEP:
+                    places = calls.popleft()
+                    member.at[self._call(request, member, places)] = places
+
+    def _cut(self, request: Request) -> list[IntArray]:
+        """The calls of a round, as places in the request."""
+        steps = self.runner.steps(request.work, request.ids)
+        if self.round_timeout is not None and self.actors.each == "serial":
+            # One client a call: what is done in time is there when the time is over.
+            order = np.argsort(-steps, kind="stable")
+            return np.split(order, range(1, len(order)))
+        actors = max(1, len(self.members.all))
+        parts = 2 * actors
+        if self.actors.each == "vmap":  # the more clients at once, the better
+            parts = actors
+        return cut(steps, actors, parts, self.pace)
+
+    def _call(self, request: Request, member: Member, places: IntArray) -> Any:
+        """Call an actor to train the clients at these places."""
+        population = self.runner.population
+        clients = request.ids[places].tolist()
+        held = [torch.from_numpy(population.train[client]) for client in clients]
+        where: list[tuple[Any, Any]] = []
+        fresh = []
+        for client, mine in zip(clients, held, strict=True):
+            if self.actors.load is not None:
+                where.append((None, mine.numpy()))
+                continue
+            shard = self.store.holding(client)
+            if member.take(shard.name, shard.size):
+                fresh.append(shard)
+            where.append((shard.name, shard.where[client]))
+        stale = member.forget(self.members.room, {name for name, _ in where})
+        models = request.shared
+        rows = request.rows[places]
+        if models is None:
+            models = request.models[request.which[places]]
+            rows = np.arange(len(places))
+        pieces = _pieces(4 * request.models.shape[1] * len(places))
+        job = Job(
+            work=request.work,
+            keys=tuple(request.key.client(client) for client in clients),
+            which=rows,
+            labels=tuple(population.y[mine].numpy() for mine in held),
+            places=tuple(where),
+            fresh=tuple(shard.name for shard in fresh),
+            stale=stale,
+            pieces=pieces,
+        )
+        calling = member.handle.call.options(num_returns=1 + pieces)
+        call = calling.remote(job, models, *(shard.ref for shard in fresh))
+        if pieces:
+            call, *rest = call
+            member.pieces[call] = rest
+        return call
+
+    def _check_lost(self, lost: Counter[int], request: Request) -> None:
+        """Whether the same client went down with its actor too often: it may be what kills them."""
+        if not lost:
+            return
+        place, times = lost.most_common(1)[0]
+        if times > self.cluster.retries:
+            raise RemoteError(
+                f"engine: actors were lost {times} times in round {request.key.round} "
+                f"at client {request.ids[place]}; expected at most {self.cluster.retries} times"
+            )
+
+    def release(self) -> list[Any]:
+        """Let the actors go without ending them: another engine may take them up, which saves their
+        start."""
+        return self.members.release()
+
+    def close(self) -> None:
+        self.members.close()
+        self.store.clear()
+
+
+def _request(work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Request:
+    """A request whose shared models are in the object store, if they are too large to travel with
+    every call."""
+    values = models.numpy()
+    used, rows = np.unique(which, return_inverse=True)
+    shared: Any = None
+    if len(used) < len(ids):
+        shared = values[used]
+        if shared.nbytes > _SMALL:
+            shared = ray.put(shared)
+    return Request(work, ids, values, which, rows, shared, key)
+
+
+def _pieces(size: int) -> int:
+    """In how many values updates of so many bytes come back beside the first, 0: as a part of it."""
+    pieces = -(-size // _SMALL)
+    if pieces <= _PIECES:
+        return pieces
+    return 0

@@ -1,0 +1,268 @@
+"""The actors of a run as this process sees them: who is there, at what, and what to do if one is
+lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayError, RayTaskError
+
+from coterie.core.arrays import IntArray
+from coterie.engines.ray.actor import Actor, Each, Equipment, Load, fingerprint
+from coterie.engines.ray.cluster import Cluster, connect, first_line
+from coterie.engines.ray.shards import Name
+from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
+from coterie.local import LocalRunner
+from coterie.local.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class ActorOptions:
+    """How actors train.
+
+    Args:
+        each: ``serial`` or ``vmap``.
+        load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
+        device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
+        memory: of a ``vmap`` actor, GiB.
+    """
+
+    each: Each = "serial"
+    load: Load | None = None
+    device: Device = Device("auto")
+    memory: float | None = None
+
+
+@dataclass(eq=False)
+class Member:
+    """An actor.
+
+    Args:
+        handle: Ray's.
+        coming: the call that says that it is there; ``None`` once it was answered.
+        at: call -> the clients that it trains, as places in the request.
+        pieces: call -> the values in which its updates come.
+        held: shards that it keeps, and their bytes, those unused the longest first.
+    """
+
+    handle: Any
+    coming: Any
+    at: dict[Any, IntArray] = field(default_factory=dict)
+    pieces: dict[Any, list[Any]] = field(default_factory=dict)
+    held: OrderedDict[Name, int] = field(default_factory=OrderedDict)
+
+    def take(self, name: Name, size: int) -> bool:
+        """Whether the actor must be sent a shard; from now on it holds it."""
+        new = name not in self.held
+        self.held[name] = size
+        self.held.move_to_end(name)
+        return new
+
+    def forget(self, room: float, needed: set[Name]) -> tuple[Name, ...]:
+        """The shards to be dropped so that the others take no more than ``room`` bytes."""
+        total = sum(self.held.values())
+        stale = []
+        for name in [name for name in self.held if name not in needed]:
+            if total <= room:
+                break
+            total -= self.held.pop(name)
+            stale.append(name)
+        return tuple(stale)
+
+
+class Members:
+    """All actors of a run. One that is lost is replaced; those that are not there yet may come
+    later.
+
+    Args:
+        runner: what actors train, and on which samples.
+        cluster: where they are.
+        options: how they train.
+        spare: actors that another engine let go (``release``), taken up before new ones are asked
+            for.
+    """
+
+    def __init__(
+        self, runner: LocalRunner, cluster: Cluster, options: ActorOptions, spare: Sequence[Any]
+    ) -> None:
+        self.runner = runner
+        self.cluster = cluster
+        self.options = options
+        self.all: list[Member] = []
+        self.count = 0
+        """How many there should be; 0 before the cluster was joined."""
+        self.room = 0.0
+        """Bytes of shards that an actor may keep."""
+        self._spare = list(spare)
+        self._lost = 0  # actors in a row, without an answer in between
+        self._started_here = False
+        self._fingerprint = ""
+
+    # --- who is there -----------------------------------------------------------------------------
+
+    def ensure(self) -> None:
+        """A connection, and as many actors as there should be."""
+        if not self.count:
+            self._begin()
+        self.all += [self._hire() for _ in range(self.count - len(self.all))]
+
+    def coming(self) -> bool:
+        """Whether some actors have not answered yet."""
+        return any(member.coming is not None for member in self.all)
+
+    def _begin(self) -> None:
+        self._started_here = connect(self.cluster.address, self.cluster.workers)
+        needs = self._needs()
+        runner = self.runner
+        options = self.options
+        if options.load is not None:
+            self._fingerprint = fingerprint(torch.as_tensor(runner.population.x))
+        equipment = Equipment(
+            module=runner.module,
+            solver=runner.solver,
+            decay=runner.decay,
+            each=options.each,
+            device=options.device,
+            memory=options.memory,
+            load=options.load,
+        )
+        self._equipment = ray.put(equipment)
+        self._actor = ray.remote(**needs, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
+        resources = ray.cluster_resources()
+        kind = "GPU" if "num_gpus" in needs else "CPU"
+        self.count = self.cluster.workers or max(1, int(resources.get(kind, 1)))
+        # Half of the object store is left to models and updates.
+        self.room = resources.get("object_store_memory", 0.0) / (2 * self.count)
+
+    def _needs(self) -> dict[str, int]:
+        """What an actor asks of its node."""
+        batched = self.options.each == "vmap" and self.options.device.name != "cpu"
+        if batched and ray.cluster_resources().get("GPU", 0) > 0:
+            return {"num_cpus": 1, "num_gpus": 1}
+        return {"num_cpus": 1}
+
+    def _hire(self) -> Member:
+        if self._spare:
+            handle = self._spare.pop()
+        else:
+            handle = self._actor.remote()
+        handle.extend_path.remote(list(sys.path))
+        return Member(handle, handle.equip.remote(self._equipment))
+
+    def replace(self, member: Member) -> None:
+        """Let an actor go, and ask for another in its place."""
+        ray.kill(member.handle)
+        self.all[self.all.index(member)] = self._hire()
+
+    def end_those_at_work(self) -> None:
+        """End the actors that still train: what they are at is of no use any more."""
+        for member in [member for member in self.all if member.at]:
+            ray.kill(member.handle)
+            self.all.remove(member)
+
+    def release(self) -> list[Any]:
+        """Let the actors go without ending them: another engine may take them up, which saves their
+        start."""
+        handles = [member.handle for member in self.all]
+        self.all = []
+        self.count = 0
+        return handles
+
+    def close(self) -> None:
+        """End the actors, and the cluster if it was started here."""
+        if ray.is_initialized():
+            for member in self.all:
+                ray.kill(member.handle)
+            if self._started_here:
+                ray.shutdown()
+        self.all = []
+        self.count = 0
+        self._started_here = False
+
+    # --- what they answer -------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> list[tuple[Member, Any]]:
+        """The calls that ended, and whose they are."""
+        known = {}
+        for member in self.all:
+            calls = [member.coming] if member.coming else list(member.at)
+            known.update(dict.fromkeys(calls, member))
+        if not known:
+            time.sleep(seconds)
+            return []
+        ended, _ = ray.wait(list(known), num_returns=1, timeout=max(0.0, seconds))
+        return [(known[call], call) for call in ended]
+
+    def result(self, member: Member, call: Any) -> tuple[IntArray, Any]:
+        """What a call gave; ``None`` where the actor only said that it is there, or was lost and
+        replaced.
+
+        Raises:
+            CoterieError: what went wrong in the actor, or with too many of them.
+        """
+        nothing = np.empty(0, np.int64)
+        try:
+            found = ray.get(call)
+            pieces = ray.get(member.pieces.pop(call, []))
+        except RayTaskError as error:
+            raise _cause(error) from error
+        except RayError as error:
+            self._count_lost(error)
+            self.replace(member)
+            return nothing, None
+        if call is member.coming:
+            member.coming = None
+            self._check_samples(found)
+            return nothing, None
+        self._lost = 0
+        if isinstance(found[0], Exception):
+            trace = RuntimeError(found[1]) if found[1] else None
+            raise found[0] from trace
+        places = member.at.pop(call)
+        if pieces:
+            found = (np.concatenate(pieces).reshape(len(places), -1), *found[1:])
+        return places, found
+
+    def _count_lost(self, error: RayError) -> None:
+        self._lost += 1
+        if self._lost > self.cluster.retries + len(self.all):
+            raise RemoteError(
+                f"engine: {self._lost} actors were lost, and no answer came ({first_line(error)})"
+            ) from error
+
+    def _check_samples(self, found: str) -> None:
+        """Whether a node's own samples are those of the run."""
+        if found != self._fingerprint:
+            raise DataError(
+                "engine.samples: a node reads other samples than this one, "
+                f"got {found}; expected {self._fingerprint}"
+            )
+
+    def none_came(self) -> RemoteError:
+        """No actor was there for as long as the cluster's patience."""
+        resources = ray.cluster_resources()
+        got = {name: value for name, value in resources.items() if name in ("CPU", "GPU")}
+        return RemoteError(
+            f"engine.workers: no node has taken an actor for {self.cluster.patience:g} s, "
+            f"got a cluster with {got}; expected room for one that asks for {self._needs()}"
+        )
+
+
+def _cause(error: RayTaskError) -> Exception:
+    """What went wrong in an actor before or beside the training."""
+    cause = error.cause
+    if isinstance(cause, CoterieError):
+        return cause
+    if isinstance(cause, ImportError):
+        return ConfigError(
+            f"engine.name: a node cannot import what the run needs: {cause}; expected it installed"
+        )
+    return error

@@ -1,0 +1,109 @@
+"""Training samples in Ray's object store, in shards of a few neighbouring clients."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+
+from coterie.data.population import Population
+
+# Bytes of a shard: large enough that a transfer is worth its call, small enough that a node does
+# not hold much that it was not asked for.
+_SHARD = 2 * 2**20
+Name = tuple[int, int]  # a shard's number and its version
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The samples of some clients in the object store. What changes gets a new name, so that nobody
+    takes an old shard for a new one.
+
+    Args:
+        name: its number, and its version.
+        ref: Ray's reference.
+        size: bytes.
+        where: client -> its rows in the shard.
+    """
+
+    name: Name
+    ref: Any
+    size: int
+    where: dict[int, slice]
+
+
+class ShardStore:
+    """Which shards are in the object store; those unused the longest leave it when it is full.
+
+    Neighbouring clients share a shard. Where samples are made client by client, each client has its
+    own, so that none is made that was not asked for.
+
+    Args:
+        population: who holds what.
+    """
+
+    def __init__(self, population: Population) -> None:
+        self.population = population
+        self.shards: OrderedDict[int, Shard] = OrderedDict()
+        self.stored = 0
+        self.room = 0.0
+        """Bytes that shards may take in the object store."""
+        self._version = 0
+        self._shard_of = np.arange(population.clients)
+        if not population.lazy:
+            sample = 4 * int(np.prod(population.shape, dtype=np.int64))
+            ends = np.cumsum(population.sizes("train") * sample)
+            self._shard_of = np.concatenate([[0], ends[:-1]]) // _SHARD
+
+    def holding(self, client: int) -> Shard:
+        """The shard that holds a client's samples."""
+        return self.get(int(self._shard_of[client]))
+
+    def get(self, number: int) -> Shard:
+        """A shard, put into the object store if it is not there as it is now."""
+        if number not in self.shards:
+            self._put(number)
+            while self.stored > self.room and len(self.shards) > 1:
+                self._drop(next(iter(self.shards)))
+        self.shards.move_to_end(number)
+        return self.shards[number]
+
+    def _put(self, number: int) -> None:
+        population = self.population
+        first, last = np.searchsorted(self._shard_of, [number, number + 1])
+        clients = range(int(first), int(last))
+        held = np.concatenate([population.train[i] for i in clients])
+        x = population.x[torch.from_numpy(held)].numpy()
+        where = {}
+        end = 0
+        for client in clients:
+            begin = end
+            end = begin + len(population.train[client])
+            where[client] = slice(begin, end)
+        self._version += 1
+        self.shards[number] = Shard((number, self._version), ray.put(x), x.nbytes, where)
+        self.stored += x.nbytes
+
+    def _drop(self, number: int) -> None:
+        """Let a shard leave the object store, as soon as no call needs it."""
+        if number in self.shards:
+            self.stored -= self.shards.pop(number).size
+
+    def set_population(self, population: Population) -> None:
+        """Take over who holds what; shards of clients that hold other samples leave."""
+        before = self.population
+        if population.x is not before.x:
+            self.clear()
+        for client, (old, new) in enumerate(zip(before.train, population.train, strict=True)):
+            if old is not new:
+                self._drop(int(self._shard_of[client]))
+        self.population = population
+
+    def clear(self) -> None:
+        """Let all shards leave."""
+        self.shards.clear()
+        self.stored = 0
