@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.cli.watch import Follower, curve, happened, watch
+from coterie.cli.watch import Follower, watch
+from coterie.cli.watch_screen import curve, happened
 from coterie.config import check
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder

@@ -1,0 +1,244 @@
+"""What `coterie watch` shows of a run: progress, curve, groups, and what happened."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from coterie.runs.store import RunFolder
+from coterie.terminal import counted, duration, percent, printable
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+LEVELS = 8  # of a character
+CURVE_WIDTH = 60
+CURVE_HEIGHT = 8
+MOST_GROUPS = 10
+MOST_EVENTS = 6
+MOST_REASONS = 3  # for which replies were refused, by name
+RECENT = 20  # rounds, of which the time left is estimated
+# A run that writes nothing for so long may have been stopped:
+PATIENCE = 60.0  # seconds, and
+PATIENCE_ROUNDS = 20  # usual rounds
+
+
+class Followed(Protocol):
+    """A run that is followed; see `coterie.cli.watch.Follower`."""
+
+    folder: RunFolder
+    config: Mapping[str, Any]
+    rounds: int
+    rows: list[dict[str, Any]]
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def silence(self) -> float: ...
+
+
+def screen(run: Followed) -> RenderableType:
+    """A run as it is now."""
+    parts: list[RenderableType] = [Text(_title(run.config), style="bold"), Text(_progress(run))]
+    silence = silence_line(run)
+    if not run.rows:
+        return Group(*parts, Text(silence or "waiting for the first round"))
+    accuracies = [row["accuracy"] for row in run.rows if row.get("accuracy") is not None]
+    parts += [Text(), *(Text(line) for line in curve(accuracies))]
+    parts += _groups(run.rows[-1])
+    parts += [Text(), Text(_totals(run.rows))]
+    parts += [Text(line) for line in happened(run.rows)[-MOST_EVENTS:]]
+    if silence:
+        parts.append(Text(silence, style="yellow"))
+    return Group(*parts)
+
+
+def _title(config: Mapping[str, Any]) -> str:
+    algorithm = config["algorithm"]["name"]
+    source = config["data"]["source"]
+    model = config["model"]["name"]
+    return printable(f"{algorithm} on {source}, {model}, seed {config['seed']}")
+
+
+def _progress(run: Followed) -> str:
+    done = len(run.rows)
+    text = f"round {done}/{run.rounds} {bar(done / run.rounds, 30)}"
+    if run.done:
+        return f"{text} done"
+    usual = _usual_seconds(run.rows)
+    if usual is None:
+        return text
+    return f"{text} {duration(usual * (run.rounds - done))} left"
+
+
+def _usual_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds of a usual round, of the last ones; ``None`` before the second round.
+
+    The first round does not count: it has the cold start.
+    """
+    seconds = [row["seconds"]["total"] for row in rows[1:][-RECENT:] if row.get("seconds")]
+    if seconds:
+        return statistics.median(seconds)
+    return None
+
+
+def silence_line(run: Followed) -> str:
+    """A line if no round has come for long, else nothing.
+
+    From outside, a run that was killed looks like a slow one, so the line says both.
+    """
+    if run.done:
+        return ""
+    silence = run.silence
+    usual = _usual_seconds(run.rows) or 0.0
+    if silence < max(PATIENCE, PATIENCE_ROUNDS * usual):
+        return ""
+    resume = f"if the run was stopped: coterie resume {run.folder.path}"
+    return f"no round for {duration(silence)}; {resume}"
+
+
+def bar(share: float, width: int) -> str:
+    """A share as a bar.
+
+    Example:
+        >>> bar(0.5, 4), bar(1, 2)
+        ('██  ', '██')
+    """
+    full = round(min(max(share, 0), 1) * width)
+    return "█" * full + " " * (width - full)
+
+
+def curve(
+    values: Sequence[float], width: int = CURVE_WIDTH, height: int = CURVE_HEIGHT
+) -> list[str]:
+    """Fractions over time as text, between the least and the greatest.
+
+    Where there are more rounds than columns, a column is the mean of its rounds.
+
+    Example:
+        >>> for line in curve([0.0, 0.5, 1.0], height=2): print(line)
+        100.0 % | ▁█
+          0.0 % |▁██
+    """
+    if not values:
+        return ["no round was evaluated yet"]
+    columns = min(width, len(values))
+    edges = [len(values) * i // columns for i in range(columns + 1)]
+    means = [statistics.fmean(values[a:b]) for a, b in itertools.pairwise(edges)]
+    low = min(means)
+    high = max(means)
+    levels = [_level(mean, low, high, height) for mean in means]
+    lines = []
+    for row in reversed(range(height)):
+        label = ""
+        if row == height - 1:
+            label = percent(high)
+        elif row == 0:
+            label = percent(low)
+        characters = [BLOCKS[min(max(level - LEVELS * row, 0), LEVELS)] for level in levels]
+        lines.append(f"{label:>7} |{''.join(characters)}")
+    return lines
+
+
+def _level(value: float, low: float, high: float, height: int) -> int:
+    """How high a column is, in eighths of a line; at least one, so that every round is seen."""
+    if high == low:
+        return LEVELS * height // 2
+    return 1 + round((value - low) / (high - low) * (LEVELS * height - 1))
+
+
+def _groups(row: Mapping[str, Any]) -> list[RenderableType]:
+    """The groups of a round, below an empty line; nothing before there are any."""
+    sizes = row.get("sizes") or []
+    if not sizes:
+        return []
+    if len(sizes) == 1:
+        return [Text(), Text(f"one model for {counted(sizes[0], 'client')}")]
+    return [Text(), _group_table(sizes, row.get("accuracy_groups") or [])]
+
+
+def _group_table(sizes: Sequence[int], accuracies: Sequence[float | None]) -> Table:
+    """A line for each of the largest groups, in the order of their numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("group", justify="left")
+    table.add_column("clients", justify="right")
+    table.add_column("", justify="left")
+    table.add_column("accuracy", justify="right")
+    largest = sorted(range(len(sizes)), key=lambda group: -sizes[group])[:MOST_GROUPS]
+    for group in sorted(largest):
+        accuracy = "-"
+        if group < len(accuracies):
+            accuracy = percent(accuracies[group])
+        share = sizes[group] / max([*sizes, 1])
+        table.add_row(str(group), f"{sizes[group]:,}", bar(share, 24), accuracy)
+    if len(sizes) > MOST_GROUPS:
+        table.add_row("...", "", f"{len(sizes) - MOST_GROUPS} more", "")
+    return table
+
+
+def _totals(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What has happened so far, in one line."""
+    refused: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for row in rows:
+        refused.update(row.get("refused") or {})
+        for name in ("cold_start", "newcomers", "drifted", "migrations"):
+            total[name] += row.get(name) or 0
+        total["skipped"] += bool(row.get("skipped"))
+    reasons = ", ".join(
+        f"{printable(reason)} {count:,}" for reason, count in refused.most_common(MOST_REASONS)
+    )
+    replies = f"refused replies {sum(refused.values()):,}"
+    if reasons:
+        replies += f" ({reasons})"
+    newcomers = f"newcomers {total['newcomers']:,} (and {total['cold_start']:,} in cold starts)"
+    moved = f"drifted {total['drifted']:,}, migrations {total['migrations']:,}"
+    return f"{newcomers}, {moved}, {replies}, skipped rounds {total['skipped']:,}"
+
+
+def happened(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each round in which clients joined, moved or were refused, or which was skipped.
+
+    Example:
+        >>> row = {"round": 4, "newcomers": 2, "migrations": 1, "refused": {"refused:finite": 3}}
+        >>> happened([row, {"round": 5}])
+        ['round 5: 2 newcomers, 1 migration, 3 replies refused']
+    """
+    lines = []
+    for row in rows:
+        events = _events(row)
+        if events:
+            lines.append(f"round {row['round'] + 1}: {printable(', '.join(events))}")
+    return lines
+
+
+def _events(row: Mapping[str, Any]) -> list[str]:
+    """What happened in a round, a few words each."""
+    events = [
+        f"{event['shift']}, {counted(len(event['clients']), 'client')}"
+        for event in row.get("shift") or ()
+        if "clients" in event
+    ]
+    if row.get("cold_start"):
+        events.append(f"{counted(row['cold_start'], 'client')} in the cold start")
+    if row.get("newcomers"):
+        events.append(counted(row["newcomers"], "newcomer"))
+    if row.get("migrations"):
+        events.append(counted(row["migrations"], "migration"))
+    refused = sum((row.get("refused") or {}).values())
+    if refused == 1:
+        events.append("1 reply refused")
+    elif refused:
+        events.append(f"{refused:,} replies refused")
+    if row.get("skipped"):
+        events.append("skipped, too few replies")
+    note = (row.get("notes") or {}).get("grouping")
+    if note:
+        events.append(str(note))
+    return events
