@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients
-from coterie.clients.wire import Identity, signature
+from coterie.clients.identity import Identity, signature
 from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
@@ -35,7 +35,7 @@ from coterie.core.work import Train
 from coterie.deploy.built import Built
 from coterie.deploy.serve import serve
 from coterie.engines import SerialEngine
-from coterie.engines.flower import FlowerEngine
+from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
 from coterie.export.deployed import told
@@ -466,7 +466,7 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
                     file.unlink()
 
     play(tmp_path, config, grid, told := Twice())
-    places = [m for m in grid.sent if '"place"' in str(note_of(m).get("work", ""))]
+    places = [m for m in grid.sent if '"select_group"' in str(note_of(m).get("work", ""))]
     assert [len(m.content.array_records) for m in places] == [
         3,
         3,
@@ -565,7 +565,8 @@ def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) 
     built = Built.of(check(config), (1, 8, 8), tuple(SETTINGS["classes"]))
     layout = Layout.of(built.module)
     ours = Identity("server", version("coterie"), signature(layout), (1, 8, 8), built.labels)
-    engine = FlowerEngine(grid, ours, built.objective, 6, "run", timeout=2.0, say=lambda line: None)
+    terms = Terms(ours, built.objective, 6, "run", timeout=2.0)
+    engine = FlowerEngine(grid, terms, say=lambda line: None)
     engine.gather(6, 5.0)
     sent = len(grid.sent)
     work = Train(built.objective, choose="least_loss")

@@ -53,7 +53,7 @@ def serve(grid: Grid, context: Context) -> None:
 
 @client.query("describe")
 def describe(message: Message, context: Context) -> Message:
-    """Who this is: name, version, network, classes; see ``coterie.clients.wire.Identity``."""
+    """Who this is: name, version, network, classes; see ``coterie.clients.identity.Identity``."""
     from coterie.engines.flower import write_failure, write_identity
 
     try:

@@ -1,30 +1,25 @@
-"""What goes between a server and its clients, as plain records: work, identities, and the words for
-refusals."""
+"""What goes between a server and its clients, as plain records: work, requests, answers, and the
+words for refusals."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.objective import Objective
-from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
-PROTOCOL = 1
-LONGEST = 64  # letters of a client's name
-FAILURES = (
-    "config",
-    "data",
-    "missing",
-    "work",
-)  # all that a client says of a failure; its log has the rest
+PROTOCOL = 2  # 1: version 0.1, whose clients chose models in an exchange of its own
+
+# All that a client says of a failure; its own log has the rest, which may name its data.
+FAILURES = ("config", "data", "missing", "work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,8 @@ class Request:
         purpose: of the request.
         seed: of the run.
         client: the client's number.
-        placement: how often the client was placed, see ``coterie.core.engine.DriftReports``.
+        assignment_version: how often the client was assigned to a group, see
+            ``coterie.core.engine.DriftReports``.
         run: a name of the run, under which the client keeps what it caches.
     """
 
@@ -48,123 +44,22 @@ class Request:
     purpose: str
     seed: int
     client: int
-    placement: int
+    assignment_version: int
     run: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one client sends back: the fields of its work, and whether its data drifted since that
-    placement.
+    """What one client sends back.
 
-    ``drifted`` is ``None`` where the method does not ask.
+    Args:
+        fields: those of its work.
+        drifted: whether its data drifted since that assignment; ``None`` where the method does not
+            ask.
     """
 
     fields: Mapping[str, NDArray[Any]]
     drifted: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a client says of itself before it takes part.
-
-    Args:
-        client: its name.
-        version: of Coterie.
-        model: `signature` of its network.
-        shape: of one input.
-        classes: how many, or their names.
-        trains: whether it holds training samples.
-        tests: whether it holds test samples.
-    """
-
-    client: str
-    version: str
-    model: str
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    trains: bool = True
-    tests: bool = True
-
-    def dumps(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def loads(cls, text: str) -> Identity:
-        """What a client sent, which may be anything.
-
-        Raises:
-            ValueError: if it is no identity.
-
-        Example:
-            >>> one = Identity("hospital-3", "0.1.0", "ab", (8, 8), ("cat", "dog"))
-            >>> Identity.loads(one.dumps()) == one
-            True
-            >>> Identity.loads("[]")
-            Traceback (most recent call last):
-            ValueError: no identity
-        """
-        try:
-            told = json.loads(text)
-            if not isinstance(told, dict) or set(told) != {field.name for field in fields(cls)}:
-                raise ValueError("no identity")
-            shape = tuple(told["shape"])
-            classes = tuple(told["classes"])
-        except (TypeError, RecursionError):
-            raise ValueError("no identity") from None
-        good = (
-            all(isinstance(told[name], str) for name in ("client", "version", "model"))
-            and all(isinstance(told[name], bool) for name in ("trains", "tests"))
-            and all(type(n) is int for n in shape)
-            and all(isinstance(name, str) for name in classes)
-            and 0 < len(told["client"]) <= LONGEST
-            and told["client"].isprintable()
-        )
-        if not good:
-            raise ValueError("no identity")
-        return cls(**{**told, "shape": shape, "classes": classes})
-
-
-def unlike(told: Identity, ours: Identity) -> str | None:
-    """Why a client cannot take part, as one line; ``None`` where it can.
-
-    Example:
-        >>> ours = Identity("server", "0.2.0", "ab", (8, 8), ("cat", "dog"))
-        >>> unlike(Identity("hospital-3", "0.1.0", "ab", (8, 8), ("cat", "dog")), ours)
-        "client 'hospital-3': another version of Coterie, got '0.1.0'; expected '0.2.0', as on the server"
-    """
-    pairs = (
-        ("another version of Coterie", told.version, ours.version, ", as on the server"),
-        ("another class list", list(told.classes), list(ours.classes), " in this order"),
-        ("inputs of another shape", list(told.shape), list(ours.shape), ""),
-        ("another model", told.model, ours.model, ", the signature of the server's layers"),
-    )
-    for what, got, expected, more in pairs:
-        if got != expected:
-            return f"client {told.client!r}: {what}, got {_short(got)}; expected {_short(expected)}{more}"
-    return None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    if len(text) <= 160:
-        return text
-    return f"{text[:150]}... ({len(text)} letters)"
-
-
-def signature(layout: Layout) -> str:
-    """Sixteen letters that stand for the names and shapes of a network's tensors.
-
-    Example:
-        >>> from torch import nn
-        >>> signature(Layout.of(nn.Linear(3, 2))) == signature(Layout.of(nn.Linear(2, 3)))
-        False
-    """
-    text = json.dumps(
-        [list(layout.names), [list(shape) for shape in layout.shapes], layout.trainable]
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def digest(vector: Tensor) -> str:
@@ -187,7 +82,8 @@ def dumps(work: Work, objective: Objective) -> str:
         objective: that of the run.
 
     Raises:
-        ConfigError: if the work has another objective than the run.
+        ConfigError: if the work has another objective than the run, or keeps a part of the model
+            with its clients.
 
     Example:
         >>> from coterie.objectives import plain
@@ -195,20 +91,26 @@ def dumps(work: Work, objective: Objective) -> str:
         >>> loads(dumps(work, plain), plain) == work
         True
     """
+    return json.dumps(_plain(work, objective))
+
+
+def _plain(work: Work, objective: Objective) -> dict[str, Any]:
+    """A work record as plain values."""
     if isinstance(work, SelectGroup):
-        return json.dumps({"kind": "place", "train": json.loads(dumps(work.train, objective))})
+        return {"kind": "select_group", "train": _plain(work.train, objective)}
     values = {field.name: getattr(work, field.name) for field in fields(work)}
-    if values.pop("keep", None) is not None:
-        raise ConfigError(
-            "algorithm.name: keeps a part of the model with its clients, got 'keep'; "
-            "expected a method that shares the whole model, as clients of a deployment do so far"
-        )
-    if isinstance(work, Train) and values.pop("objective") != objective:
-        raise ConfigError(
-            f"algorithm.name: trains with an objective of its own, got {work.objective!r}; expected that of the run, "
-            "which is all that clients of a deployment know"
-        )
-    return json.dumps({"kind": type(work).__name__.lower(), **values})
+    if isinstance(work, Train):
+        if values.pop("objective") != objective:
+            raise ConfigError(
+                f"algorithm.name: trains with an objective of its own, got {work.objective!r}; "
+                "expected that of the run, which is all that clients of a deployment know"
+            )
+        if values.pop("keep") is not None:
+            raise ConfigError(
+                "algorithm.name: keeps a part of the model with its clients, got 'keep'; "
+                "expected a method that shares the whole model, as clients of a deployment do so far"
+            )
+    return {"kind": type(work).__name__.lower(), **values}
 
 
 def loads(text: str, objective: Objective) -> Work:
@@ -217,27 +119,36 @@ def loads(text: str, objective: Objective) -> Work:
     Raises:
         ValueError: if it is none.
     """
-    told = json.loads(text)
-    kind = told.pop("kind", None) if isinstance(told, dict) else None
+    return _work(json.loads(text), objective)
+
+
+def _work(values: Any, objective: Objective) -> Work:
+    """The work record of plain values."""
+    if not isinstance(values, dict):
+        raise ValueError("no work record")
+    options = dict(values)
+    kind = options.pop("kind", None)
     try:
         match kind:
-            case "place":
-                train = loads(json.dumps(told["train"]), objective)
+            case "select_group":
+                train = _work(options["train"], objective)
                 if isinstance(train, Train):
                     return SelectGroup(train)
             case "train":
-                upload = told.pop("upload")
-                if told.get("choose") not in (None, "least_loss"):
-                    raise ValueError(f"no work record (choose {told['choose']!r})")
-                return Train(
-                    objective,
-                    upload=None if upload is None else (int(upload[0]), int(upload[1])),
-                    **told,
-                )
+                return _train(options, objective)
             case "evaluate":
-                return Evaluate(**told)
+                return Evaluate(**options)
             case "describe":
-                return Describe(**told)
+                return Describe(**options)
     except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"no work record ({error})") from None
     raise ValueError("no work record")
+
+
+def _train(options: dict[str, Any], objective: Objective) -> Train:
+    upload = options.pop("upload")
+    if upload is not None:  # JSON has no tuples
+        upload = (int(upload[0]), int(upload[1]))
+    if options["choose"] not in (None, "least_loss"):
+        raise ValueError(f"no work record (choose {options['choose']!r})")
+    return Train(objective, upload=upload, **options)

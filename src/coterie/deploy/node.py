@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from coterie.clients.wire import Answer, Identity, Request, signature
+from coterie.clients.identity import Identity, signature
+from coterie.clients.wire import Answer, Request, digest
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.threads import one_thread
@@ -157,16 +158,12 @@ class Cache:
             vector = load_file(file)["w"]
         except (OSError, SafetensorError, KeyError):
             return None
-        from coterie.clients.wire import digest
-
         if digest(vector) == name:
             return vector
         return None
 
     def keep_models(self, models: Tensor) -> None:
         """Keep these models, and no others."""
-        from coterie.clients.wire import digest
-
         named = {digest(vector): vector for vector in models}
         for name, vector in named.items():
             if self.model(name) is None:
@@ -178,20 +175,20 @@ class Cache:
             if file.stem not in named:
                 file.unlink(missing_ok=True)
 
-    def reference(self, placement: int, now: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The histogram that the client had when it was first asked after its last placement.
+    def reference(self, assignment_version: int, now: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The histogram that the client had when it was first asked after its last assignment.
 
-        Where there is none for that placement, as after a loss of the disk, it is the one of now.
+        Where there is none for that assignment, as after a loss of the disk, it is the one of now.
         """
         file = self.folder / "reference.json"
         try:
             kept = json.loads(file.read_bytes())
             past = np.asarray(kept["histogram"], np.int64)
-            if kept["placement"] == placement and past.shape == now.shape:
+            if kept["placement"] == assignment_version and past.shape == now.shape:
                 return past
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        text = json.dumps({"placement": placement, "histogram": now.tolist()})
+        text = json.dumps({"placement": assignment_version, "histogram": now.tolist()})
         _replace(file, lambda path: path.write_text(text))
         return now
 
@@ -261,16 +258,16 @@ class Node:
                 # The client is this process, so what its code raised is shown as it was raised.
                 raise (error.__cause__ or error) from None
         fields = {name: np.asarray(values[0]) for name, values in reply.fields.items()}
-        return Answer(fields, self.drifted(request.placement))
+        return Answer(fields, self.drifted(request.assignment_version))
 
-    def drifted(self, placement: int) -> bool | None:
+    def drifted(self, assignment_version: int) -> bool | None:
         """Whether the client's labels moved too far since it was placed; ``None`` where the method
         does not ask."""
         rule = self.built.drifting
         if rule is None:
             return None
         now = self.holding.histogram(self.built.classes)
-        kept = self.cache.reference(placement, now)
+        kept = self.cache.reference(assignment_version, now)
         limit = rule.tau * kept.sum() / self.built.classes
         return bool(distance(now[None], kept[None], rule.detector)[0] > limit)
 

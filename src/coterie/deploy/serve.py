@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
+from coterie.clients.identity import Identity, signature
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
-from coterie.clients.wire import Identity, signature
 from coterie.config import RunConfig
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
@@ -30,7 +30,7 @@ from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.deploy.built import Built
 from coterie.deploy.settings import Settings
-from coterie.engines.flower import FlowerEngine
+from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.runs.cohort import Sampler
 from coterie.runs.files import plain
@@ -113,9 +113,13 @@ def view(engine: FlowerEngine, shape: tuple[int, ...], classes: int) -> Populati
     nobody's."""
     one = np.zeros(1, np.int64)
     none = np.empty(0, np.int64)
-    names = [*engine.names, *("" for _ in range(engine.capacity - len(engine.names)))]
+    names = [
+        *engine.register.names,
+        *("" for _ in range(engine.terms.capacity - len(engine.register.names))),
+    ]
     parts = [
-        tuple(one if able else none for able in kind) for kind in (engine.trains, engine.tests)
+        tuple(one if able else none for able in kind)
+        for kind in (engine.register.trains, engine.register.tests)
     ]
     return Population(
         torch.zeros(1, *shape),
@@ -154,7 +158,7 @@ class Attendance:
         least = self.settings.min_clients
         longest = self.settings.longest_wait
         engine.gather(least, longest)
-        able = int((engine.present & engine.trains).sum())
+        able = int((engine.register.present & engine.register.trains).sum())
         if able < least:
             raise QuorumError(
                 f"deploy.toml: min_clients: too few clients before round {round} after {longest:g} s, got {able}; "
@@ -175,12 +179,12 @@ class Attendance:
             QuorumError: if too few clients are there for too long.
         """
         engine = self.engine
-        before = engine.present if self.last is None else self.last
+        before = engine.register.present if self.last is None else self.last
         self.gather(round)
-        here = engine.present
+        here = engine.register.present
         named = {
-            "joined": [engine.names[i] for i in np.flatnonzero(here & ~before)],
-            "left": [engine.names[i] for i in np.flatnonzero(before & ~here)],
+            "joined": [engine.register.names[i] for i in np.flatnonzero(here & ~before)],
+            "left": [engine.register.names[i] for i in np.flatnonzero(before & ~here)],
         }
         events = tuple({"kind": what, "clients": names} for what, names in named.items() if names)
         self.last = here
@@ -218,16 +222,9 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         register.write(run, names)
         save_partition(folder.path / "partition.npz", nobodys(names, settings.clients))
 
+    terms = Terms(ours, built.objective, settings.clients, run, timeout=settings.reply_wait)
     engine = FlowerEngine(
-        grid,
-        ours,
-        built.objective,
-        settings.clients,
-        run,
-        names=names,
-        timeout=settings.reply_wait,
-        say=lambda line: tell("say", line),
-        joined=joined,
+        grid, terms, names=names, say=lambda line: tell("say", line), joined=joined
     )
     joined(names)
     quorum = make_quorum(config)
@@ -261,7 +258,7 @@ def serve(grid: Any, given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     for result in federation.rounds():
         federation.save(config.checkpoint.keep, with_snapshot=False)
         tell("round", result.row)
-    summary = write_results(federation, config, tuple(engine.names))
+    summary = write_results(federation, config, tuple(engine.register.names))
     tell("done", summary)
     return summary
 
@@ -315,7 +312,7 @@ def _spec(built: Built, population: Population, attend: Attendance, quorum: Quor
         built.network,
         rounds=train.rounds,
         seed=config.seed,
-        sampler=lambda round, present: sampler(round, present & attend.engine.trains),
+        sampler=lambda round, present: sampler(round, present & attend.engine.register.trains),
         local=built.solver,
         quorum=quorum,
         shift=attend,
@@ -332,7 +329,7 @@ def _annotate(engine: FlowerEngine, result: RoundResult) -> None:
     """
     row = result.row
     refused = {**row["refused"]}
-    for reason, count in engine.counted().items():
+    for reason, count in engine.take_lost().items():
         refused[reason] = refused.get(reason, 0) + count
     row["refused"] = dict(sorted(refused.items()))
     row["attendance"] = row.pop("shift")

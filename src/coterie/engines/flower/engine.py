@@ -1,0 +1,268 @@
+"""Real clients through Flower's grid: one message per client and request, with all models that it
+needs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from coterie.clients import wire
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.work import Describe, Evaluate, SelectGroup, Work
+from coterie.engines.flower.messages import (
+    NOTE,
+    failure_of,
+    most_bytes,
+    parts_of,
+    read_array,
+)
+from coterie.engines.flower.register import ClientRegister, Pause, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as messages are made of it.
+
+    Args:
+        work: what to do.
+        text: the same, as it travels.
+        key: the stream.
+        wanted: client -> the digests of its models.
+        records: digest -> the model, as it travels.
+        most: bytes that any field of a reply may take.
+    """
+
+    work: Work
+    text: str
+    key: Key
+    wanted: Mapping[int, Sequence[str]]
+    records: Mapping[str, ArrayRecord]
+    most: int
+
+
+class FlowerEngine:
+    """The one verb over Flower's grid.
+
+    It also keeps what clients report of their own data, see ``coterie.core.engine.DriftReports``.
+
+    Args:
+        grid: Flower's.
+        terms: what clients must be, and how long they may take.
+        names: of the clients met before, in the order of their numbers.
+        say: what to do with a line for the user.
+        joined: called with all names before a new number is used.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        terms: Terms,
+        *,
+        names: Sequence[str] = (),
+        say: Callable[[str], None] = print,
+        joined: Callable[[Sequence[str]], None] = lambda names: None,
+    ) -> None:
+        self.grid = grid
+        self.terms = terms
+        self.register = ClientRegister(grid, terms, names, say, joined)
+        self._lost: Counter[str] = Counter()
+        # client -> digests of the models that it keeps
+        self._kept: dict[int, set[str]] = {}
+        self._assignment_version = np.zeros(terms.capacity, np.int64)
+        # client -> the assignment that it reported on, and whether its data drifted since
+        self._reports: dict[int, tuple[int, bool]] = {}
+
+    # --- the verb ---------------------------------------------------------------------------------
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        """One message per client that is there; what came by the timeout. See
+        ``coterie.core.engine.Engine``."""
+        request = self._request(work, ids, models, which, key)
+        asked = [client for client in request.wanted if client in self.register.nodes]
+        self._lost["not there"] += len(request.wanted) - len(asked)
+        replies: list[Reply] = []
+        # A client that lost a model which it should have kept says so, and is asked once more.
+        for attempt in (0, 1):
+            messages = [self._message(request, client) for client in asked]
+            again = []
+            for client, message in self._exchange(asked, messages):
+                if failure_of(message) == "missing" and not attempt:
+                    self._kept.pop(client, None)
+                    again.append(client)
+                else:
+                    replies += self._read(request, client, message)
+            asked = again
+            if not asked:
+                break
+        return replies
+
+    def _request(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key
+    ) -> Request:
+        rows = which[:, None] if which.ndim == 1 else which
+        if isinstance(work, Describe):  # a description of data needs no model
+            rows = rows[:, :0]
+        digests = {}
+        records = {}
+        for row in np.unique(rows).tolist():
+            vector = models[row].contiguous()
+            digests[row] = wire.digest(vector)
+            records[digests[row]] = ArrayRecord({"w": Array(vector.numpy())})
+        wanted = {
+            client: [digests[row] for row in mine]
+            for client, mine in zip(ids.tolist(), rows.tolist(), strict=True)
+        }
+        text = wire.dumps(work, self.terms.objective)
+        most = most_bytes(work, models.shape[1], rows.shape[1])
+        return Request(work, text, key, wanted, records, most)
+
+    def _message(self, request: Request, client: int) -> Message:
+        """A message with a record of its own: what one client is sent, no other sees."""
+        names = request.wanted[client]
+        kept: set[str] = set()
+        if isinstance(request.work, SelectGroup):
+            kept = self._kept.get(client, kept)
+        key = request.key
+        note = ConfigRecord(
+            {
+                "protocol": wire.PROTOCOL,
+                "run": self.terms.run,
+                "work": request.text,
+                "round": key.round,
+                "purpose": key.purpose,
+                "seed": key.seed,
+                "client": client,
+                "assignment_version": int(self._assignment_version[client]),
+                "models": " ".join(names),
+            }
+        )
+        sent = {name: request.records[name] for name in names if name not in kept}
+        return Message(
+            RecordDict({NOTE: note, **sent}),
+            self.register.nodes[client],
+            _kind(request.work),
+            ttl=self.terms.timeout,
+            group_id=str(key.round),
+        )
+
+    def _exchange(
+        self, clients: Sequence[int], messages: Sequence[Message]
+    ) -> list[tuple[int, Message]]:
+        """Send messages and wait for the replies to them, until all are there or the time is over.
+
+        What ``grid.send_and_receive`` does, which polls every 3 s; polling more often at first ends
+        an exchange sooner.
+        """
+        if not messages:
+            return []
+        pause = Pause(time.monotonic() + self.terms.timeout, self.terms.least_poll)
+        sent = list(self.grid.push_messages(messages))
+        owner = {
+            name: client for name, client in zip(sent, clients, strict=True) if name is not None
+        }
+        self._lost["not sent"] += len(clients) - len(owner)
+        left = set(owner)
+        came = []
+        while left:
+            for message in self.grid.pull_messages(sorted(left)):
+                name = message.metadata.reply_to_message_id
+                if name in owner:
+                    came.append((owner[name], message))
+            left -= {message.metadata.reply_to_message_id for _, message in came}
+            if not left or pause.over:
+                break
+            pause.wait()
+        self._lost["no answer"] += len(left)
+        return came
+
+    def _read(self, request: Request, client: int, message: Message) -> list[Reply]:
+        """A reply as the validator wants it. Whatever a client sent, this does not raise: what is
+        no reply is counted."""
+        failed = failure_of(message)
+        if failed is not None:
+            self._lost[failed] += 1
+            return []
+        try:
+            note, fields, other = parts_of(message.content)
+            round = note["round"]
+            purpose = note["purpose"]
+            sender = note["client"]
+            if type(round) is not int or not isinstance(purpose, str):
+                raise ValueError("no round")
+            values = {
+                str(name): read_array(array.data, request.most)[None]
+                for name, array in fields.items()
+            }
+        except Exception:  # noqa: BLE001 - the sender is not trusted
+            self._lost["malformed"] += 1
+            return []
+        if other:  # a field too many, which the validator will refuse
+            values["another record"] = np.zeros(1)
+        if (sender, round, purpose) == (client, request.key.round, request.key.purpose):
+            self._take_report(request, client, note)
+        ids = np.array([client if sender == client else -1])
+        return [Reply(round, ids, values, purpose)]
+
+    def _take_report(self, request: Request, client: int, note: Mapping[str, Any]) -> None:
+        """Remember what a client reported beside its reply, and which models it keeps now."""
+        drifted = note.get("drifted")
+        version = note.get("assignment_version")
+        if isinstance(drifted, bool) and type(version) is int:
+            self._reports[client] = (version, drifted)
+        if isinstance(request.work, SelectGroup):
+            self._kept[client] = set(request.wanted[client])
+
+    # --- what clients report ----------------------------------------------------------------------
+
+    def compare(self, assignment_version: IntArray) -> IntArray:
+        """See ``coterie.core.engine.DriftReports``."""
+        self._assignment_version = assignment_version
+        drifted = [
+            client
+            for client, (version, moved) in self._reports.items()
+            if moved and version == assignment_version[client]
+        ]
+        return np.array(sorted(drifted), np.int64)
+
+    def take_lost(self) -> Counter[str]:
+        """Clients that gave no reply since this was last called, by reason."""
+        past = +self._lost
+        self._lost = Counter()
+        return past
+
+    # --- who is there -----------------------------------------------------------------------------
+
+    def gather(self, least: int, longest: float) -> list[str]:
+        """Wait until so many clients are there, or the time is over; returns who joined or came
+        back. They are taken to have kept nothing."""
+        came = self.register.gather(least, longest)
+        for name in came:
+            self._kept.pop(self.register.names.index(name), None)
+        return came
+
+    def set_population(self, population: Any) -> None:
+        """Nothing: real clients have their own data."""
+
+    def close(self) -> None:
+        """Nothing: Flower closes its grid."""
+
+
+def _kind(work: Work) -> str:
+    """The kind of message that Flower knows a piece of work by."""
+    if isinstance(work, Describe):
+        return "query.statistic"
+    if isinstance(work, Evaluate):
+        return "evaluate"
+    return "train"

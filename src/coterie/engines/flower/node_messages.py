@@ -1,0 +1,100 @@
+"""What a node reads in a message from the server, and what it writes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from torch import Tensor
+
+from coterie.clients import wire
+from coterie.clients.identity import Identity
+from coterie.core.objective import Objective
+from coterie.engines.flower.messages import FIELDS, NOTE
+from coterie.errors import ConfigError
+
+
+def run_of(message: Message) -> str:
+    """The name of the run that a message belongs to.
+
+    Raises:
+        ConfigError: if the server speaks another protocol.
+    """
+    note = message.content.config_records[NOTE]
+    if note["protocol"] != wire.PROTOCOL:
+        raise ConfigError(
+            f"node: another version on the server, got protocol {note['protocol']}; "
+            f"expected {wire.PROTOCOL}: install the server's version of Coterie"
+        )
+    return str(note["run"])
+
+
+def read_request(
+    message: Message, objective: Objective, kept: Callable[[str], Tensor | None]
+) -> wire.Request | None:
+    """What a client is asked; ``None`` if a model is neither in the message nor kept.
+
+    Args:
+        message: from the server.
+        objective: that of the run.
+        kept: a model that the client was sent before, by its digest; ``None`` where it has none.
+
+    Raises:
+        ValueError: if it is no request.
+    """
+    note = message.content.config_records[NOTE]
+    sent = message.content.array_records
+    vectors = []
+    for name in note["models"].split():
+        if name in sent:
+            vector = torch.from_numpy(sent[name]["w"].numpy().copy())
+        else:
+            vector = kept(name)
+        if vector is None:
+            return None
+        vectors.append(vector)
+    models = torch.empty(0, 0)
+    if vectors:
+        models = torch.stack(vectors)
+    return wire.Request(
+        work=wire.loads(note["work"], objective),
+        models=models,
+        round=note["round"],
+        purpose=note["purpose"],
+        seed=note["seed"],
+        client=note["client"],
+        assignment_version=note["assignment_version"],
+        run=note["run"],
+    )
+
+
+def write_answer(message: Message, request: wire.Request, answer: wire.Answer) -> Message:
+    """The reply with what the work asks for, and nothing more."""
+    note: dict[str, Any] = {
+        "round": request.round,
+        "purpose": request.purpose,
+        "client": request.client,
+        "assignment_version": request.assignment_version,
+    }
+    if answer.drifted is not None:
+        note["drifted"] = answer.drifted
+    fields = ArrayRecord(
+        {name: Array(np.array(values, order="C")) for name, values in answer.fields.items()}
+    )
+    return Message(RecordDict({NOTE: ConfigRecord(note), FIELDS: fields}), reply_to=message)
+
+
+def write_identity(message: Message, identity: Identity) -> Message:
+    """The reply of a client that is asked who it is."""
+    note = ConfigRecord({"identity": identity.dumps()})
+    return Message(RecordDict({NOTE: note}), reply_to=message)
+
+
+def write_failure(message: Message, reason: str) -> Message:
+    """The reply of a client that could not: one word of ``wire.FAILURES``. Its own log has the
+    rest, which may name its data."""
+    assert reason in wire.FAILURES
+    return Message(RecordDict({NOTE: ConfigRecord({"failed": reason})}), reply_to=message)

@@ -1,0 +1,232 @@
+"""The clients of a federation: their names and numbers, and on which node each one is now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from coterie.clients import wire
+from coterie.clients.identity import Identity, mismatch
+from coterie.core.objective import Objective
+from coterie.engines.flower.messages import DESCRIBE, NOTE, failure_of, parts_of
+
+_SLOWER = 1.2  # by which the pause between two polls grows
+_LONGEST_PAUSE = 2.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a federation asks of its clients, and allows them.
+
+    Args:
+        identity: what a client must say of itself, but for its name.
+        objective: what clients minimise.
+        capacity: the most clients that ever take part, ``N``.
+        run: a name of the run.
+        timeout: seconds after which a request is closed, however few replies came.
+        least_poll: seconds between two polls for replies, at first.
+    """
+
+    identity: Identity
+    objective: Objective
+    capacity: int
+    run: str
+    timeout: float = 300.0
+    least_poll: float = 0.25
+
+
+@dataclass(slots=True)
+class Pause:
+    """Waits between two polls: a little longer each time, so that a long wait costs little and a
+    short one ends soon.
+
+    Args:
+        end: of the monotonic clock.
+        seconds: the next pause.
+    """
+
+    end: float
+    seconds: float
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self.end
+
+    def wait(self) -> None:
+        """Sleep, but not beyond the end."""
+        time.sleep(min(self.seconds, max(0.0, self.end - time.monotonic())))
+        self.seconds = min(_LONGEST_PAUSE, _SLOWER * self.seconds)
+
+
+class ClientRegister:
+    """Who takes part. A node is asked who it is when it is first seen; its client gets a number
+    between two rounds, never in one.
+
+    Clients have names. A client's number is the place of its name in ``names``, and stays its own
+    for the whole run, whatever node it comes back on.
+
+    Args:
+        grid: Flower's.
+        terms: what clients must be.
+        names: of the clients met before, in the order of their numbers.
+        say: what to do with a line for the user.
+        joined: called with all names before a new number is used.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        terms: Terms,
+        names: Sequence[str],
+        say: Callable[[str], None],
+        joined: Callable[[Sequence[str]], None],
+    ) -> None:
+        self.grid = grid
+        self.terms = terms
+        self.names = list(names)
+        self.say = say
+        self.joined = joined
+        self.nodes: dict[int, int] = {}
+        """Client -> the node that it is on now."""
+        self.trains = np.zeros(terms.capacity, bool)
+        self.tests = np.zeros(terms.capacity, bool)
+        self._met: dict[int, int | None] = {}  # node -> its client, None: refused
+        # node and time of questions that were not answered yet, by message
+        self._asked: dict[str, tuple[int, float]] = {}
+        # node and identity of clients without a number yet, by name
+        self._waiting: dict[str, tuple[int, Identity]] = {}
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Who can be asked now, bool ``[N]``."""
+        present = np.zeros(self.terms.capacity, bool)
+        present[list(self.nodes)] = True
+        return present
+
+    def gather(self, least: int, longest: float) -> list[str]:
+        """Wait until so many clients are there, or the time is over; returns who joined or came
+        back."""
+        pause = Pause(time.monotonic() + longest, self.terms.least_poll)
+        self.poll()
+        while len(self.nodes) + len(self._waiting) < least and not pause.over:
+            pause.wait()
+            self.poll()
+        return self.number_clients()
+
+    def poll(self) -> None:
+        """See which nodes are there, ask new ones who they are, and read what those asked before
+        answered."""
+        present = set(self.grid.get_node_ids())
+        self._forget_absent(present)
+        asked = {node for node, _ in self._asked.values()}
+        waiting = {node for node, _ in self._waiting.values()}
+        self._ask(sorted(present - asked - waiting - set(self._met)))
+        self._read_answers()
+
+    def number_clients(self) -> list[str]:
+        """Give those who were met their numbers, in the order of their names; returns who joined or
+        came back."""
+        new = sorted(name for name in self._waiting if name not in self.names)
+        if new:
+            self.names += new
+            self.joined(self.names)
+        came = sorted(self._waiting)
+        for name in came:
+            node, identity = self._waiting.pop(name)
+            client = self.names.index(name)
+            self.nodes[client] = node
+            self._met[node] = client
+            self.trains[client] = identity.trains
+            self.tests[client] = identity.tests
+        return came
+
+    # --- one node ---------------------------------------------------------------------------------
+
+    def _forget_absent(self, present: set[int]) -> None:
+        """Forget nodes that are gone, and questions that are too old."""
+        for node in [node for node in self._met if node not in present]:
+            self._leave(node)
+        for name in [name for name, (node, _) in self._waiting.items() if node not in present]:
+            del self._waiting[name]
+        now = time.monotonic()
+        for message, (node, since) in list(self._asked.items()):
+            if node not in present or now - since > self.terms.timeout:
+                del self._asked[message]
+
+    def _leave(self, node: int) -> None:
+        client = self._met.pop(node)
+        if client is not None and self.nodes.get(client) == node:
+            del self.nodes[client]
+            self.say(f"client {self.names[client]!r} left")
+
+    def _ask(self, nodes: Sequence[int]) -> None:
+        """Ask nodes who they are."""
+        if not nodes:
+            return
+        note = {"protocol": wire.PROTOCOL, "run": self.terms.run}
+        messages = []
+        for node in nodes:
+            content = RecordDict({NOTE: ConfigRecord({**note})})
+            messages.append(Message(content, node, DESCRIBE, ttl=self.terms.timeout))
+        now = time.monotonic()
+        for message, node in zip(self.grid.push_messages(messages), nodes, strict=True):
+            if message is not None:
+                self._asked[message] = (node, now)
+
+    def _read_answers(self) -> None:
+        if not self._asked:
+            return
+        for message in self.grid.pull_messages(sorted(self._asked)):
+            node, _ = self._asked.pop(message.metadata.reply_to_message_id, (None, 0.0))
+            if node is not None:
+                self._identify(node, message)
+
+    def _identify(self, node: int, message: Message) -> None:
+        """Take in a node that said who it is, or refuse it in one line."""
+        failed = failure_of(message)
+        if failed == "unavailable":
+            return
+        if failed is not None:
+            expected = "what that node's own log says"
+            self._refuse(
+                node, f"node {node}: cannot take part, got {failed!r}; expected {expected}"
+            )
+            return
+        try:
+            identity = Identity.loads(str(parts_of(message.content)[0]["identity"]))
+        except Exception:  # noqa: BLE001 - the sender is not trusted
+            line = f"node {node}: no client of Coterie, got no identity; expected one"
+            self._refuse(node, line)
+            return
+        line = mismatch(identity, self.terms.identity) or self._taken(identity, node)
+        if line is not None:
+            self._refuse(node, line)
+        else:
+            self._waiting[identity.client] = (node, identity)
+
+    def _refuse(self, node: int, line: str) -> None:
+        self._met[node] = None
+        self.say(f"refused: {line}")
+
+    def _taken(self, identity: Identity, node: int) -> str | None:
+        """Why a name cannot be given."""
+        name = identity.client
+        client = self.names.index(name) if name in self.names else None
+        if name in self._waiting or (client is not None and self.nodes.get(client, node) != node):
+            return (
+                f"client {name!r}: on two nodes at once, got node {node}; expected one node a name"
+            )
+        capacity = self.terms.capacity
+        if client is None and len({*self.names, *self._waiting}) >= capacity:
+            return (
+                f"client {name!r}: one too many, got {capacity + 1} clients; "
+                f"expected at most {capacity}"
+            )
+        return None
