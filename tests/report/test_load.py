@@ -39,6 +39,38 @@ def test_a_run_folder_becomes_a_page(tmp_path, monkeypatch, capsys):
     assert invoke(["report", "r"]) == 4
 
 
+def test_a_newcomer_that_migrates_joins_once(tmp_path):
+    from coterie.config import check
+    from coterie.report.load import view_of
+    from coterie.runs.run import run_config
+
+    planted = {"kind": "planted", "clients": 12, "groups": 3, "how": "rotate"}
+    groups = {"name": "flexcfl", "groups": 3, "alpha": 3, "pretrain_steps": 10}
+    tables = {
+        "data": {"source": "digits", "partition": planted},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1},
+        "train": {"rounds": 12, "clients_per_round": 6},
+        "algorithm": groups,
+        "engine": {"name": "serial"},
+        "shift": [
+            {"kind": "arrivals", "round": 4, "count": 3},
+            {"kind": "swap_all", "p": 0.5, "start": 6},
+        ],
+    }
+    run_config(check(tables), tmp_path / "run")
+    view = view_of(tmp_path / "run")
+    first = {}
+    moved = set()
+    for row in view.rounds:
+        for client, _ in row["moves"]:
+            moved |= {client} & set(first)
+            first.setdefault(client, row["round"])
+    newcomers = view.newcomer_ids.tolist()
+    assert moved & set(newcomers)
+    assert view.joined[newcomers].tolist() == [first[client] for client in newcomers]
+
+
 def arrived(view) -> list[int]:
     return [
         c

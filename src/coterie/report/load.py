@@ -29,6 +29,7 @@ from coterie.report.embedding import (
     from_losses,
     from_memory,
 )
+from coterie.report.membership import stays_of
 from coterie.report.tree import Tree
 from coterie.report.view import RunView
 from coterie.runs.checkpoint import Checkpoint
@@ -163,12 +164,29 @@ def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding
     known = replace(
         view,
         groups=checkpoint.groups.member,
-        joined=np.asarray(checkpoint.extra["since"], np.int64),
+        joined=_joined(view, np.asarray(checkpoint.extra["since"], np.int64)),
         tree=Tree.of(checkpoint.groups.memory),
     )
     if embedding is None:
         return known
     return replace(known, embedding=embedding.points, placed_by=embedding.placed_by)
+
+
+def _joined(view: RunView, since: IntArray) -> IntArray:
+    """The round in which each client first had a group.
+
+    Args:
+        view: with the rows of the run.
+        since: int64 ``[N]``, since when each client is in its present group. A client that has
+            migrated joined earlier, as the moves in the rows tell where they were kept.
+    """
+    stays = stays_of(view)
+    if stays is None:
+        return since
+    joined = since.copy()
+    for stay in reversed(stays):
+        joined[stay.client] = stay.start
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,8 @@ def write_page(
 
 def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") -> str:
     """The page of some runs as text; see `write_page`."""
-    sentences = [gain_sentence(runs)]
+    sentences = [gain_sentence(runs), intro]
     if any(run.accuracies for run in runs):
         sentences.append(WHICH_ACCURACY)
-    sentences.append(intro)
     under_headline = " ".join(sentence for sentence in sentences if sentence)
     return render(title, headline(runs), under_headline, facts(runs), sections(runs))

@@ -39,7 +39,7 @@ class RunView:
             was not measured.
         histograms: ``[N, c]`` label counts of the clients' training data.
         planted: int64 ``[N]``, the true population of each client, where it is known.
-        joined: int64 ``[N]``, the round in which the client got its group, ``-1`` for never.
+        joined: int64 ``[N]``, the round in which the client first had a group, ``-1`` for never.
         newcomers: bool ``[N]``, the clients that joined the federation after its start.
         labels: ``c`` names of the classes; default their numbers.
         tree: the tree in which the method merged the clients, where it did.
@@ -191,7 +191,7 @@ class NewcomerPlacement:
 
     Args:
         client: its name.
-        round: in which it got its group, from 0; ``None`` if it never did.
+        round: in which it first had a group, from 0; ``None`` if it never had one.
         group: its group at the end; ``None`` for none.
         population: its planted population; ``None`` where it is not known.
         right: whether its group is that of its population; ``None`` where that is not known.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -14,6 +13,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.report.charts.events import all_events, lanes
 from coterie.report.charts.style import Spec, colour_by_group, group_name, round_axis, to_spec
+from coterie.report.membership import Stay, stays_of
 from coterie.report.series import thinned
 from coterie.report.view import RunView, displayed_round
 
@@ -23,16 +23,6 @@ MOST_AREAS = 250  # rounds of a chart of sizes
 LANE = 16  # pixels between two lanes of ticks
 LANE_START = 12  # pixels above the chart
 LAST = 10**6  # the place of the clients without a group: after all groups
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """A time that a client spent in a group: the rounds ``[start, stop)``, counted from 0."""
-
-    client: int
-    group: int
-    start: int
-    stop: int
 
 
 def member_chart(run: RunView) -> Spec | None:
@@ -47,34 +37,6 @@ def member_chart(run: RunView) -> Spec | None:
         height = max(120, min(520, 5 * run.clients))
         return to_spec(alt.layer(_lines(run, stays), *ticks), height)
     return to_spec(alt.layer(_sizes(run, rows), *ticks), 260)
-
-
-def stays_of(run: RunView) -> list[Stay] | None:
-    """Each time that a client spent in a group; ``None`` for a run that did not keep the moves.
-
-    Example:
-        >>> moves = [[[0, 1]], [], [[0, 0]]]
-        >>> rows = [{"round": round, "moves": moved} for round, moved in enumerate(moves)]
-        >>> for stay in stays_of(RunView("a", rows, np.array([0]), "x")):
-        ...     print(stay)
-        Stay(client=0, group=1, start=0, stop=2)
-        Stay(client=0, group=0, start=2, stop=3)
-    """
-    if any("moves" not in row for row in run.rounds):
-        return None
-    current: dict[int, tuple[int, int]] = {}  # of each client: its group, and since when
-    found = []
-    for row in run.rounds:
-        number = int(row["round"])
-        for client, group in row["moves"]:
-            if client in current:
-                found.append(Stay(client, *current[client], number))
-            current[int(client)] = (int(group), number)
-    end = 0
-    if run.rounds:
-        end = int(run.rounds[-1]["round"]) + 1
-    found += [Stay(client, *stay, end) for client, stay in current.items()]
-    return [stay for stay in found if stay.group >= 0]
 
 
 def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:

@@ -18,21 +18,21 @@ from coterie.runs.summary import covered
 from coterie.terminal import amount, duration, percent, sizes
 
 TABLE_NOTE = (
-    "Final is the accuracy after the last evaluated round, best the highest of a run. Groups are "
-    "those at the end: a client counts in its last group, whatever groups it had before."
+    "Final is the accuracy after the last evaluated round, best the highest of a run. A client "
+    "counts in the group that it has at the end, whatever groups it had before."
 )
 SEEDS_NOTE = (
-    " With several seeds, accuracies are means, and ± is the standard deviation of the final one. "
+    " Accuracies are means over the seeds. The ± after the final one is the standard deviation. "
     "Groups, bytes and time are those of the first seed."
 )
 DIFFERENCE_NOTE = (
-    " The difference from {} is that of the final accuracies in percentage points, over the same "
-    "clients, taken before rounding."
+    " The difference from {} is in percentage points of final accuracy, over the same clients, and "
+    "is taken before rounding."
 )
 INTERVAL_NOTE = " Its ± is half of the 95 % interval over the seeds."
 COMPARE_NOTE = (
-    " The table of coterie compare may show another accuracy, by default the mean of the last ten "
-    "evaluated rounds."
+    " The table of coterie compare may show another accuracy: by default it is the mean of the "
+    "last ten evaluated rounds."
 )
 UNGROUPED_NOTE = (
     " Some runs left clients without a group: final and best are of the clients that had one, the "

@@ -1,0 +1,46 @@
+"""Who was in which group, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.report.view import RunView
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A time that a client spent in a group: the rounds ``[start, stop)``, counted from 0."""
+
+    client: int
+    group: int
+    start: int
+    stop: int
+
+
+def stays_of(run: RunView) -> list[Stay] | None:
+    """Each time that a client spent in a group; ``None`` for a run that did not keep the moves.
+
+    Example:
+        >>> moves = [[[0, 1]], [], [[0, 0]]]
+        >>> import numpy as np
+        >>> rows = [{"round": round, "moves": moved} for round, moved in enumerate(moves)]
+        >>> for stay in stays_of(RunView("a", rows, np.array([0]), "x")):
+        ...     print(stay)
+        Stay(client=0, group=1, start=0, stop=2)
+        Stay(client=0, group=0, start=2, stop=3)
+    """
+    if any("moves" not in row for row in run.rounds):
+        return None
+    current: dict[int, tuple[int, int]] = {}  # of each client: its group, and since when
+    found = []
+    for row in run.rounds:
+        number = int(row["round"])
+        for client, group in row["moves"]:
+            if client in current:
+                found.append(Stay(client, *current[client], number))
+            current[int(client)] = (int(group), number)
+    end = 0
+    if run.rounds:
+        end = int(run.rounds[-1]["round"]) + 1
+    found += [Stay(client, *stay, end) for client, stay in current.items()]
+    return [stay for stay in found if stay.group >= 0]
