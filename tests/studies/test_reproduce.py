@@ -25,26 +25,23 @@ from PIL import Image
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError, SweepError
-from coterie.studies.reproduce import command, page
+from coterie.studies.reproduce import PAPERS
+from coterie.studies.reproduce.choice import choose, with_profile
+from coterie.studies.reproduce.command import Selection, raise_failures, reproduce_tables
 from coterie.studies.reproduce.computed import FORMULAS, fedavg_transfers, flexcfl_transfers
+from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS
-from coterie.studies.reproduce.running import (
-    LOADING,
+from coterie.studies.reproduce.outcome_rows import outcome_row
+from coterie.studies.reproduce.page import write_page
+from coterie.studies.reproduce.papers import Line
+from coterie.studies.reproduce.reproduction import (
+    LOADING_SECONDS,
     Outcome,
     Reproduction,
-    computed,
-    missing,
-    seeds_of,
+    compute_line,
 )
-from coterie.studies.reproduce.tables import (
-    PAPERS,
-    Line,
-    choose,
-    every_line,
-    paper,
-    printed,
-    profiled,
-)
+from coterie.studies.reproduce.tables import every_line, paper, printed
+from coterie.sweep.grid import read_seeds
 
 LINES = list(every_line())
 
@@ -64,8 +61,8 @@ def tiny(line: Line, rounds: int = 3) -> Line:
         if tables is None:
             return None
         options = {k: v for k, v in tables["algorithm"].items() if k not in ("groups", "alpha")}
-        own = {k: 2 for k in ("groups", "alpha") if k in tables["algorithm"]}
-        return {**changed, "algorithm": {**options, **own}}
+        few = {k: 2 for k in ("groups", "alpha") if k in tables["algorithm"]}
+        return {**changed, "algorithm": {**options, **few}}
 
     return replace(line, tables=small(line.tables), against=small(line.against))
 
@@ -76,7 +73,7 @@ def tiny(line: Line, rounds: int = 3) -> Line:
 @pytest.mark.parametrize("name", PAPERS)
 @pytest.mark.parametrize("profile", ["quick", "full"])
 def test_every_line_is_valid(name: str, profile: Any) -> None:
-    for line in (profiled(line, profile) for line in LINES if line.paper == name):
+    for line in (with_profile(line, profile) for line in LINES if line.paper == name):
         configs = line.configs(seed=1)
         assert len(configs) == (0 if line.compute else 2 if line.against else 1)
         assert (line.how == "value") == (line.against is None)
@@ -173,8 +170,8 @@ def test_settings_are_those_of_the_papers() -> None:
 
 def test_the_quick_profile_fits_twenty_minutes_with_all_data(tmp_path: Path) -> None:
     made = Reproduction(choose([], "quick"), [0], tmp_path)
-    loading = LOADING * sum(line.compute in ("clients", "samples") for line in made.lines)
-    assert sum(job.seconds for job in made.jobs) + loading < 20 * 60
+    loading = LOADING_SECONDS * sum(line.compute in ("clients", "samples") for line in made.lines)
+    assert sum(one.seconds for one in made.all_runs) + loading < 20 * 60
     assert {line.paper for line in made.lines if not line.compute} == set(PAPERS)
 
 
@@ -187,7 +184,7 @@ def test_lines_are_chosen_by_table_and_row() -> None:
             choose(**{"papers": ["flexcfl"], "profile": "full", **wrong})  # type: ignore[arg-type]
     for text in ("", "a", "0-", "-1", "2-1", "0-99999"):
         with pytest.raises(ConfigError, match="--seeds"):
-            seeds_of(text)
+            read_seeds(text)
 
 
 # --- formulas -------------------------------------------------------------------------------------
@@ -199,7 +196,7 @@ def test_lines_are_chosen_by_table_and_row() -> None:
     ids=lambda x: f"{x.paper} {x.table} {x.name}",
 )
 def test_computed_lines_give_what_is_printed(line: Line) -> None:
-    found = computed(line)
+    found = compute_line(line)
     assert not found.problem
     within = {"ifca_mig": 0.06, "parameters": 0, "time_saved": 0.5, "traffic_saved": 0.5}.get(
         line.compute, 0.05
@@ -233,11 +230,11 @@ def carry(made: Reproduction) -> list[str]:
     """Carry out what is left; returns the algorithms that ran."""
     ran: list[str] = []
 
-    def before(number: int, job: Any) -> Any:
-        ran.append(job.config.algorithm.name)
+    def before(number: int, one: Any) -> Any:
+        ran.append(one.config.algorithm.name)
         return lambda: None
 
-    made.run(made.left()[0], before=before)
+    made.run(made.runs_left(), before=before)
     return ran
 
 
@@ -257,7 +254,7 @@ def test_runs_are_done_once_and_come_to_a_page(two_lines: list[Line], tmp_path: 
         assert found.spread is not None
         summaries = [json.loads((f / "summary.json").read_text()) for f in found.folders]
         assert found.values == tuple(100 * s["accuracy"]["max"] for s in summaries)
-    text, html = page.write(tmp_path, outcomes, "quick", [0, 1])
+    text, html = write_page(tmp_path, outcomes, "quick", [0, 1])
     shown = text.read_text(encoding="utf-8")
     row = next(line for line in shown.splitlines() if line.startswith("| mnist-mclr/fedavg"))
     gap = outcomes[0].difference
@@ -327,7 +324,7 @@ def test_a_failed_run_stops_no_other(two_lines: list[Line], tmp_path: Path) -> N
     with pytest.raises(
         SweepError, match=r"none\.npz.*\nreproduce: runs failed, got 1 of 2; expected none"
     ):
-        command._close(made, tmp_path / "a", tmp_path / "b", 0.0)
+        raise_failures(made)
     first, second = made.outcomes()
     assert "none.npz" in first.problem
     assert not first.values
@@ -339,9 +336,7 @@ def test_missing_data_are_named_and_stop_nothing(
 ) -> None:
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     out = tmp_path / "out"
-    command.go(
-        ["fedclust", "fedgsp"], None, ["fedclust/svhn", "saving/*"], "quick", None, out, None
-    )
+    reproduce_tables(Selection(["fedclust", "fedgsp"], rows=["fedclust/svhn", "saving/*"]), out)
     said = capsys.readouterr().out
     assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in said
     text = (out / "reproduce.md").read_text(encoding="utf-8")
@@ -451,7 +446,7 @@ def test_a_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--profile", "slow"], "--profile: unknown, got 'slow'"),
         (["--table", "9"], "--table: unknown, got '9'"),
         (["rfedavg", "--row", "x"], "--row: unknown, got 'x'"),
-        (["--seeds", "x"], "--seeds: not numbers, got 'x'"),
+        (["--seeds", "x"], "--seeds: not seeds, got 'x'"),
         (["flexcfl", "--table", "4b"], "--profile: nothing of this is in the quick one"),
     ],
 )
@@ -466,7 +461,8 @@ def test_what_is_unknown_is_one_line(
 
 def test_cells_of_a_line_without_a_value() -> None:
     line = replace(LINES[0], printed=None)
-    assert page.cells(Outcome(line, problem="a|b"))[1:6] == ["-"] * 5
+    assert outcome_row(Outcome(line, problem="a|b"))[1:6] == ["-"] * 5
     assert (
-        missing(choose(["fedgroup"], "full", "3", ["synthetic-mclr/ifca"])[0].configs(0)[0]) == ""
+        missing_data(choose(["fedgroup"], "full", "3", ["synthetic-mclr/ifca"])[0].configs(0)[0])
+        == ""
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from coterie.studies.reproduce import PAPERS
+
 KINDS = ("algorithms", "models", "datasets", "partitions", "shifts", "servers", "objectives")
-PAPERS = ("fedgroup", "flexcfl", "fedclust", "fedgsp", "rfedavg")
 DATASETS = (
     *("cifar10", "digits", "emnist_letters_aj", "femnist", "fashion_mnist", "file"),
     *("mnist", "nodes", "sent140", "svhn", "synthetic"),

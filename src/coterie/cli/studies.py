@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.completion import PAPERS, complete_paper
+from coterie.cli.completion import complete_paper
 from coterie.cli.options import (
     Assignments,
     ConfigFile,
@@ -23,6 +23,7 @@ from coterie.cli.options import (
 )
 from coterie.cli.pages import show_page
 from coterie.cli.signals import stop_after_round
+from coterie.studies.reproduce import PAPERS
 
 PAPERS_HELP = f"{', '.join(PAPERS[:-1])} or {PAPERS[-1]}. Default: all of them."
 
@@ -153,8 +154,12 @@ def reproduce_command(
     Writes our figures beside the printed ones. After an interruption the same command continues.
     """
     with stop_after_round() as request:
-        from coterie.studies.reproduce.command import go
+        from coterie.studies.reproduce.command import Selection, list_lines, reproduce_tables
 
         root = absolute(data_root)
+        selection = Selection(papers or (), table, row or (), profile, seeds)
+        if list_:
+            list_lines(selection, out, root)
+            return
         with request.while_running() as stop:
-            go(papers or (), table, row or (), profile, seeds, out, root, list_, stop=stop)
+            reproduce_tables(selection, out, root, stop)

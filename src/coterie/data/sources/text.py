@@ -25,6 +25,9 @@ Pad = Literal["front", "end"]
 # Dimensions of learned word vectors where none are set.
 DIMENSIONS = 100
 
+# Stems of the dataset's files: tweets by user, and others to learn word vectors from.
+SENT140_FILES = ("users", "others")
+
 # LEAF's `split_line`.
 WORDS = re.compile(r"[\w']+|[.,!?;]")
 
@@ -133,10 +136,8 @@ def _texts(table: Any, path: Path) -> list[list[str]]:
 
 
 def _tweets_file(root: Path | None, stem: str) -> Path:
-    advice = (
-        "expected --data-root (or COTERIE_DATA) to name a folder with "
-        "sent140/{users,others}.parquet"
-    )
+    files = f"sent140/{{{','.join(SENT140_FILES)}}}.parquet"
+    advice = f"expected --data-root (or COTERIE_DATA) to name a folder with {files}"
     path = dataset_folder(root, "sent140", advice) / f"{stem}.parquet"
     if not path.is_file():
         raise DataError(f"{path}: no such file; {advice}")

@@ -1,150 +1,219 @@
-"""``coterie reproduce``: what it says in a terminal."""
+"""``coterie reproduce``: chooses lines, runs what is not done, and reports in the terminal."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
 from coterie.errors import ConfigError, SweepError
-from coterie.studies.reproduce import page
-from coterie.studies.reproduce.running import LOADING, TAKEN, Job, Reproduction, missing, seeds_of
-from coterie.studies.reproduce.tables import Line, Profile, choose, paper
+from coterie.studies.reproduce.choice import choose
+from coterie.studies.reproduce.datasets import missing_data
+from coterie.studies.reproduce.outcome_rows import outcomes_headline, value_text
+from coterie.studies.reproduce.page import write_page
+from coterie.studies.reproduce.papers import Line, Profile
+from coterie.studies.reproduce.reproduction import (
+    LOADING_SECONDS,
+    TAKEN,
+    PaperRun,
+    Reproduction,
+)
+from coterie.studies.reproduce.tables import paper
+from coterie.sweep.grid import read_seeds
 from coterie.terminal import columns_table, console, counted, duration, say
 
-EVERY = 20.0  # seconds between two lines of progress within a run
-WRITE = 30.0  # seconds between two writings of the page
+PROGRESS_SECONDS = 20.0  # between two lines of progress within a run
+PAGE_SECONDS = 30.0  # between two writings of the page
 
 
-def go(
-    papers: Sequence[str],
-    table: str | None,
-    rows: Sequence[str],
-    profile: str,
-    seeds: str | None,
-    out: Path,
-    root: str | None,
-    only_list: bool = False,
-    *,
-    stop: Callable[[], int] = lambda: 0,
-) -> None:
-    """Choose lines, say what they cost, run what is not done, write the page.
+@dataclass(frozen=True)
+class Selection:
+    """What to reproduce.
 
     Args:
         papers: names; none: all.
         table: one table.
-        rows: rows or lines.
+        rows: names of rows or lines.
         profile: ``quick`` or ``full``.
-        seeds: as ``0-2``; ``None``: one for the quick profile, the paper's number of them for the
+        seeds: as ``0-2``; default: one for the quick profile, the paper's number of them for the
             full one.
-        out: folder.
-        root: folder of the datasets.
-        only_list: run nothing.
-        stop: the number of a signal, or 0 to go on.
+    """
+
+    papers: Sequence[str] = ()
+    table: str | None = None
+    rows: Sequence[str] = ()
+    profile: str = "quick"
+    seeds: str | None = None
+
+
+def open_reproduction(
+    selection: Selection, out: Path, root: str | None = None
+) -> tuple[Reproduction, Profile]:
+    """The lines that were selected, their runs, and the profile.
+
+    Args:
+        selection: what to reproduce.
+        out: folder of the page and, in ``runs``, of the runs.
+        root: folder of the datasets; default: that of the environment.
 
     Raises:
-        ConfigError: for what is not known.
-        SweepError: if runs failed; the page is written.
-        Stopped: if ``stop`` said so.
+        ConfigError: for an unknown profile, paper, table or row, or a profile without lines.
     """
-    if profile not in get_args(Profile):
-        raise ConfigError(
-            f"--profile: unknown, got {profile!r}; expected one of {', '.join(get_args(Profile))}"
-        )
-    kind = cast(Profile, profile)
-    lines = choose(papers, kind, table, rows)
+    known = get_args(Profile)
+    if selection.profile not in known:
+        expected = f"one of {', '.join(known)}"
+        raise ConfigError(f"--profile: unknown, got {selection.profile!r}; expected {expected}")
+    profile = cast(Profile, selection.profile)
+    lines = choose(selection.papers, profile, selection.table, selection.rows)
     if not lines:
         raise ConfigError(
-            "--profile: nothing of this is in the quick one, got quick; expected --profile full, or lines by --row"
+            "--profile: nothing of this is in the quick one, got quick; expected --profile full, "
+            "or lines by --row"
         )
-    numbers = seeds_of(seeds) if seeds is not None else _seeds(lines, kind)
-    made = Reproduction(lines, numbers, out / "runs", root)
-    jobs, seconds = made.left()
-    if only_list:
-        _list(made)
-    _announce(made, jobs, seconds, kind)
-    if only_list:
-        return
-    begun = written = time.monotonic()
+    seeds = _default_seeds(lines, profile)
+    if selection.seeds is not None:
+        seeds = read_seeds(selection.seeds)
+    return Reproduction(lines, seeds, out / "runs", root), profile
+
+
+def _default_seeds(lines: Sequence[Line], profile: Profile) -> list[int]:
+    if profile == "quick":
+        return [0]
+    return list(range(max(paper(line.paper).seeds for line in lines)))
+
+
+def list_lines(selection: Selection, out: Path, root: str | None = None) -> None:
+    """Print the lines and what they cost. Nothing is run or written.
+
+    Args:
+        selection: which lines.
+        out: folder where runs may be done already.
+        root: folder of the datasets; default: that of the environment.
+
+    Raises:
+        ConfigError: for an unknown profile, paper, table or row.
+    """
+    made, profile = open_reproduction(selection, out, root)
+    rows = []
+    for line, needs in zip(made.lines, made.needs, strict=True):
+        runs = [one for seed in needs for one in seed]
+        state = next((f"needs {r.config.data.source}" for r in runs if missing_data(r.config)), "")
+        cost = duration(sum(one.seconds for one in runs))
+        if line.compute:
+            cost = "computed"
+        rounds = str(line.rounds or "-")
+        rows.append([_name(line), value_text(line.printed, line), rounds, cost, state])
+    console().print(columns_table(["line", "paper", "rounds", "alone", ""], rows), soft_wrap=True)
+    _announce(made, made.runs_left(), profile)
+
+
+def reproduce_tables(
+    selection: Selection,
+    out: Path,
+    root: str | None = None,
+    stop: Callable[[], int] = lambda: 0,
+) -> None:
+    """Run what is not done of the lines that are selected, and write the page.
+
+    Args:
+        selection: which lines.
+        out: folder of the page and, in ``runs``, of the runs.
+        root: folder of the datasets; default: that of the environment.
+        stop: called after each round; the number of a signal, or 0 to go on.
+
+    Raises:
+        ConfigError: for an unknown profile, paper, table or row.
+        SweepError: if runs failed; the page is written.
+        Stopped: if ``stop`` returned a signal; the page is written.
+    """
+    made, profile = open_reproduction(selection, out, root)
+    runs = made.runs_left()
+    _announce(made, runs, profile)
+    begun = time.monotonic()
+    written = begun
+
+    def before(number: int, one: PaperRun) -> Callable[[], None]:
+        say(f"run {number + 1} of {len(runs)}: {_run_text(one)}")
+        return RoundProgress()
 
     def after() -> None:
+        # The page grows with the runs; to write it after each of many short ones takes too long.
         nonlocal written
-        if time.monotonic() - written > WRITE:
-            page.write(out, made.outcomes(), kind, numbers)
+        if time.monotonic() - written > PAGE_SECONDS:
+            write_page(out, made.outcomes(), profile, made.seeds)
             written = time.monotonic()
 
     try:
-        made.run(
-            jobs,
-            before=lambda number, job: _progress(number, len(jobs), job),
-            after=after,
-            stop=stop,
-        )
+        made.run(runs, before=before, after=after, stop=stop)
     finally:
-        text, html = page.write(out, made.outcomes(), kind, numbers)
-    _close(made, text, html, time.monotonic() - begun)
+        markdown, html = write_page(out, made.outcomes(), profile, made.seeds)
+    say(f"{outcomes_headline(made.outcomes())}; {duration(time.monotonic() - begun)}")
+    say(f"page: {html.resolve()} and {markdown.name}")
+    raise_failures(made)
 
 
-def _seeds(lines: Sequence[Line], profile: Profile) -> tuple[int, ...]:
-    most = max(paper(line.paper).seeds for line in lines)
-    return tuple(range(most if profile == "full" else 1))
+def raise_failures(made: Reproduction) -> None:
+    """Report the runs that failed, if any.
 
-
-def _announce(made: Reproduction, jobs: Sequence[Job], seconds: float, profile: Profile) -> None:
-    loading = sum(LOADING for line in made.lines if line.compute in ("clients", "samples"))
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    shown = ", ".join(map(str, made.seeds))
-    done = len([job for job in made.jobs if not missing(job.config)]) - len(jobs)
-    say(
-        f"profile {profile}, seeds {shown}: {counted(len(made.lines), 'line')}, {counted(len(jobs), 'run')} to do, "
-        f"{done} done; about {duration(seconds + loading)} on two cores that do nothing else ({cores} here)"
-    )
-    for line in dict.fromkeys(gone for job in made.jobs if (gone := missing(job.config))):
-        say(f"left out: {line}")
-
-
-def _list(made: Reproduction) -> None:
-    rows = []
-    for line, needs in zip(made.lines, made.needs, strict=True):
-        jobs = [job for seed in needs for job in seed]
-        state = next((f"needs {job.config.data.source}" for job in jobs if missing(job.config)), "")
-        cost = "computed" if line.compute else duration(sum(job.seconds for job in jobs))
-        name = f"{line.paper} {line.table} {line.name}"
-        rows.append([name, page.number(line.printed, line), str(line.rounds or "-"), cost, state])
-    console().print(columns_table(["line", "paper", "rounds", "alone", ""], rows), soft_wrap=True)
-
-
-def _progress(number: int, count: int, job: Job) -> Callable[[], None]:
-    """Says that a run begins; what it gives says now and then how far it is."""
-    line, config, rounds = job.line, job.config, job.config.train.rounds
-    what = f"{line.paper} {line.table} {line.name}"
-    say(
-        f"run {number + 1} of {count}: {config.algorithm.name} for {what}, seed {config.seed}, {rounds} rounds"
-    )
-    said = time.monotonic()
-    done = 0
-
-    def tell() -> None:
-        nonlocal said, done
-        done += 1
-        if time.monotonic() - said > EVERY:
-            say(f"    {done} rounds since it began or went on")
-            said = time.monotonic()
-
-    return tell
-
-
-def _close(made: Reproduction, text: Path, html: Path, seconds: float) -> None:
-    say(f"{page.headline(made.outcomes())}; {duration(seconds)}")
-    say(f"page: {html.resolve()} and {text.name}")
-    failed = {id: problem for id, problem in made.problems.items() if problem != TAKEN}
+    Raises:
+        SweepError: with a line for each.
+    """
+    # A run that another process works on did not fail.
+    failed = {id_: problem for id_, problem in made.problems.items() if problem != TAKEN}
     if failed:
-        lines = [f"{made.runs / id}: {problem}" for id, problem in failed.items()]
-        lines.append(
-            f"reproduce: runs failed, got {len(failed)} of {len(made.jobs)}; expected none"
-        )
-        raise SweepError("\n".join(lines))
+        lines = [f"{made.runs / id_}: {problem}" for id_, problem in failed.items()]
+        count = f"got {len(failed)} of {len(made.all_runs)}; expected none"
+        raise SweepError("\n".join([*lines, f"reproduce: runs failed, {count}"]))
+
+
+# --- lines of progress ----------------------------------------------------------------------------
+
+
+def _name(line: Line) -> str:
+    return f"{line.paper} {line.table} {line.name}"
+
+
+def _run_text(one: PaperRun) -> str:
+    config = one.config
+    algorithm = f"{config.algorithm.name} for {_name(one.line)}"
+    return f"{algorithm}, seed {config.seed}, {config.train.rounds} rounds"
+
+
+def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) -> None:
+    """What is to do and how long it takes, and which data are missing."""
+    loading = sum(line.compute in ("clients", "samples") for line in made.lines)
+    seconds = made.seconds_left(runs) + LOADING_SECONDS * loading
+    missing = [missing_data(one.config) for one in made.all_runs]
+    done = sum(not line for line in missing) - len(runs)
+    seeds = ", ".join(map(str, made.seeds))
+    lines = counted(len(made.lines), "line")
+    say(
+        f"profile {profile}, seeds {seeds}: {lines}, {counted(len(runs), 'run')} to do, {done} "
+        f"done; about {duration(seconds)} on two idle cores (this machine has {_cores()})"
+    )
+    for line in dict.fromkeys(missing):
+        if line:
+            say(f"left out: {line}")
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass
+class RoundProgress:
+    """Called after each round of a run; prints a line now and then."""
+
+    said: float = field(default_factory=time.monotonic)
+    rounds: int = 0
+
+    def __call__(self) -> None:
+        self.rounds += 1
+        if time.monotonic() - self.said > PROGRESS_SECONDS:
+            say(f"    {self.rounds} rounds since it began or went on")
+            self.said = time.monotonic()

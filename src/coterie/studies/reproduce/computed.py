@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coterie.measures.costs import Costs, constant, growing
+from coterie.measures.costs import Costs, GroupsInRound, constant, growing
 from coterie.models import spec
 from coterie.runs.prepare import load_data
-from coterie.studies.reproduce.tables import Line
+from coterie.studies.reproduce.papers import Line
 
 Formula = Callable[[Line, str | None], float]
 
@@ -17,79 +17,142 @@ Formula = Callable[[Line, str | None], float]
 
 
 def fedavg_transfers(N: int, K: int, T: int, **_: Any) -> float:
-    """``2 K T``: one down, one up for each participant; FeSEM's, too."""
+    """Transfers of FedAvg: ``2 K T``, one down and one up for each participant. FeSEM has the same.
+
+    Args:
+        N: clients.
+        K: participants of a round.
+        T: rounds.
+    """
     return 2 * K * T
 
 
 def flexcfl_transfers(
     N: int, K: int, T: int, m: int, alpha: int, eta_g: bool = False, **_: Any
 ) -> float:
-    """``2 K T + N m + 2 alpha m``, with inter-group aggregation ``m T`` more.
+    """Transfers of FlexCFL: ``2 K T + N m + 2 alpha m``, with inter-group aggregation ``m T`` more.
+
+    Args:
+        N: clients; each is assigned by the ``m`` group models.
+        K: participants of a round.
+        T: rounds.
+        m: groups.
+        alpha: clients of the cold start for each group.
+        eta_g: whether groups aggregate with each other.
 
     Example:
-        >>> flexcfl_transfers(N=1000, K=20, T=300, m=3, alpha=20) / fedavg_transfers(N=1000, K=20, T=300)
+        >>> fedavg = fedavg_transfers(N=1000, K=20, T=300)
+        >>> flexcfl_transfers(N=1000, K=20, T=300, m=3, alpha=20) / fedavg
         1.26
     """
-    return 2 * K * T + N * m + 2 * alpha * m + (m * T if eta_g else 0)
+    transfers = 2 * K * T + N * m + 2 * alpha * m
+    if eta_g:
+        transfers += m * T
+    return transfers
 
 
 def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> float:
-    """``K (m + 1) T`` and ``m`` for each client that a swap is expected to move, of those met
-    before (``K`` a round).
+    """Transfers of IFCA with migration: ``K (m + 1) T``, and ``m`` for each client that moves.
+
+    A swap is expected to move a share ``p`` of the pairs of clients that were met before, ``K`` a
+    round.
+
+    Args:
+        N: clients.
+        K: participants of a round.
+        T: rounds.
+        m: groups.
+        p: probability that a pair of clients swaps its data in a round.
 
     Example:
         >>> mnist = {"N": 1000, "K": 20, "T": 300, "m": 3, "p": 0.05}
         >>> round(ifca_mig_transfers(**mnist) / fedavg_transfers(**mnist), 2)
         5.43
     """
-    moved = sum(p * 2 * (min(N, K * t) // 2) for t in range(T))
+    moved = 0.0
+    for t in range(T):
+        pairs = min(N, K * t) // 2
+        moved += p * 2 * pairs
     return K * (m + 1) * T + m * moved
 
 
-# --- all formulas ---------------------------------------------------------------------------------
+def _flexcfl(line: Line, root: str | None) -> float:
+    return flexcfl_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
 
 
-def _parameters(line: Line, root: str | None) -> float:
-    config = line.config(root)
-    return spec(config.model.name, **config.options("model")).count(
-        tuple(line.arguments["shape"]), line.arguments["classes"]
-    )
+def _ifca_mig(line: Line, root: str | None) -> float:
+    return ifca_mig_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
 
 
-def _clients(line: Line, root: str | None) -> float:
-    return load_data(line.config(root))[2].clients
+def _eta_extra(line: Line, root: str | None) -> float:
+    """What inter-group aggregation adds to FlexCFL's transfers, in percent."""
+    with_eta = flexcfl_transfers(**line.arguments, eta_g=True)
+    return 100 * (with_eta / flexcfl_transfers(**line.arguments) - 1)
 
 
-def _samples(line: Line, root: str | None) -> float:
-    population = load_data(line.config(root))[2]
-    return float(population.sizes("train").sum() + population.sizes("test").sum())
+# --- FedGSP, Fig. 6: time and traffic -------------------------------------------------------------
+
+
+def _fedgsp_groups(costs: Costs) -> GroupsInRound:
+    """The growing number of groups of FedGSP, with the paper's settings."""
+    return growing("log", 2.0, 10, costs.clients)
+
+
+def _fedavg_groups(costs: Costs) -> GroupsInRound:
+    """One group per client: all train in parallel."""
+    return constant(costs.clients)
 
 
 def _t_comp(line: Line, root: str | None) -> float:
     costs = Costs()
-    rounds = line.arguments["rounds"]
-    log = line.arguments["growth"] == "log"
-    return costs.computation(
-        rounds, growing("log", 2.0, 10, costs.clients) if log else constant(costs.clients)
-    )
+    groups = _fedavg_groups(costs)
+    if line.arguments["growth"] == "log":
+        groups = _fedgsp_groups(costs)
+    return costs.computation(line.arguments["rounds"], groups)
+
+
+def _t_comm(line: Line, root: str | None) -> float:
+    return Costs().communication(line.arguments["rounds"])
+
+
+def _d_comm(line: Line, root: str | None) -> float:
+    """Traffic in GB."""
+    return Costs().traffic(line.arguments["rounds"]) / 1e9
 
 
 def _time_saved(line: Line, root: str | None) -> float:
+    """What FedGSP saves of FedAvg's time, in percent: it needs fewer rounds."""
     costs = Costs()
     rounds = line.arguments["rounds"]
-    other = line.arguments["against"]
-    own = costs.computation(rounds, growing("log", 2.0, 10, costs.clients)) + costs.communication(
-        rounds
-    )
-    return 100 * (
-        1 - own / (costs.computation(other, constant(costs.clients)) + costs.communication(other))
-    )
+    fedavg_rounds = line.arguments["against"]
+    fedgsp = costs.computation(rounds, _fedgsp_groups(costs)) + costs.communication(rounds)
+    fedavg = costs.computation(fedavg_rounds, _fedavg_groups(costs))
+    fedavg += costs.communication(fedavg_rounds)
+    return 100 * (1 - fedgsp / fedavg)
 
 
-def _eta_extra(line: Line, root: str | None) -> float:
-    return 100 * (
-        flexcfl_transfers(**line.arguments, eta_g=True) / flexcfl_transfers(**line.arguments) - 1
-    )
+def _traffic_saved(line: Line, root: str | None) -> float:
+    """What FedGSP saves of FedAvg's traffic, in percent: a round of both moves the same."""
+    return 100 * (1 - line.arguments["rounds"] / line.arguments["against"])
+
+
+# --- data and models ------------------------------------------------------------------------------
+
+
+def _parameters(line: Line, root: str | None) -> float:
+    config = line.config(root)
+    network = spec(config.model.name, **config.options("model"))
+    return network.count(tuple(line.arguments["shape"]), line.arguments["classes"])
+
+
+def _clients(line: Line, root: str | None) -> float:
+    _, _, population = load_data(line.config(root))
+    return population.clients
+
+
+def _samples(line: Line, root: str | None) -> float:
+    _, _, population = load_data(line.config(root))
+    return float(population.sizes("train").sum() + population.sizes("test").sum())
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -97,18 +160,12 @@ FORMULAS: Mapping[str, Formula] = {
     "clients": _clients,
     "samples": _samples,
     "t_comp": _t_comp,
-    "t_comm": lambda line, root: Costs().communication(line.arguments["rounds"]),
-    "d_comm": lambda line, root: Costs().traffic(line.arguments["rounds"]) / 1e9,
+    "t_comm": _t_comm,
+    "d_comm": _d_comm,
     "time_saved": _time_saved,
-    "traffic_saved": lambda line, root: (
-        100 * (1 - line.arguments["rounds"] / line.arguments["against"])
-    ),
-    "ifca_mig": lambda line, root: (
-        ifca_mig_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
-    ),
-    "flexcfl": lambda line, root: (
-        flexcfl_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
-    ),
+    "traffic_saved": _traffic_saved,
+    "ifca_mig": _ifca_mig,
+    "flexcfl": _flexcfl,
     "flexcfl_eta": _eta_extra,
 }
 NEED_DATA = frozenset({"clients", "samples"})

@@ -7,84 +7,129 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coterie.measures.costs import rounds_to_target
-from coterie.studies.reproduce.tables import How
+from coterie.runs.summary import covered
+from coterie.studies.reproduce.papers import How
 
-Rows = Sequence[Mapping[str, Any]]
-Metric = Callable[[Rows, Mapping[str, Any], float], float | None]
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+# Of a run's rows, its summary and the line's target; `None` if the run does not have it.
+Metric = Callable[[Rows, Row, float], float | None]
 
 
-def _percent(fraction: float | None) -> float | None:
+def median_accuracy(rows: Rows) -> float | None:
+    """Median accuracy of the rounds in which all clients have a group, in percent.
+
+    Args:
+        rows: of the run.
+
+    Example:
+        >>> assigned = [(0.9, 1), (0.5, 2), (0.7, 2)]
+        >>> median_accuracy([{"accuracy": a, "clients_assigned": n} for a, n in assigned])
+        60.0
+    """
+    accuracies = [row["accuracy"] for row in covered(rows)]
+    if not accuracies:
+        return None
+    return 100 * statistics.median(accuracies)
+
+
+def mean_local_accuracy(rows: Rows) -> float | None:
+    """Mean of the clients' accuracies in the last evaluated round, in percent.
+
+    Args:
+        rows: of the run.
+    """
+    found = _values(rows, "accuracy_mean")
+    if not found:
+        return None
+    return 100 * found[-1]
+
+
+def _values(rows: Rows, key: str) -> list[float]:
+    """The values of a key in the rounds that have it."""
+    return [row[key] for row in rows if row.get(key) is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return statistics.fmean(values)
+
+
+def _accuracy(summary: Row, figure: str) -> float | None:
+    """An accuracy of ``summary.json``, in percent."""
+    fraction: float | None = summary["accuracy"][figure]
     if fraction is None:
         return None
     return 100 * fraction
 
 
-def _all_known(rows: Rows) -> list[float]:
-    """Accuracies of the rounds in which all clients that ever have a group have one."""
-    most = max((row.get("clients_assigned", 0) for row in rows), default=0)
-    scored = [
-        r for r in rows if r.get("accuracy") is not None and r.get("clients_assigned", 0) == most
-    ]
-    return [row["accuracy"] for row in scored]
+def _max(rows: Rows, summary: Row, target: float) -> float | None:
+    return _accuracy(summary, "max")
 
 
-def median_accuracy(rows: Rows) -> float | None:
-    """Median accuracy of the rounds in which all clients are known, in percent.
-
-    Example:
-        >>> median_accuracy([{"accuracy": a, "clients_assigned": n} for a, n in [(0.9, 1), (0.5, 2), (0.7, 2)]])
-        60.0
-    """
-    known = _all_known(rows)
-    if known:
-        return _percent(statistics.median(known))
-    return None
+def _last10(rows: Rows, summary: Row, target: float) -> float | None:
+    return _accuracy(summary, "last10_mean")
 
 
-def mean_local(rows: Rows) -> float | None:
-    """Mean of the clients' own accuracies in the last evaluated round, in percent."""
-    found = [row["accuracy_mean"] for row in rows if row.get("accuracy_mean") is not None]
-    if found:
-        return _percent(found[-1])
-    return None
+def _median(rows: Rows, summary: Row, target: float) -> float | None:
+    return median_accuracy(rows)
 
 
-def _discrepancies(rows: Rows) -> list[float]:
-    return [row["discrepancy"] for row in rows if row.get("discrepancy") is not None]
+def _mean_local(rows: Rows, summary: Row, target: float) -> float | None:
+    return mean_local_accuracy(rows)
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    if values:
-        return statistics.fmean(values)
-    return None
+def _rounds_to(rows: Rows, summary: Row, target: float) -> float | None:
+    return rounds_to_target(rows, target)
+
+
+def _discrepancy_mean(rows: Rows, summary: Row, target: float) -> float | None:
+    return _mean(_values(rows, "discrepancy"))
+
+
+def _discrepancy_var(rows: Rows, summary: Row, target: float) -> float | None:
+    return statistics.pvariance(_values(rows, "discrepancy") or [0.0])
+
+
+def _cpd(rows: Rows, summary: Row, target: float) -> float | None:
+    """Mean class probability distance of the groups that train in parallel."""
+    # A skipped round has none, and one group alone has no distance to another.
+    distances = [row["cpd"].get("label") for row in rows if row.get("cpd")]
+    return _mean([distance for distance in distances if distance])
+
+
+def _transfers(rows: Rows, summary: Row, target: float) -> float | None:
+    return float(sum(row["transfers"]["flexcfl"] for row in rows))
 
 
 METRICS: Mapping[str, Metric] = {
-    "max": lambda rows, summary, target: _percent(summary["accuracy"]["max"]),
-    "last10": lambda rows, summary, target: _percent(summary["accuracy"]["last10_mean"]),
-    "median": lambda rows, summary, target: median_accuracy(rows),
-    "mean_local": lambda rows, summary, target: mean_local(rows),
-    "rounds_to": lambda rows, summary, target: rounds_to_target(rows, target),
-    "discrepancy_mean": lambda rows, summary, target: _mean(_discrepancies(rows)),
-    "discrepancy_var": lambda rows, summary, target: statistics.pvariance(
-        _discrepancies(rows) or [0.0]
-    ),
-    "cpd": lambda rows, summary, target: _mean(
-        [r["cpd"]["label"] for r in rows if (r.get("cpd") or {}).get("label")]
-    ),
-    "transfers": lambda rows, summary, target: float(sum(r["transfers"]["flexcfl"] for r in rows)),
+    "max": _max,
+    "last10": _last10,
+    "median": _median,
+    "mean_local": _mean_local,
+    "rounds_to": _rounds_to,
+    "discrepancy_mean": _discrepancy_mean,
+    "discrepancy_var": _discrepancy_var,
+    "cpd": _cpd,
+    "transfers": _transfers,
 }
 
 
-def compared(how: How, own: float, other: float) -> float:
-    """A metric against that of another run.
+def compared(how: How, value: float, other: float) -> float:
+    """A metric of a run against that of the other run.
+
+    Args:
+        how: ``difference``, ``ratio``, or ``reduction`` in percent.
+        value: of the run.
+        other: of the other run.
 
     Example:
         >>> compared("difference", 95, 90), compared("ratio", 3, 2), compared("reduction", 1, 4)
         (5, 1.5, 75.0)
     """
     if how == "difference":
-        return own - other
+        return value - other
     if how == "ratio":
-        return own / other
-    return 100 * (1 - own / other)
+        return value / other
+    return 100 * (1 - value / other)

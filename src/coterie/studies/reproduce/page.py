@@ -1,26 +1,47 @@
-"""The page of a reproduction, Markdown and self-contained HTML: paper, ours, difference, and what
-is different."""
+"""The page of a reproduction, as Markdown and as self-contained HTML.
+
+It shows what the paper prints, our value and the difference, with notes on what we do otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from coterie.report.charts.accuracy import accuracy_chart
 from coterie.report.render import render
+from coterie.report.section import Chart, Section
 from coterie.report.view import RunView
 from coterie.runs.store import RunFolder
-from coterie.studies.reproduce.running import Outcome
-from coterie.studies.reproduce.tables import Line, Paper, Profile, Table, paper
+from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
+from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
+from coterie.studies.reproduce.reproduction import Outcome
+from coterie.studies.reproduce.tables import paper
 
-COLUMNS = ["line", "paper", "ours", "difference", "last ten", "rounds", "notes"]
-Section = dict[str, Any]
+
+@dataclass(frozen=True)
+class _Part:
+    """A table of a paper with the results of the lines that were chosen."""
+
+    table: PaperTable
+    outcomes: Sequence[Outcome]
+
+    @property
+    def note(self) -> str:
+        """Which notes concern the whole table, and how many of its lines were not chosen."""
+        texts = []
+        if self.table.notes:
+            texts.append(f"Notes: {', '.join(self.table.notes)}.")
+        rest = len(self.table.lines) - len(self.outcomes)
+        if rest:
+            texts.append(f"{rest} more lines were not chosen.")
+        return " ".join(texts)
 
 
-def write(
+def write_page(
     out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
 ) -> tuple[Path, Path]:
     """Write ``reproduce.md`` and ``reproduce.html``; returns their paths.
@@ -28,121 +49,50 @@ def write(
     Args:
         out: folder, made if need be.
         outcomes: of the lines, in their order.
-        profile: which.
-        seeds: which were asked for.
+        profile: of the lines.
+        seeds: of the runs.
     """
     out.mkdir(parents=True, exist_ok=True)
-    text = out / "reproduce.md"
-    page = out / "reproduce.html"
-    parts = [(p, [*_tables(p, outcomes)]) for p in _papers(outcomes)]
-    text.write_text(_markdown(outcomes, parts, _intro(profile, seeds)), encoding="utf-8")
-    sections = [section for p, tables in parts for section in _sections(p, tables)]
-    facts = [
-        ("lines", str(len(outcomes))),
-        ("with a value", str(sum(bool(o.values) for o in outcomes))),
-    ]
-    html = render(
-        "Coterie: the papers' tables", headline(outcomes), _intro(profile, seeds), facts, sections
-    )
-    page.write_text(html, encoding="utf-8")
-    return text, page
-
-
-def headline(outcomes: Sequence[Outcome]) -> str:
-    """The result in words.
-
-    Example:
-        >>> headline([])
-        'Nothing is run yet'
-    """
-    near = [
-        abs(o.difference) for o in outcomes if o.difference is not None and o.line.unit == "percent"
-    ]
-    if not near:
-        done = sum(bool(o.values) for o in outcomes)
-        if done:
-            return f"{done} of {len(outcomes)} lines have a value"
-        return "Nothing is run yet"
-    return f"{sum(d <= 2 for d in near)} of {len(near)} accuracies are within 2 points of print"
+    markdown = out / "reproduce.md"
+    html = out / "reproduce.html"
+    names = dict.fromkeys(outcome.line.paper for outcome in outcomes)
+    papers = {name: list(_parts(paper(name), outcomes)) for name in names}
+    intro = _intro(profile, seeds)
+    markdown.write_text(_markdown(outcomes, papers, intro), encoding="utf-8")
+    html.write_text(_html(outcomes, papers, intro), encoding="utf-8")
+    return markdown, html
 
 
 def _intro(profile: Profile, seeds: Sequence[int]) -> str:
-    shown = "seed" if len(seeds) == 1 else "seeds"
-    said = f"Profile {profile}, {shown} {', '.join(map(str, seeds))}. Accuracies in percent; ours is the mean over seeds "
-    said += "with their standard deviation, the difference is ours less the paper's."
-    short = " Fewer rounds than in print: a look at whether it goes the right way, no reproduction."
-    return said + (short if profile == "quick" else "")
+    word = "seeds"
+    if len(seeds) == 1:
+        word = "seed"
+    text = (
+        f"Profile {profile}, {word} {', '.join(map(str, seeds))}. Accuracies are in percent. Ours "
+        "is the mean over seeds with its standard deviation, and the difference is ours less the "
+        "paper's."
+    )
+    if profile == "quick":
+        text += " These are fewer rounds than in print: a check of the direction, no reproduction."
+    return text
 
 
-def _papers(outcomes: Iterable[Outcome]) -> list[Paper]:
-    return [paper(name) for name in dict.fromkeys(o.line.paper for o in outcomes)]
-
-
-def _tables(of: Paper, outcomes: Sequence[Outcome]) -> Iterable[tuple[Table, list[Outcome]]]:
+def _parts(of: Paper, outcomes: Sequence[Outcome]) -> Iterator[_Part]:
+    """The tables of a paper that have results."""
     for table in of.tables:
-        found = [o for o in outcomes if (o.line.paper, o.line.table) == (of.name, table.name)]
+        key = (of.name, table.name)
+        found = [one for one in outcomes if (one.line.paper, one.line.table) == key]
         if found:
-            yield table, found
+            yield _Part(table, found)
 
 
-# --- cells ----------------------------------------------------------------------------------------
-
-
-def number(value: float | None, line: Line) -> str:
-    """A value in its line's unit, ``-`` for none."""
-    if value is None:
-        return "-"
-    if line.unit == "count":
-        if float(value).is_integer():
-            return f"{value:,.0f}"
-        return f"{value:,.1f}"
-    if line.unit == "number":
-        if abs(value) >= 10:
-            return f"{value:,.1f}"
-        return f"{value:.3g}"
-    if line.unit == "ratio":
-        return f"{value:.2f}"
-    return f"{value:.1f}"
-
-
-def cells(outcome: Outcome) -> list[str]:
-    """A row of the page as text: see `COLUMNS`."""
-    line = outcome.line
-    printed = number(line.printed, line) + (
-        "" if line.printed_std is None else f" ± {line.printed_std:g}"
-    )
-    ours = number(outcome.mean, line)
-    ours += f" ± {number(outcome.spread, line)}" if outcome.spread is not None else ""
-    gap = "-" if outcome.difference is None else _signed(number(outcome.difference, line))
-    accuracy = line.metric in ("max", "median") and line.how == "value"
-    last = (
-        f"{sum(outcome.last10) / len(outcome.last10):.1f}" if accuracy and outcome.last10 else "-"
-    )
-    rounds = "-" if not outcome.rounds else f"{outcome.rounds} of {line.full_rounds}"
-    said = [*dict.fromkeys(line.notes), *([outcome.problem] if outcome.problem else [])]
-    said += ["computed"] if line.compute and outcome.values else []
-    return [line.name, printed, ours, gap, last, rounds, ", ".join(said)]
-
-
-def _signed(text: str) -> str:
-    if text.startswith("-"):
-        return text
-    return f"+{text}"
-
-
-def _note(table: Table, found: Sequence[Outcome]) -> str:
-    rest = len(table.lines) - len(found)
-    said = f"Notes: {', '.join(table.notes)}." if table.notes else ""
-    return said + (f" {rest} more lines are not asked for here." if rest else "")
-
-
-def _notes(of: Paper, tables: Sequence[tuple[Table, list[Outcome]]]) -> list[tuple[str, str]]:
+def _notes(of: Paper, parts: Sequence[_Part]) -> list[tuple[str, str]]:
     """The notes that are referred to, in the paper's order."""
-    used = {
-        key
-        for table, found in tables
-        for key in (*table.notes, *(k for o in found for k in o.line.notes))
-    }
+    used: set[str] = set()
+    for part in parts:
+        used.update(part.table.notes)
+        for outcome in part.outcomes:
+            used.update(outcome.line.notes)
     return [(key, text) for key, text in of.notes.items() if key in used]
 
 
@@ -150,85 +100,107 @@ def _notes(of: Paper, tables: Sequence[tuple[Table, list[Outcome]]]) -> list[tup
 
 
 def _markdown(
-    outcomes: Sequence[Outcome], parts: Sequence[tuple[Paper, list[Any]]], intro: str
+    outcomes: Sequence[Outcome], papers: Mapping[str, Sequence[_Part]], intro: str
 ) -> str:
-    lines = ["# The papers' tables", "", f"{headline(outcomes)}. {intro}", ""]
-    for of, tables in parts:
+    lines = ["# The papers' tables", "", f"{outcomes_headline(outcomes)}. {intro}", ""]
+    for name, parts in papers.items():
+        of = paper(name)
         lines += [f"## {of.title}", ""]
-        for table, found in tables:
-            lines += [f"### {table.name}: {table.title}", ""]
-            lines += [_note(table, found).strip(), ""] if _note(table, found) else []
-            lines += [_row(COLUMNS), _row(["---", *["---:"] * 5, "---"])]
-            lines += [*(_row(cells(o)) for o in found), ""]
-        lines += [f"- **{key}**: {text}" for key, text in _notes(of, tables)]
-        lines += [
-            "",
-            "Left out:",
-            "",
-            *(f"- {key}: {text}" for key, text in of.left_out.items()),
-        ] * bool(of.left_out)
-        lines += [""]
+        for part in parts:
+            lines += _markdown_table(part)
+        lines += [f"- **{key}**: {text}" for key, text in _notes(of, parts)]
+        if of.left_out:
+            lines += ["", "Left out:", ""]
+            lines += [f"- {key}: {text}" for key, text in of.left_out.items()]
+        lines.append("")
     return "\n".join(lines)
 
 
-def _row(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in texts) + " |"
+def _markdown_table(part: _Part) -> list[str]:
+    lines = [f"### {part.table.name}: {part.table.title}", ""]
+    if part.note:
+        lines += [part.note, ""]
+    lines += [_markdown_row(COLUMNS), _markdown_row(["---", *["---:"] * 5, "---"])]
+    lines += [_markdown_row(outcome_row(outcome)) for outcome in part.outcomes]
+    return [*lines, ""]
+
+
+def _markdown_row(texts: Sequence[str]) -> str:
+    safe = [text.replace("|", "\\|").replace("\n", " ") for text in texts]
+    return f"| {' | '.join(safe)} |"
 
 
 # --- HTML -----------------------------------------------------------------------------------------
 
 
-def _sections(of: Paper, tables: Sequence[tuple[Table, list[Outcome]]]) -> list[Section]:
+def _html(outcomes: Sequence[Outcome], papers: Mapping[str, Sequence[_Part]], intro: str) -> str:
     sections: list[Section] = []
-    for table, found in tables:
-        rows = [
-            [(text, "figure") if 0 < i < 6 else text for i, text in enumerate(cells(o))]
-            for o in found
-        ]
-        title = f"{of.title}, {_called(table)}"
-        note = f"{table.title}. {_note(table, found)}".strip()
-        sections.append({"title": title, "note": note, "columns": COLUMNS, "rows": rows})
-        drawn = _curves(of, table, found) if table.curves else []
-        if drawn:
-            sections.append(
-                {"title": f"{title}: accuracy by round", "note": "First seed.", "charts": drawn}
-            )
-    notes = [[key, text] for key, text in _notes(of, tables)]
-    if notes:
-        sections.append(
-            _listing(f"{of.title}: notes", "What differs from the paper.", "note", notes)
-        )
-    rest = [[key, text] for key, text in of.left_out.items()]
-    if rest:
-        sections.append(
-            _listing(f"{of.title}: left out", "What has no line, and why.", "what", rest)
-        )
+    for name, parts in papers.items():
+        of = paper(name)
+        for part in parts:
+            sections += _table_sections(of, part)
+        sections += _note_sections(of, parts)
+    known = sum(bool(outcome.values) for outcome in outcomes)
+    facts = [("lines", str(len(outcomes))), ("with a value", str(known))]
+    title = "Coterie: the papers' tables"
+    return render(title, outcomes_headline(outcomes), intro, facts, sections)
+
+
+def _table_sections(of: Paper, part: _Part) -> list[Section]:
+    """A table, and its curves if it has any."""
+    name = f"Table {part.table.name}"
+    if part.table.name.startswith("fig"):
+        name = f"Fig. {part.table.name.removeprefix('fig')}"
+    title = f"{of.title}, {name}"
+    rows = []
+    for outcome in part.outcomes:
+        first, *figures, notes = outcome_row(outcome)
+        rows.append([first, *((text, "figure") for text in figures), notes])
+    note = f"{part.table.title}. {part.note}".strip()
+    sections: list[Section] = [{"title": title, "note": note, "columns": COLUMNS, "rows": rows}]
+    if part.table.curves:
+        charts = _charts(of, part)
+        if charts:
+            curves = f"{title}: accuracy by round"
+            sections.append({"title": curves, "note": "First seed.", "charts": charts})
     return sections
 
 
-def _listing(title: str, note: str, first: str, rows: list[list[str]]) -> Section:
-    return {"title": title, "note": note, "columns": [first, ""], "rows": rows}
+def _note_sections(of: Paper, parts: Sequence[_Part]) -> list[Section]:
+    """The paper's notes, and what of it has no line."""
+    sections: list[Section] = []
+    notes = _notes(of, parts)
+    if notes:
+        title = f"{of.title}: notes"
+        sections.append(_listing(title, "What differs from the paper.", "note", notes))
+    if of.left_out:
+        title = f"{of.title}: left out"
+        left_out = list(of.left_out.items())
+        sections.append(_listing(title, "What has no line, and why.", "what", left_out))
+    return sections
 
 
-def _called(table: Table) -> str:
-    if table.name.startswith("fig"):
-        return f"Fig. {table.name.removeprefix('fig')}"
-    return f"Table {table.name}"
+def _listing(title: str, note: str, first: str, rows: Sequence[tuple[str, str]]) -> Section:
+    # Lists: the page takes a pair for a text and its style.
+    cells = [list(row) for row in rows]
+    return {"title": title, "note": note, "columns": [first, ""], "rows": cells}
 
 
-def _curves(of: Paper, table: Table, found: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """A chart of the runs of each row, each run once."""
+def _charts(of: Paper, part: _Part) -> list[Chart]:
+    """A chart of the runs of each row of the table, each run once."""
     rows: dict[str, dict[Path, str]] = {}
-    for o in (o for o in found if o.folders):
-        row, column = o.line.name.split("/")
-        rows.setdefault(row, {}).setdefault(o.folders[0], column)
-    drawn = []
-    for at, (row, runs) in enumerate(rows.items()):
+    for outcome in part.outcomes:
+        if outcome.folders:
+            row, column = outcome.line.name.split("/")
+            rows.setdefault(row, {}).setdefault(outcome.folders[0], column)
+    charts: list[Chart] = []
+    for index, (row, runs) in enumerate(rows.items()):
+        # The chart shows accuracies alone, so the view needs no clients.
         views = [
-            RunView(name, RunFolder(path).rows(), np.zeros(1, np.int64), ("",))
-            for path, name in runs.items()
+            RunView(column, RunFolder(path).rows(), np.zeros(1, np.int64), ("",))
+            for path, column in runs.items()
         ]
         if any(view.accuracies for view in views):
-            id = f"{of.name}-{table.name}-{at}"
-            drawn.append({"id": id, "title": row, "spec": accuracy_chart(views)})
-    return drawn
+            chart_id = f"{of.name}-{part.table.name}-{index}"
+            charts.append({"id": chart_id, "title": row, "spec": accuracy_chart(views)})
+    return charts

@@ -1,0 +1,103 @@
+"""Which lines a command runs, and with which profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from coterie.errors import ConfigError
+from coterie.studies.reproduce import PAPERS
+from coterie.studies.reproduce.papers import Line, Profile, Tables
+from coterie.studies.reproduce.parts import overlay
+from coterie.studies.reproduce.tables import paper, read_toml
+
+
+def choose(
+    papers: Sequence[str],
+    profile: Profile = "quick",
+    table: str | None = None,
+    rows: Sequence[str] = (),
+) -> list[Line]:
+    """Choose lines, as a profile runs them.
+
+    Args:
+        papers: of `PAPERS`; none: all.
+        profile: the quick one has only some of the lines, unless ``rows`` are named.
+        table: a table by its name; ``4`` is ``4a`` to ``4d``.
+        rows: names of rows or lines, with wild cards.
+
+    Raises:
+        ConfigError: for an unknown paper, table or row.
+
+    Example:
+        >>> [line.name for line in choose(["fedgsp"], "full", "1", ["fedgsp"])]
+        ['fedgsp/accuracy', 'fedgsp/rounds-to-80']
+    """
+    for name in papers:
+        if name not in PAPERS:
+            raise ConfigError(f"paper: unknown, got {name!r}; expected one of {', '.join(PAPERS)}")
+    lines = _lines_of(papers or PAPERS, table)
+    for row in rows:
+        if not any(_matches(line, row) for line in lines):
+            names = ", ".join(dict.fromkeys(line.name.split("/")[0] for line in lines))
+            raise ConfigError(
+                f"--row: unknown, got {row!r}; expected one of {names}, or row/column"
+            )
+    if rows:
+        chosen = [line for line in lines if any(_matches(line, row) for row in rows)]
+    elif profile == "quick":
+        chosen = [line for line in lines if line.quick]
+    else:
+        chosen = lines
+    return [with_profile(line, profile) for line in chosen]
+
+
+def _lines_of(papers: Sequence[str], table: str | None) -> list[Line]:
+    """The lines of some papers, of one table or of all."""
+    tables = [one for name in papers for one in paper(name).tables]
+    found = tables
+    if table is not None:
+        found = [one for one in tables if table in (one.name, one.name.rstrip("abcd"))]
+    if not found:
+        names = ", ".join(dict.fromkeys(one.name for one in tables))
+        raise ConfigError(f"--table: unknown, got {table!r}; expected one of {names}")
+    return [line for one in found for line in one.lines]
+
+
+def _matches(line: Line, row: str) -> bool:
+    return fnmatchcase(line.name, row) or line.name.split("/")[0] == row
+
+
+def with_profile(line: Line, profile: Profile) -> Line:
+    """The line as a profile runs it.
+
+    Args:
+        line: with the full profile.
+        profile: ``full``: as printed; ``quick``: with fewer rounds, and the changes that the
+            paper's file names.
+    """
+    if profile == "full" or line.compute or line.tables is None:
+        return line
+    quick = line.shortcut
+    against = None
+    if line.against is not None:
+        against = _shortened(line, line.against)
+    return replace(
+        line,
+        tables=_shortened(line, line.tables),
+        against=against,
+        seconds=line.seconds * quick.get("speed", 1.0),
+        notes=(*line.notes, *quick.get("notes", ())),
+    )
+
+
+def _shortened(line: Line, tables: Tables) -> Tables:
+    """A configuration of a line as the quick profile runs it."""
+    quick = line.shortcut
+    rounds = min(quick.get("rounds", line.full_rounds), line.full_rounds)
+    found = overlay(tables, {"train": {"rounds": rounds}})
+    parts = read_toml(line.paper)["part"]
+    for part in quick.get("parts", ()):
+        found = overlay(found, parts[part])
+    return found

@@ -1,0 +1,47 @@
+"""Whether the files of a dataset are there, without reading them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from coterie.config import RunConfig
+from coterie.data.sources.image_datasets import IMAGE_DATASETS
+from coterie.data.sources.text import SENT140_FILES
+
+HOW_TO_GET = "docs/reproduce.md says how to get it"
+
+
+def missing_data(config: RunConfig) -> str:
+    """One line about the dataset of a configuration if its files are missing, else nothing.
+
+    A sweep of many hours should not find that out in the middle.
+
+    Args:
+        config: of a run.
+    """
+    source = config.data.source
+    stems = _stems_of(source)
+    if not stems or getattr(config.data, "hub", False):
+        return ""
+    root = getattr(config.data, "root", None) or os.environ.get("COTERIE_DATA")
+    if root:
+        folder = Path(root).expanduser() / source
+        if all((folder / f"{stem}.parquet").is_file() for stem in stems):
+            return ""
+    files = f"{source}/{{{','.join(stems)}}}.parquet"
+    where = f"{files} under --data-root or COTERIE_DATA"
+    if source in IMAGE_DATASETS:
+        hub = IMAGE_DATASETS[source].hub
+        if hub is not None:
+            where += f", on the Hugging Face hub {hub.id}"
+    return f"needs the data {source} ({where}); {HOW_TO_GET}"
+
+
+def _stems_of(source: str) -> tuple[str, ...]:
+    """The names of a dataset's files without their ending; none for a source without files."""
+    if source in IMAGE_DATASETS:
+        return ("train", *IMAGE_DATASETS[source].test)
+    if source == "sent140":
+        return SENT140_FILES
+    return ()

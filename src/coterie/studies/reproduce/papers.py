@@ -1,0 +1,142 @@
+"""Records of papers, their tables and the lines of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from coterie.config import RunConfig, check
+
+Profile = Literal["quick", "full"]
+Unit = Literal["percent", "count", "number", "ratio", "share"]
+How = Literal["value", "difference", "ratio", "reduction"]
+Tables = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One printed value beside the runs that should give it.
+
+    Args:
+        paper: of `PAPERS`.
+        table: its name in the paper's file.
+        name: ``row/column``.
+        printed: the value; ``None`` if the paper prints none.
+        printed_std: its standard deviation, if that is printed.
+        unit: ``percent`` of accuracy, a ``count``, a plain ``number``, a ``ratio``, or a ``share``
+            in percent.
+        metric: what is read off a run, see ``metrics.METRICS``; empty if the value is computed.
+        compute: a formula of ``computed.FORMULAS`` in place of a run.
+        how: the metric itself, or a difference, ratio or reduction against the other run.
+        tables: the configuration without its seed, not validated; ``None`` if none is needed.
+        against: that of the other run.
+        arguments: of the formula.
+        target: an accuracy, for rounds to a target.
+        full_rounds: rounds in print.
+        seconds: an estimate of the time of a round on two cores.
+        notes: keys of the paper's notes.
+        place: keys and indices of the value in ``paper_tables.toml``.
+        quick: whether the quick profile has it.
+        shortcut: what the quick profile changes.
+    """
+
+    paper: str
+    table: str
+    name: str
+    printed: float | None
+    printed_std: float | None
+    unit: Unit
+    metric: str
+    compute: str
+    how: How
+    tables: Tables | None
+    against: Tables | None
+    arguments: Mapping[str, Any]
+    target: float
+    full_rounds: int
+    seconds: float
+    notes: tuple[str, ...]
+    place: tuple[Any, ...] | None
+    quick: bool
+    shortcut: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of its run; 0 if it has none."""
+        if self.compute or not self.tables:
+            return 0
+        return int(self.tables["train"]["rounds"])
+
+    def configs(self, seed: int, root: str | None = None) -> tuple[RunConfig, ...]:
+        """The validated configurations of its runs with one seed: its run, and the other run.
+
+        Args:
+            seed: of the runs.
+            root: folder of the datasets; default: that of the environment.
+
+        Raises:
+            ConfigError: if a configuration is not valid.
+        """
+        if self.compute:
+            return ()
+        wanted = [tables for tables in (self.tables, self.against) if tables is not None]
+        return tuple(_validated(tables, seed, root) for tables in wanted)
+
+    def config(self, root: str | None = None) -> RunConfig:
+        """The configuration of its run with seed 0, for a formula.
+
+        Args:
+            root: folder of the datasets; default: that of the environment.
+
+        Raises:
+            ConfigError: if it has none, or it is not valid.
+        """
+        return _validated(self.tables or {}, 0, root)
+
+
+def _validated(tables: Tables, seed: int, root: str | None) -> RunConfig:
+    data = dict(tables["data"])
+    if root is not None:
+        data["root"] = root
+    return check({**tables, "data": data, "seed": seed}, "reproduce")
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table or figure of a paper.
+
+    Args:
+        name: the value of ``--table``.
+        title: what it holds.
+        notes: keys of notes on the whole table.
+        curves: whether the page draws its runs.
+        lines: its lines with the full profile.
+    """
+
+    name: str
+    title: str
+    notes: tuple[str, ...]
+    curves: bool
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's tables.
+
+    Args:
+        name: of `PAPERS`.
+        title: authors and year.
+        seeds: of the full profile, ``0 .. seeds - 1``.
+        tables: in the paper's order.
+        notes: key -> where paper, reference code and this run differ.
+        left_out: what of the paper has no line, and why.
+    """
+
+    name: str
+    title: str
+    seeds: int
+    tables: tuple[PaperTable, ...]
+    notes: Mapping[str, str]
+    left_out: Mapping[str, str]

@@ -1,0 +1,294 @@
+"""The runs behind the lines: which there are, how long they take, and their execution."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+
+from coterie.config import RunConfig
+from coterie.config.identity import config_hash
+from coterie.errors import CoterieError, DataError
+from coterie.runs.run import Stopped
+from coterie.runs.store import RunFolder
+from coterie.studies.reproduce.computed import FORMULAS, NEED_DATA
+from coterie.studies.reproduce.datasets import missing_data
+from coterie.studies.reproduce.metrics import METRICS, compared
+from coterie.studies.reproduce.papers import Line
+from coterie.sweep.plan import ID_DIGITS, Run
+from coterie.sweep.run_once import carry_out, is_done
+
+STARTUP_SECONDS = 4.0  # of a run: processes, data, the first models
+LOADING_SECONDS = 1.5  # of a computed line that needs data
+TAKEN = "another process works on it"
+
+BeforeRun = Callable[[int, "PaperRun"], Callable[[], None]]
+
+
+@dataclass(frozen=True)
+class PaperRun:
+    """One run that lines need, perhaps several of them.
+
+    Args:
+        run: its name and configuration.
+        config: the same configuration, validated.
+        seconds: an estimate of how long it takes.
+        line: the first line that needs it.
+    """
+
+    run: Run
+    config: RunConfig
+    seconds: float
+    line: Line
+
+    @classmethod
+    def of(cls, line: Line, config: RunConfig) -> PaperRun:
+        """The run of a configuration of a line."""
+        resolved = config.resolved()
+        # Other than in a sweep, the data are not in the hash: to read all datasets takes minutes.
+        run_id = config_hash(resolved)[:ID_DIGITS]
+        run = Run(run_id, config.algorithm.name, config.seed, (), resolved)
+        return cls(run, config, STARTUP_SECONDS + line.rounds * line.seconds, line)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a line.
+
+    Args:
+        line: which.
+        values: one for each seed that was run, in the line's unit.
+        last10: mean accuracy of the last ten evaluated rounds of its runs, in percent.
+        rounds: of each of its runs.
+        problem: why there is no value, or not for each seed.
+        folders: of its runs.
+    """
+
+    line: Line
+    values: tuple[float, ...] = ()
+    last10: tuple[float, ...] = ()
+    rounds: int = 0
+    problem: str = ""
+    folders: tuple[Path, ...] = field(default=(), compare=False)
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds."""
+        if not self.values:
+            return None
+        return statistics.fmean(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds; ``None`` for one seed."""
+        if len(self.values) < 2:
+            return None
+        return statistics.stdev(self.values)
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        if self.mean is None or self.line.printed is None:
+            return None
+        return self.mean - self.line.printed
+
+
+class Reproduction:
+    """Lines, the runs that they need, and their results.
+
+    Args:
+        lines: as a profile runs them.
+        seeds: of every run.
+        runs: folder of the runs; each has a folder named by the hash of its configuration.
+        root: folder of the datasets; default: the environment variable ``COTERIE_DATA``.
+
+    Raises:
+        ConfigError: if a configuration is not valid.
+
+    Example:
+        >>> from coterie.studies.reproduce.choice import choose
+        >>> made = Reproduction(choose(["rfedavg"], "quick"), [0], Path("runs"))
+        >>> len(made.lines), len(made.all_runs)
+        (3, 4)
+    """
+
+    def __init__(
+        self, lines: Sequence[Line], seeds: Sequence[int], runs: Path, root: str | None = None
+    ) -> None:
+        self.lines = list(lines)
+        self.seeds = list(seeds)
+        self.runs = runs
+        self.root = root
+        self.problems: dict[str, str] = {}
+        # line -> seed -> its run and, if it has one, the other run
+        self.needs: list[list[tuple[PaperRun, ...]]] = [[] for _ in self.lines]
+        by_id: dict[str, PaperRun] = {}
+        # Seeds outside, so that all lines have one seed before any has two.
+        for seed in self.seeds:
+            for line, needs in zip(self.lines, self.needs, strict=True):
+                made = [PaperRun.of(line, config) for config in line.configs(seed, root)]
+                needs.append(tuple(by_id.setdefault(one.run.id, one) for one in made))
+        self.all_runs = list(by_id.values())
+
+    @cached_property
+    def _computed(self) -> dict[int, Outcome]:
+        return {
+            index: compute_line(line, self.root)
+            for index, line in enumerate(self.lines)
+            if line.compute
+        }
+
+    def runs_left(self) -> list[PaperRun]:
+        """The runs that are not done and whose data are there."""
+        return [
+            one
+            for one in self.all_runs
+            if not missing_data(one.config) and not is_done(one.run, self.runs)
+        ]
+
+    def seconds_left(self, runs: Sequence[PaperRun]) -> float:
+        """About how many seconds runs still take on two cores.
+
+        Args:
+            runs: of `runs_left`.
+        """
+        return sum(one.seconds * (1 - self._share_done(one)) for one in runs)
+
+    def _share_done(self, one: PaperRun) -> float:
+        try:
+            rows = RunFolder(self.runs / one.run.id).rows()
+        except CoterieError:
+            return 0.0
+        return min(1.0, len(rows) / one.config.train.rounds)
+
+    def run(
+        self,
+        runs: Sequence[PaperRun],
+        *,
+        before: BeforeRun,
+        after: Callable[[], None] = lambda: None,
+        stop: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Execute runs one after another. A failure is kept in ``problems`` and stops no other.
+
+        Args:
+            runs: of `runs_left`.
+            before: called before each run with its number; returns what is called after each of
+                its rounds.
+            after: called after each run.
+            stop: called after each round; the number of a signal, or 0 to go on.
+
+        Raises:
+            Stopped: if ``stop`` returned a signal. The state is saved, and the same call resumes.
+        """
+        self.runs.mkdir(parents=True, exist_ok=True)
+        for number, one in enumerate(runs):
+            message = f"stopped after {number} of {len(runs)} runs; the same command goes on"
+            signal = stop()
+            if signal:
+                raise Stopped(signal, message)
+            try:
+                carry_out(one.run, self.runs, _after_round(before(number, one), stop))
+            except Stopped as stopped:
+                raise Stopped(stopped.code - 128, message) from None
+            except Timeout:
+                self.problems[one.run.id] = TAKEN
+            except CoterieError as error:
+                self.problems[one.run.id] = " ".join(str(error).split())
+            after()
+
+    def outcomes(self) -> list[Outcome]:
+        """What is known of each line."""
+        found = []
+        for index, line in enumerate(self.lines):
+            if line.compute:
+                found.append(self._computed[index])
+            else:
+                found.append(self._measured(line, self.needs[index]))
+        return found
+
+    def _measured(self, line: Line, needs: Sequence[tuple[PaperRun, ...]]) -> Outcome:
+        """The result of a line from its runs of all seeds."""
+        values: list[float] = []
+        last10: list[float] = []
+        folders: list[Path] = []
+        problems: list[str] = []
+        for runs in needs:
+            undone = [one for one in runs if not is_done(one.run, self.runs)]
+            if undone:
+                problems += [self._why_undone(one) for one in undone]
+                continue
+            found = [_read(self.runs / one.run.id, line) for one in runs]
+            folders.append(self.runs / runs[0].run.id)
+            if found[0].last10 is not None:
+                last10.append(found[0].last10)
+            known = [one.value for one in found if one.value is not None]
+            if len(known) < len(found):
+                problems.append(_why_unknown(line))
+            elif len(known) == 2:
+                values.append(compared(line.how, *known))
+            else:
+                values.append(known[0])
+        rounds = 0
+        if folders:
+            rounds = line.rounds
+        problem = "; ".join(dict.fromkeys(problems))
+        return Outcome(line, tuple(values), tuple(last10), rounds, problem, tuple(folders))
+
+    def _why_undone(self, one: PaperRun) -> str:
+        return self.problems.get(one.run.id) or missing_data(one.config) or "not run yet"
+
+
+def _why_unknown(line: Line) -> str:
+    """Why a run that is done has no value for a line."""
+    if line.metric == "rounds_to":
+        return "not reached"
+    return "not measured"
+
+
+def _after_round(report: Callable[[], None], stop: Callable[[], int]) -> Callable[[], int]:
+    """What a run calls after each round: it reports the round, and asks whether to stop."""
+
+    def after() -> int:
+        report()
+        return stop()
+
+    return after
+
+
+def compute_line(line: Line, root: str | None = None) -> Outcome:
+    """The result of a line that needs no run.
+
+    Args:
+        line: with a formula.
+        root: folder of the datasets; default: that of the environment.
+    """
+    if line.compute in NEED_DATA:
+        missing = missing_data(line.config(root))
+        if missing:
+            return Outcome(line, problem=missing)
+    try:
+        return Outcome(line, (float(FORMULAS[line.compute](line, root)),))
+    except DataError as error:
+        return Outcome(line, problem=" ".join(str(error).split()))
+
+
+@dataclass(frozen=True)
+class _RunValues:
+    """What a line reads off a run: its metric, and the mean of the last ten evaluated rounds."""
+
+    value: float | None
+    last10: float | None
+
+
+def _read(folder: Path, line: Line) -> _RunValues:
+    run = RunFolder(folder)
+    rows = run.rows()
+    summary: dict[str, Any] = run.summary() or {}
+    value = METRICS[line.metric](rows, summary, line.target)
+    return _RunValues(value, METRICS["last10"](rows, summary, 0.0))
