@@ -32,13 +32,12 @@ from coterie.config import check
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
-from coterie.deploy.built import Built
+from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.serve import serve
 from coterie.engines import SerialEngine
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
-from coterie.export.deployed import told
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.prepare import load_data
@@ -154,15 +153,15 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = export_run(run)
     body = (done.folder / "README.md").read_text()
-    assert [g["clients"] for g in done.card.figures.groups] == [
+    assert [g.clients for g in done.card.figures.groups] == [
         groups(run).count(0),
         groups(run).count(1),
     ]
     last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
-    assert [g["accuracy"] for g in done.card.figures.groups] == last["accuracy_groups"]
+    assert [g.accuracy for g in done.card.figures.groups] == last["accuracy_groups"]
     assert f"{100 * last['accuracy_all']:.1f} % of all" in body
-    assert "as they told it after 2 rounds" in body
-    assert "the clients alone know" in body
+    assert "as they reported it after 2 rounds" in body
+    assert "only the clients know" in body
     for file in sorted((run / "models").iterdir()):
         theirs = load_file(done.folder / file.name)
         ours = load_file(file)
@@ -181,19 +180,6 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
         (run / "nodes.json").write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match="expected all three"):
             export_run(run)
-
-
-def test_accuracies_of_other_groups_are_not_told_of_these() -> None:
-    which = np.array([0, 1, 1, 2])
-    scored = {"round": 3, "accuracy": 0.5, "accuracy_all": 0.4, "accuracy_groups": [0.1, 0.9]}
-    now = told(["group-0", "group-1", "no-group"], which, [scored])
-    assert [g["accuracy"] for g in now.groups] == [0.1, 0.9, None]
-    later = told(
-        ["group-0", "group-1", "no-group"], which, [scored, {"round": 4, "accuracy": None}]
-    )
-    assert [g["accuracy"] for g in later.groups] == [None] * 3
-    assert (later.accuracy, later.told) == (0.4, 4)
-    assert told(["group-0"], which, []).accuracy is None
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -562,15 +548,15 @@ def test_what_real_clients_cannot_do_is_refused(
 def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) -> None:
     config = tables()
     grid = nodes(tmp_path, config)
-    built = Built.of(check(config), (1, 8, 8), tuple(SETTINGS["classes"]))
-    layout = Layout.of(built.module)
-    ours = Identity("server", version("coterie"), signature(layout), (1, 8, 8), built.labels)
-    terms = Terms(ours, built.objective, 6, "run", timeout=2.0)
+    spec = FederationSpec.of(check(config), (1, 8, 8), tuple(SETTINGS["classes"]))
+    layout = Layout.of(spec.network.module)
+    ours = Identity("server", version("coterie"), signature(layout), (1, 8, 8), spec.labels)
+    terms = Terms(ours, spec.objective, 6, "run", timeout=2.0)
     engine = FlowerEngine(grid, terms, say=lambda line: None)
     engine.gather(6, 5.0)
     sent = len(grid.sent)
-    work = Train(built.objective, choose="least_loss")
-    start = flatten(built.module)
+    work = Train(spec.objective, choose="least_loss")
+    start = flatten(spec.network.module)
     models = torch.stack([start, start + 0.3 * torch.randn(layout.d, generator=Key(1).torch())])
     ids = np.arange(6)
     which = np.tile([1, 0], (6, 1))
@@ -578,7 +564,9 @@ def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) 
     reply = Clients(engine).run(work, ids, models, which, key=key)
     assert len(grid.sent) - sent == 6
     population = load_data(check(config))[2]
-    local = SerialEngine(LocalRunner(population, built.module, built.solver, built.decay))
+    local = SerialEngine(
+        LocalRunner(population, spec.network.module, spec.solver, spec.network.decay)
+    )
     expected = Clients(local).run(work, ids, models, which, key=key)
     assert reply.ids.tolist() == ids.tolist()
     for name in ("choice", "size", "loss", "delta"):

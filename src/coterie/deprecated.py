@@ -37,6 +37,8 @@ MOVED: dict[str, tuple[str, ...]] = {
     "coterie.data.parts": ("coterie.data.partitions", "coterie.data.npz"),
     "coterie.data.synthetic": ("coterie.data.sources.synthetic",),
     "coterie.data.text": ("coterie.data.sources.text", "coterie.data.sources.word_vectors"),
+    # The client.py of a deployment made by version 0.1 imports `share` from it.
+    "coterie.deploy.own": ("coterie.deploy.data_sources",),
     "coterie.engines.door": (
         "coterie.clients.clients",
         "coterie.clients.quorum",
@@ -88,6 +90,7 @@ NAMES = {
     "clustered": "Clustered",
     "given": "predefined",
     "rfedavg": "majority_classes",
+    "share": "trial_share",
     "missing": "missing_column",
     "own": "custom_model",
     "cached": "cached_images",

@@ -1,5 +1,4 @@
-"""The two components of a Flower app: ``coterie.flower_app:server`` and
-``coterie.flower_app:client``.
+"""The two parts of a Flower app: ``coterie.flower_app:server`` and ``coterie.flower_app:client``.
 
 The folder that ``coterie deploy init`` makes names both. A node's data come from
 ``load_client(context)`` in its ``client.py``, from another file that the node's configuration names
@@ -14,8 +13,9 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+# Before Flower is imported, which reads them.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
@@ -24,6 +24,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from coterie.errors import CoterieError, DataError
+
+if TYPE_CHECKING:
+    from coterie.deploy.federation_spec import FederationSpec
+    from coterie.deploy.node import Node
 
 log = logging.getLogger("flwr")
 KEYS = {
@@ -38,113 +42,127 @@ client = ClientApp()
 
 
 @server.main()
-def serve(grid: Grid, context: Context) -> None:
-    """The rounds of a run; see ``coterie.deploy.serve.serve``."""
-    from coterie.deploy import serve as rounds
+def run_server(grid: Grid, context: Context) -> None:
+    """Run the rounds; see ``coterie.deploy.serve.serve``."""
+    from coterie.deploy.events import event_writer
+    from coterie.deploy.serve import serve
 
-    given = {name: context.run_config.get(key, "") for name, key in KEYS.items()}
-    tell = rounds.teller()
+    values = {name: context.run_config.get(key, "") for name, key in KEYS.items()}
+    write_event = event_writer()
     try:
-        rounds.serve(grid, given, tell)
+        serve(grid, values, write_event)
     except CoterieError as error:
-        tell("error", {"code": error.code, "message": str(error)})
+        write_event("error", {"code": error.code, "message": str(error)})
         raise
 
 
 @client.query("describe")
-def describe(message: Message, context: Context) -> Message:
-    """Who this is: name, version, network, classes; see ``coterie.clients.identity.Identity``."""
+def describe_client(message: Message, context: Context) -> Message:
+    """Say who this is: name, version, network, classes; see ``coterie.clients.identity.Identity``."""
     from coterie.engines.flower import write_failure, write_identity
 
     try:
         node, name = _node(message, context)
-        return write_identity(message, node.identity(name, node.built.labels))
-    except Exception as error:  # noqa: BLE001 - what fails here is told in this node's log alone
+        return write_identity(message, node.identity(name, node.spec.labels))
+    except Exception as error:  # noqa: BLE001 - the error is only in this node's log
         return write_failure(message, _reason(error))
 
 
 @client.query("statistic")
 @client.train()
 @client.evaluate()
-def work(message: Message, context: Context) -> Message:
-    """Local training, scores on the client's own data, or a statistic of them."""
+def answer_request(message: Message, context: Context) -> Message:
+    """Train, evaluate, or compute a statistic, on the client's own data."""
     from coterie.engines.flower import read_request, write_answer, write_failure
 
     try:
         node, _ = _node(message, context)
-        request = read_request(message, node.built.objective, node.cache.model)
+        request = read_request(message, node.spec.objective, node.cache.model)
         if request is None:
             return write_failure(message, "missing")
         return write_answer(message, request, node.answer(request))
-    except Exception as error:  # noqa: BLE001 - what fails here is told in this node's log alone
+    except Exception as error:  # noqa: BLE001 - the error is only in this node's log
         return write_failure(message, _reason(error))
 
 
 def _reason(error: Exception) -> str:
-    """One word for the server; the rest is for this node's log."""
-    log.error(
-        "coterie: %s: %s", type(error).__name__, error, exc_info=not isinstance(error, CoterieError)
-    )
+    """One word for the server; everything else goes into this node's log.
+
+    A message could tell the server something about the client's data.
+    """
+    expected = isinstance(error, CoterieError)
+    log.error("coterie: %s: %s", type(error).__name__, error, exc_info=not expected)
     if isinstance(error, CoterieError):
         return {2: "config", 3: "data"}.get(error.code, "work")
     return "work"
 
 
 @lru_cache(maxsize=8)
-def _built(config: str, settings: str, classes: str | None) -> Any:
-    """Network and method of a run, as every machine makes them; ``classes`` is the node's own
-    list."""
-    from coterie.deploy.built import Built
-    from coterie.deploy.serve import parse
-    from coterie.deploy.settings import Settings
+def _federation_spec(config: str, settings: str, classes: str | None) -> FederationSpec:
+    """Network and method of a run, as every machine makes them.
 
-    known = Settings.loads(settings)
-    labels = (
-        known.classes if classes is None else tuple(part.strip() for part in classes.split(","))
-    )
-    return Built.of(parse(config), known.shape, labels)
+    Args:
+        config: of the run, as TOML.
+        settings: of the deployment, as JSON.
+        classes: the node's own class list, with commas between; ``None``: the deployment's.
+    """
+    from coterie.deploy.federation_spec import FederationSpec, read_config
+    from coterie.deploy.settings import DeploymentSettings
+
+    known = DeploymentSettings.loads(settings)
+    labels = known.classes
+    if classes is not None:
+        labels = tuple(part.strip() for part in classes.split(","))
+    return FederationSpec.of(read_config(config), known.shape, labels)
 
 
-def _node(message: Message, context: Context) -> tuple[Any, str]:
-    """This node, ready to work, and its name."""
-    from coterie.deploy.node import Cache, Holding, Node, cache_root
+def _node(message: Message, context: Context) -> tuple[Node, str]:
+    """This node, ready to work, and the name of its client."""
+    from coterie.deploy.cache import NodeCache, cache_root
+    from coterie.deploy.client_data import ClientData
+    from coterie.deploy.node import Node
     from coterie.engines.flower import run_of
 
-    name = str(context.node_config.get("client", ""))
+    options = context.node_config
+    name = str(options.get("client", ""))
     if not name:
         raise DataError("node: no name, got none; expected --node-config 'client=\"hospital-3\"'")
-    given = context.node_config.get("classes")
-    texts = (str(context.run_config[KEYS[key]]) for key in ("config", "settings"))
-    built = _built(*texts, None if given is None else str(given))
-    holding = Holding.of(*_load(context), shape=built.shape, classes=built.classes)
-    return Node(built, holding, Cache(cache_root(context.node_config, name), run_of(message))), name
+    classes = options.get("classes")
+    spec = _federation_spec(
+        str(context.run_config[KEYS["config"]]),
+        str(context.run_config[KEYS["settings"]]),
+        None if classes is None else str(classes),
+    )
+    train, test = _load(context)
+    data = ClientData.of(train, test, shape=spec.shape, classes=spec.classes)
+    cache = NodeCache(cache_root(options, name), run_of(message))
+    return Node(spec, data, cache), name
 
 
 def _load(context: Context) -> tuple[Any, Any]:
     """The node's samples, training and test."""
-    given: Mapping[str, Any] = context.node_config
-    if "data" in given:
-        from coterie.deploy.own import read_own
+    from coterie.deploy.data_sources import read_parquet
 
-        return read_own(Path(str(given["data"])), given)
-    loaded = _loader(given)(context)
+    options: Mapping[str, Any] = context.node_config
+    if "data" in options:
+        return read_parquet(Path(str(options["data"])), options)
+    loaded = _loader(options)(context)
     if not isinstance(loaded, tuple) or len(loaded) != 2:
-        raise DataError(
-            f"load_client: not a pair, got {type(loaded).__name__}; expected (train, test)"
-        )
+        got = type(loaded).__name__
+        raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
     return loaded
 
 
-def _loader(given: Mapping[str, Any]) -> Callable[[Context], Any]:
+def _loader(options: Mapping[str, Any]) -> Callable[[Context], Any]:
     """``load_client`` of the file that the node's configuration names, or of the app's
     ``client.py``."""
-    from coterie.deploy.own import load_function
+    from coterie.deploy.data_sources import load_function
 
-    if "loader" in given:
-        return load_function(Path(str(given["loader"])).expanduser())
+    if "loader" in options:
+        return load_function(Path(str(options["loader"])).expanduser())
+    # Flower puts the folder of the app on Python's path, and says nowhere else where it is.
     for folder in map(Path, sys.path):
         if (folder / "client.py").is_file() and (folder / "pyproject.toml").is_file():
             return load_function(folder / "client.py")
-    raise DataError(
-        "node: no data, got neither a client.py nor 'data' in --node-config; expected one of them"
-    )
+    what = "no data, got neither a client.py nor 'data' in --node-config"
+    raise DataError(f"node: {what}; expected one of them")

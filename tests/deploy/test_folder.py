@@ -9,16 +9,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from coterie.deploy.data_sources import load_function, trial_share
 from coterie.deploy.folder import init
-from coterie.deploy.own import load_function, share
-from coterie.deploy.settings import load
+from coterie.deploy.settings import load_deployment
 from coterie.errors import DataError
 from coterie.runs.prepare import load_data
 from tests.deploy.conftest import CONFIG
 
 
 def test_the_folder_is_an_app_and_its_data_are_shares(deployment: Path) -> None:
-    config, settings = load(deployment)
+    config, settings = load_deployment(deployment)
     assert (settings.clients, settings.shape, len(settings.classes)) == (3, (1, 8, 8), 10)
     project = tomllib.loads((deployment / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert project["components"] == {
@@ -34,7 +34,7 @@ def test_the_folder_is_an_app_and_its_data_are_shares(deployment: Path) -> None:
     assert len(y) == len(population.train[1])
     assert len(tx) == len(ty)
     with pytest.raises(DataError, match=r"no such client, got 3; expected 0 to 2"):
-        share(deployment / "run.toml", 3)
+        trial_share(deployment / "run.toml", 3)
 
 
 def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Pat
     data = '[data]\nsource = "nodes"\nshape = [30]\nclasses = ["healthy", "ill"]\n[data.partition]\nkind = "natural"\n'
     (tmp_path / "c.toml").write_text(data + CONFIG[CONFIG.index("[model]") :])
     init(tmp_path / "d", tmp_path / "c.toml", 4)
-    config, settings = load(tmp_path / "d")
+    config, settings = load_deployment(tmp_path / "d")
     assert (settings.shape, settings.classes, settings.clients) == ((30,), ("healthy", "ill"), 4)
     with pytest.raises(DataError, match="the data stay on their nodes"):
         load_data(config)

@@ -23,18 +23,20 @@ def followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[dict[str, Any], list[int]]:
     """Follow a run whose log holds these lines; returns the summary and the rounds told."""
-    from coterie.deploy import run
+    from coterie.deploy import follow
 
     (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines))
     script = tmp_path / "flwr"
     script.write_text(f"#!/bin/sh\ncat {tmp_path / 'log'}\n")
     script.chmod(0o755)
     (tmp_path / "c.toml").write_text(CONFIG)
-    monkeypatch.setattr(run, "command", lambda name: str(script))
-    monkeypatch.setattr(run, "status", status if callable(status) else lambda home, number: status)
+    monkeypatch.setattr(follow, "find_command", lambda name: str(script))
+    monkeypatch.setattr(
+        follow, "run_status", status if callable(status) else lambda home, number: status
+    )
     rounds: list[int] = []
     config = check(read(tmp_path / "c.toml"))
-    return run.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
+    return follow.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
 
 
 def told(number: int, what: str, value: Any) -> str:
@@ -92,14 +94,14 @@ def test_a_server_that_falls_silent_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flower's command prints a line of its own each time, which is no sign of life."""
-    from coterie.deploy import run
+    from coterie.deploy import follow
 
     def silent(home: Path, number: int) -> str:
         raise RemoteError("flwr list: no answer")
 
-    monkeypatch.setattr(run, "UNREACHABLE", 0.5)
-    monkeypatch.setattr(run, "QUIET", 0.2)
-    monkeypatch.setattr(run, "PAUSE", 0.1)
+    monkeypatch.setattr(follow, "UNREACHABLE", 0.5)
+    monkeypatch.setattr(follow, "QUIET", 0.2)
+    monkeypatch.setattr(follow, "PAUSE", 0.1)
     begun = time.monotonic()
     with pytest.raises(RemoteError, match=r"no answer \(given up after 0.5 s\)"):
         followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)

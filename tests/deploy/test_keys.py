@@ -25,9 +25,9 @@ def test_keys_are_private_and_stay(deployment: Path, capsys: pytest.CaptureFixtu
 
 def test_the_certificate_is_for_the_hosts_named(tmp_path: Path) -> None:
     x509 = pytest.importorskip("cryptography.x509", reason="the extra 'flower' is not installed")
-    from coterie.deploy.keys import make_server
+    from coterie.deploy.keys import make_server_keys
 
-    make_server(tmp_path, ("localhost", "127.0.0.1", "fl.example.org"))
+    make_server_keys(tmp_path, ("localhost", "127.0.0.1", "fl.example.org"))
     leaf, ca = (
         x509.load_pem_x509_certificate((tmp_path / name).read_bytes())
         for name in ("server.pem", "ca.crt")

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from coterie.deploy.settings import Settings
+from coterie.deploy.settings import DeploymentSettings
 from coterie.errors import ConfigError
 
 
@@ -22,4 +22,4 @@ from coterie.errors import ConfigError
 )
 def test_settings_are_checked_in_clear_words(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Settings.of(tomllib.loads(text))
+        DeploymentSettings.of(tomllib.loads(text))

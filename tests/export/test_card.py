@@ -42,7 +42,5 @@ def test_the_card(run: Path, tmp_path: Path) -> None:
     assert done.card.figures.accuracy == right / population.sizes("test").sum()
     assert f"{100 * done.card.figures.accuracy:.1f} % of all" in body
     for group in done.card.figures.groups:
-        assert (
-            f"| {group['name']} | {group['clients']} | {group['train']} | {group['test']} |" in body
-        )
-        assert sum(group["mix"]) == group["train"]
+        assert f"| {group.name} | {group.clients} | {group.train} | {group.test} |" in body
+        assert sum(group.mix) == group.train

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from coterie.core.keys import Key
-from coterie.export.network import Unspellable, source_of
+from coterie.export.network import UnknownLayer, source_of
 from coterie.models import MODELS, build
 from coterie.objectives.fusion import fuse
 
@@ -58,5 +58,5 @@ def test_an_unknown_layer_is_named() -> None:
         pass
 
     for layer in (Mine(), nn.TransformerEncoderLayer(4, 2)):
-        with pytest.raises(Unspellable, match=type(layer).__name__):
+        with pytest.raises(UnknownLayer, match=type(layer).__name__):
             source_of(nn.Sequential(nn.Linear(2, 2), layer))

@@ -23,12 +23,14 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.config import RunConfig, check
 from coterie.config.reading import read
-from coterie.deploy import local as here
+from coterie.deploy.flower_commands import environment, flower_home
 from coterie.deploy.folder import init
-from coterie.deploy.keys import make_node, make_server
-from coterie.deploy.process import _family, environment, free_ports, start, stop
-from coterie.deploy.run import follow, home_of, submit
-from coterie.deploy.settings import Settings, load
+from coterie.deploy.follow import follow
+from coterie.deploy.keys import make_node_key, make_server_keys
+from coterie.deploy.local import LocalFederation, local_federation
+from coterie.deploy.process import descendants, free_ports, start, stop
+from coterie.deploy.settings import DeploymentSettings, load_deployment
+from coterie.deploy.submit import submit
 from coterie.errors import CoterieError, QuorumError
 from coterie.runs.run import run_config
 from tests.deploy.conftest import CONFIG
@@ -43,7 +45,9 @@ TRIALS = int(os.environ.get("COTERIE_TRIALS", "20"))
 class Site:
     """A federation that is up, and runs on it."""
 
-    def __init__(self, folder: Path, up: here.Local, config: RunConfig, settings: Settings) -> None:
+    def __init__(
+        self, folder: Path, up: LocalFederation, config: RunConfig, settings: DeploymentSettings
+    ) -> None:
         self.folder = folder
         self.up = up
         self.config = config
@@ -69,7 +73,7 @@ class Site:
         out = out or self.folder / "runs" / f"run-{self.count}"
         known = replace(self.settings, **settings)
         number = submit(self.folder, config, known, str(out), resume)
-        follow(self.folder, config, number, on_round)
+        follow(flower_home(self.folder), config, number, on_round)
         return out
 
     def simulated(self, config: RunConfig, name: str) -> Path:
@@ -87,11 +91,9 @@ def site(folder: Path, clients: int, up: int | None = None, **settings: Any) -> 
     )
     (folder / "c.toml").write_text(text)
     init(folder / "d", folder / "c.toml")
-    config, known = load(folder / "d")
-    with here.local(folder / "d", up or clients) as local:
-        known = replace(
-            here.settings_here(known, local), longest_wait=LONG, reply_wait=LONG, **settings
-        )
+    config, known = load_deployment(folder / "d")
+    with local_federation(folder / "d", up or clients) as local:
+        known = replace(local.settings(known), longest_wait=LONG, reply_wait=LONG, **settings)
         yield Site(folder / "d", local, config, known)
     assert not left_behind(folder)
 
@@ -124,8 +126,8 @@ def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
     with site(tmp_path, 3, up=1, min_clients=1) as one:
         folder = one.folder
         address = one.up.address
-        make_server(tmp_path / "other")
-        make_node(folder / "keys", "stranger")
+        make_server_keys(tmp_path / "other")
+        make_node_key(folder / "keys", "stranger")
         good = str(folder / "keys" / "client-00.key")
         ca = str(folder / "keys" / "ca.crt")
         bad = str(folder / "keys" / "stranger.key")
@@ -155,7 +157,7 @@ def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
                     "--node-config",
                     f'client="client-0{i}" share={i % 3}',
                 ],
-                environment(home_of(folder) / f"bad-{i}"),
+                environment(flower_home(folder) / f"bad-{i}"),
                 folder / "logs" / f"bad-{i}.log",
             )
             for i, how in enumerate(attempts.values(), 1)
@@ -181,7 +183,7 @@ def test_only_invited_nodes_are_admitted(tmp_path: Path) -> None:
 def test_a_newcomer_in_round_3_and_a_swap_in_round_4(tmp_path: Path) -> None:
     with site(tmp_path, 4, up=3, min_clients=3) as four:
         name = "client-03"
-        make_node(four.folder / "keys", name)
+        make_node_key(four.folder / "keys", name)
         loader = four.folder / "client.py"
         marked = loader.read_text().replace(
             "    return share(",
@@ -247,7 +249,7 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
                 case "the SuperLink":
                     stop([link], 0.0)
                 case _:
-                    for pid, _ in _family(link.pid):
+                    for pid, _ in descendants(link.pid):
                         if "flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
                             os.kill(pid, signal.SIGKILL)
             killed.append(time.monotonic())
@@ -274,7 +276,7 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
         stop_after = {"a node": LONG, "all nodes": 60 + 2 * 180 + 60}.get(victim, 300.0)
         assert lasted < stop_after
     if code:
-        with here.local(three.folder, 3) as again:
+        with local_federation(three.folder, 3) as again:
             three.up = again
             three.settings = replace(three.settings, superlink=again.address)
             three.run(config, out=out, resume=True)

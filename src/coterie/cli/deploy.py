@@ -54,12 +54,12 @@ def run_command(
 ) -> None:
     """Run on the SuperLink that deploy.toml names."""
     with stop_once():
-        from coterie.deploy.process import need_flower
-        from coterie.deploy.run import run_remote
-        from coterie.deploy.settings import load
+        from coterie.deploy.flower_commands import require_flower
+        from coterie.deploy.settings import load_deployment
+        from coterie.deploy.submit import run_remote
 
-        need_flower()
-        config, settings = load(folder, assignments or ())
+        require_flower()
+        config, settings = load_deployment(folder, assignments or ())
         run_remote(folder, config, settings, resume)
 
 
@@ -78,23 +78,24 @@ def local_command(
     Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them.
     """
     with stop_once():
-        from coterie.deploy import local as here
-        from coterie.deploy.process import need_flower
-        from coterie.deploy.run import run_remote
-        from coterie.deploy.settings import load
+        from coterie.deploy.flower_commands import require_flower
+        from coterie.deploy.local import local_federation
+        from coterie.deploy.settings import load_deployment
+        from coterie.deploy.submit import run_remote
         from coterie.terminal import say
 
-        need_flower()
-        config, settings = load(folder, assignments or ())
+        require_flower()
+        config, settings = load_deployment(folder, assignments or ())
         count = clients or settings.clients
+        # Fewer nodes than deploy.toml expects have to be enough for a round; more have to fit.
         settings = replace(
             settings,
             clients=max(count, settings.clients),
             min_clients=min(count, settings.min_clients),
         )
         say(f"starting a SuperLink and {count} SuperNodes; their logs are in {folder / 'logs'}")
-        with here.local(folder, count) as up:
-            run_remote(folder, config, here.settings_here(settings, up), resume)
+        with local_federation(folder, count) as federation:
+            run_remote(folder, config, federation.settings(settings), resume)
 
 
 def key_command(
@@ -106,8 +107,8 @@ def key_command(
 
     In a real federation each site makes its own.
     """
-    from coterie.deploy.keys import make_node
+    from coterie.deploy.keys import make_node_key
     from coterie.terminal import say
 
     for name in names:
-        say(str(make_node(folder / "keys", name)))
+        say(str(make_node_key(folder / "keys", name)))

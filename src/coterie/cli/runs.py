@@ -228,11 +228,12 @@ def export_command(
 
 
 def _say_exported(exported: Exported) -> None:
+    from coterie.export.models import NO_GROUP
     from coterie.terminal import counted, found_groups, percent, say
 
     card = exported.card
     groups = card.figures.groups
-    clients = [group["clients"] for group in groups if group["name"] != "no-group"]
+    clients = [group.clients for group in groups if group.name != NO_GROUP]
     found = found_groups(clients, card.summary["clients"])
     rounds = counted(card.summary["rounds"], "round")
     say(f"models: {counted(len(groups), 'file')}, after {rounds}: {found}")

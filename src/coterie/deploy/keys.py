@@ -1,7 +1,7 @@
-"""Certificates and keys for a trial: an authority of our own, one certificate of the server, a key
+"""Certificates and keys for a trial: an authority of its own, the server's certificate, and a key
 for every node.
 
-For a real federation the server's certificate comes from the authority that the sites trust, and
+For a real federation the server's certificate comes from an authority that the sites trust, and
 each site makes its own node's key and sends the public half.
 """
 
@@ -11,13 +11,16 @@ import datetime as dt
 import ipaddress
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import ConfigError, install_command
 
-DAYS = 365
-_USAGES = (
+VALID_DAYS = 365
+SERVER_FILES = ("ca.crt", "server.pem", "server.key")
+# An authority signs certificates and does nothing else.
+OTHER_USAGES = (
     "digital_signature",
     "content_commitment",
     "key_encipherment",
@@ -26,14 +29,40 @@ _USAGES = (
     "encipher_only",
     "decipher_only",
 )
-NEEDED = (
-    "deploy: the package cryptography is missing, got no import; "
-    f"expected {install_command('flower')}"
-)
 
 
-def make_server(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:
-    """``ca.crt``, ``server.pem`` and ``server.key``; what is there already stays.
+@dataclass(frozen=True, slots=True)
+class Cryptography:
+    """The modules of the package cryptography, which comes with the extra ``flower``."""
+
+    x509: Any
+    ec: Any
+    hashes: Any
+    serialization: Any
+
+    @classmethod
+    def load(cls) -> Cryptography:
+        """Import them.
+
+        Raises:
+            ConfigError: if the package is missing.
+        """
+        try:
+            from cryptography import x509
+            from cryptography.hazmat.primitives import hashes, serialization
+            from cryptography.hazmat.primitives.asymmetric import ec
+        except ImportError:
+            what = "the package cryptography is missing, got no import"
+            raise ConfigError(f"deploy: {what}; expected {install_command('flower')}") from None
+        return cls(x509, ec, hashes, serialization)
+
+    def new_key(self) -> Any:
+        """A private key on the curve NIST P-384, which Flower asks for."""
+        return self.ec.generate_private_key(self.ec.SECP384R1())
+
+
+def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> None:
+    """Write ``ca.crt``, ``server.pem`` and ``server.key``; where all three exist they stay.
 
     Args:
         folder: where to.
@@ -42,103 +71,115 @@ def make_server(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0.1"))
     Raises:
         ConfigError: if the package cryptography is missing.
     """
-    x509, ec, hashes, serialization = _cryptography()
-    if all((folder / name).exists() for name in ("ca.crt", "server.pem", "server.key")):
+    crypto = Cryptography.load()
+    if all((folder / name).exists() for name in SERVER_FILES):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    ca = _name(x509, "Coterie trial authority")
-    usage = dict.fromkeys(_USAGES, False)
-    signing = x509.KeyUsage(**usage, key_cert_sign=True, crl_sign=True)
-    of_ca = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    root = (
-        _certificate(x509, ca, ca, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(signing, critical=True)
-        .add_extension(of_ca, critical=False)
-        .sign(authority, hashes.SHA384())
-    )
-    leaf = (
-        _certificate(x509, _name(x509, hosts[0]), ca, server.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), critical=False
-        )
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(of_ca), critical=False
-        )
-        .sign(authority, hashes.SHA384())
-    )
-    pem = serialization.Encoding.PEM
+    # The authority's private key is not kept: nothing else can be signed by it later.
+    authority = crypto.new_key()
+    server = crypto.new_key()
+    pem = crypto.serialization.Encoding.PEM
+    root = _root_certificate(crypto, authority)
+    leaf = _server_certificate(crypto, authority, server.public_key(), hosts)
     (folder / "ca.crt").write_bytes(root.public_bytes(pem))
     (folder / "server.pem").write_bytes(leaf.public_bytes(pem))
-    private = server.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    secret = server.private_bytes(
+        pem, crypto.serialization.PrivateFormat.PKCS8, crypto.serialization.NoEncryption()
     )
-    _private(folder / "server.key", private)
+    _write_private(folder / "server.key", secret)
 
 
-def make_node(folder: Path, name: str) -> Path:
-    """``<name>.key`` and ``<name>.pub`` of a node, NIST P-384 in OpenSSH's format; returns the
-    private one's path.
+def make_node_key(folder: Path, name: str) -> Path:
+    """Write ``<name>.key`` and ``<name>.pub`` of a node; returns the path of the private one.
+
+    Keys are on NIST P-384 and in OpenSSH's format, as ``ssh-keygen -t ecdsa -b 384`` makes them. A
+    key that exists stays.
 
     Raises:
         ConfigError: if the package cryptography is missing.
     """
-    _, ec, _, serialization = _cryptography()
+    crypto = Cryptography.load()
     file = folder / f"{name}.key"
     if file.exists():
         return file
     folder.mkdir(parents=True, exist_ok=True)
-    key = ec.generate_private_key(ec.SECP384R1())
-    (folder / f"{name}.pub").write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-    )
+    key = crypto.new_key()
+    formats = crypto.serialization
+    public = key.public_key().public_bytes(formats.Encoding.OpenSSH, formats.PublicFormat.OpenSSH)
     secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
+        formats.Encoding.PEM, formats.PrivateFormat.OpenSSH, formats.NoEncryption()
     )
-    _private(file, secret)
+    (folder / f"{name}.pub").write_bytes(public)
+    _write_private(file, secret)
     return file
 
 
-def _cryptography() -> tuple[Any, Any, Any, Any]:
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise ConfigError(NEEDED) from None
-    return x509, ec, hashes, serialization
-
-
-def _name(x509: Any, common: str) -> Any:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common)])
-
-
-def _certificate(x509: Any, subject: Any, issuer: Any, public: Any) -> Any:
-    now = dt.datetime.now(dt.UTC)
+def _root_certificate(crypto: Cryptography, authority: Any) -> Any:
+    """The authority's certificate, signed by itself."""
+    x509 = crypto.x509
+    name = _authority_name(crypto)
+    usage = x509.KeyUsage(**dict.fromkeys(OTHER_USAGES, False), key_cert_sign=True, crl_sign=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    # A path length of 0: no certificate that it signs may sign another.
     return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=DAYS))
+        _unsigned(crypto, name, authority.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(authority, crypto.hashes.SHA384())
     )
 
 
-def _host(x509: Any, host: str) -> Any:
+def _server_certificate(
+    crypto: Cryptography, authority: Any, public: Any, hosts: Sequence[str]
+) -> Any:
+    """The server's certificate for these hosts, signed by the authority."""
+    x509 = crypto.x509
+    names = x509.SubjectAlternativeName([_host_name(crypto, host) for host in hosts])
+    signer = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    signed_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer)
+    return (
+        _unsigned(crypto, _common_name(crypto, hosts[0]), public)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(names, critical=False)
+        .add_extension(signed_by, critical=False)
+        .sign(authority, crypto.hashes.SHA384())
+    )
+
+
+def _unsigned(crypto: Cryptography, subject: Any, public: Any) -> Any:
+    """A certificate that the authority has yet to sign."""
+    now = dt.datetime.now(dt.UTC)
+    return (
+        crypto.x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(_authority_name(crypto))
+        .public_key(public)
+        .serial_number(crypto.x509.random_serial_number())
+        # An hour ago: the clocks of nodes may be slow.
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=VALID_DAYS))
+    )
+
+
+def _authority_name(crypto: Cryptography) -> Any:
+    return _common_name(crypto, "Coterie trial authority")
+
+
+def _common_name(crypto: Cryptography, text: str) -> Any:
+    x509 = crypto.x509
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _host_name(crypto: Cryptography, host: str) -> Any:
+    """A host as a certificate names it: an address, or a DNS name."""
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
+        return crypto.x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        return crypto.x509.DNSName(host)
 
 
-def _private(file: Path, content: bytes) -> None:
+def _write_private(file: Path, content: bytes) -> None:
+    """Write a file that nobody else may read, not even for a moment."""
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(content)

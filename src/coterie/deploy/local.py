@@ -3,158 +3,163 @@ and down again."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from coterie.deploy.keys import make_node, make_server
-from coterie.deploy.process import (
+from coterie.deploy.flower_commands import (
     FEDERATION,
     environment,
-    flwr,
-    free_ports,
-    start,
-    stop,
-    wait_for,
+    flower_home,
+    run_flwr,
     write_connection,
 )
-from coterie.deploy.run import home_of
-from coterie.deploy.settings import Settings
+from coterie.deploy.keys import make_node_key, make_server_keys
+from coterie.deploy.process import Popen, free_ports, start, stop, wait_for_port
+from coterie.deploy.settings import DeploymentSettings
 
-Process = subprocess.Popen[bytes]
+REGISTERED_AT_ONCE = 3
 
 
 @dataclass(slots=True)
-class Local:
-    """What runs on this machine.
+class LocalFederation:
+    """The processes of a federation on this machine.
 
     Args:
         folder: of the deployment.
         port: of the SuperLink.
-        superlink: its process.
+        superlink: its process; ``None`` while it is down.
         nodes: processes of the SuperNodes, by the names of their clients.
     """
 
     folder: Path
     port: int
-    superlink: Process | None = None
-    nodes: dict[str, Process] = field(default_factory=dict)
+    superlink: Popen | None = None
+    nodes: dict[str, Popen] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
         """``host:port`` of the SuperLink."""
         return f"127.0.0.1:{self.port}"
 
-    def start_superlink(self) -> None:
-        """Bring up the SuperLink, with TLS and authentication of nodes."""
-        keys = self.folder / "keys"
-        log = self.folder / "logs" / "superlink.log"
-        self.superlink = start(
-            [
-                "flower-superlink",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(self.port),
-                "--isolation",
-                "subprocess",
-                "--enable-supernode-auth",
-                "--disable-runtime-dependency-installation",
-                "--ssl-ca-certfile",
-                str(keys / "ca.crt"),
-                "--ssl-certfile",
-                str(keys / "server.pem"),
-                "--ssl-keyfile",
-                str(keys / "server.key"),
-            ],
-            environment(home_of(self.folder) / "superlink", OMP_NUM_THREADS="1"),
-            log,
+    @property
+    def keys(self) -> Path:
+        """The folder of certificates and keys."""
+        return self.folder / "keys"
+
+    @property
+    def home(self) -> Path:
+        """The parent of the homes of Flower's commands, one for each process."""
+        return flower_home(self.folder)
+
+    def settings(self, settings: DeploymentSettings) -> DeploymentSettings:
+        """The settings of a deployment, for the SuperLink of this machine."""
+        return replace(
+            settings,
+            superlink=self.address,
+            root_certificates="keys/ca.crt",
+            folder=str(self.folder / "runs"),
         )
-        wait_for(self.port, self.superlink, log)
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink, with TLS and authentication of nodes."""
+        log = self.folder / "logs" / "superlink.log"
+        arguments = {
+            "--host": "127.0.0.1",
+            "--port": str(self.port),
+            "--isolation": "subprocess",
+            "--ssl-ca-certfile": str(self.keys / "ca.crt"),
+            "--ssl-certfile": str(self.keys / "server.pem"),
+            "--ssl-keyfile": str(self.keys / "server.key"),
+        }
+        flags = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+        # One thread: the server's sums come in the order of a simulation's.
+        env = environment(self.home / "superlink", OMP_NUM_THREADS="1")
+        self.superlink = start(["flower-superlink", *_words(arguments), *flags], env, log)
+        wait_for_port(self.port, self.superlink, log)
 
     def register(self, names: Sequence[str]) -> None:
-        """Let the nodes of these clients in."""
-        home = home_of(self.folder)
-        keys = self.folder / "keys"
+        """Register the nodes of these clients, so that the SuperLink lets them in."""
 
-        def one(name: str) -> None:
-            make_node(keys, name)
-            flwr(home, ["supernode", "register", str(keys / f"{name}.pub"), FEDERATION])
+        def register_one(name: str) -> None:
+            make_node_key(self.keys, name)
+            public = str(self.keys / f"{name}.pub")
+            run_flwr(self.home, ["supernode", "register", public, FEDERATION])
 
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(one, names))
+        # Each call takes a second or more, most of it to start Python.
+        with ThreadPoolExecutor(REGISTERED_AT_ONCE) as pool:
+            list(pool.map(register_one, names))
 
     def start_node(self, name: str, share: int) -> None:
-        """Bring up one SuperNode, whose client has this name and this share of the trial's data."""
-        keys = self.folder / "keys"
-        cache = home_of(self.folder) / "cache"
-        self.nodes[name] = start(
-            [
-                "flower-supernode",
-                "--superlink",
-                self.address,
-                "--root-certificates",
-                str(keys / "ca.crt"),
-                "--auth-supernode-private-key",
-                str(keys / f"{name}.key"),
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(free_ports(1)[0]),
-                "--node-config",
-                f'client="{name}" share={share} cache="{cache}"',
-            ],
-            environment(home_of(self.folder) / f"node-{name}", OMP_NUM_THREADS="1"),
-            self.folder / "logs" / f"{name}.log",
-        )
+        """Start one SuperNode.
+
+        Args:
+            name: of its client.
+            share: which client of the simulation its data are.
+        """
+        cache = self.home / "cache"
+        arguments = {
+            "--superlink": self.address,
+            "--root-certificates": str(self.keys / "ca.crt"),
+            "--auth-supernode-private-key": str(self.keys / f"{name}.key"),
+            "--host": "127.0.0.1",
+            "--port": str(free_ports(1)[0]),
+            "--node-config": f'client="{name}" share={share} cache="{cache}"',
+        }
+        env = environment(self.home / f"node-{name}", OMP_NUM_THREADS="1")
+        log = self.folder / "logs" / f"{name}.log"
+        self.nodes[name] = start(["flower-supernode", *_words(arguments)], env, log)
 
     def stop(self) -> None:
-        """End everything."""
-        stop([*self.nodes.values(), *([self.superlink] if self.superlink else [])])
+        """Stop all processes."""
+        processes = list(self.nodes.values())
+        if self.superlink is not None:
+            processes.append(self.superlink)
+        stop(processes)
         self.nodes = {}
         self.superlink = None
 
 
+@contextmanager
+def local_federation(folder: Path, clients: int) -> Iterator[LocalFederation]:
+    """A SuperLink and SuperNodes that are registered and up; they are stopped at the end, whatever
+    happens.
+
+    Args:
+        folder: of the deployment.
+        clients: number of SuperNodes.
+    """
+    folder = folder.resolve()
+    make_server_keys(folder / "keys")
+    federation = LocalFederation(folder, free_ports(1)[0])
+    try:
+        write_connection(federation.home, federation.address, federation.keys / "ca.crt")
+        names = client_names(clients)
+        # Here rather than in the threads of `register`: making a key imports a large package.
+        for name in names:
+            make_node_key(federation.keys, name)
+        federation.start_superlink()
+        federation.register(names)
+        for share, name in enumerate(names):
+            federation.start_node(name, share)
+        yield federation
+    finally:
+        federation.stop()
+
+
 def client_names(clients: int) -> list[str]:
-    """``client-00``, ``client-01``, ... in the order of their shares.
+    """``client-00``, ``client-01``, ...: sorted by name they are in the order of their shares.
 
     Example:
         >>> client_names(2)
         ['client-00', 'client-01']
     """
-    wide = max(2, len(str(clients - 1)))
-    return [f"client-{i:0{wide}d}" for i in range(clients)]
+    width = max(2, len(str(clients - 1)))
+    return [f"client-{i:0{width}d}" for i in range(clients)]
 
 
-@contextmanager
-def local(folder: Path, clients: int) -> Iterator[Local]:
-    """A SuperLink and ``clients`` SuperNodes, registered and up; whatever happens, they are down
-    afterwards."""
-    folder = folder.resolve()
-    make_server(folder / "keys")
-    here = Local(folder, free_ports(1)[0])
-    try:
-        write_connection(home_of(folder), here.address, folder / "keys" / "ca.crt")
-        names = client_names(clients)
-        for name in names:
-            make_node(folder / "keys", name)
-        here.start_superlink()
-        here.register(names)
-        for share, name in enumerate(names):
-            here.start_node(name, share)
-        yield here
-    finally:
-        here.stop()
-
-
-def settings_here(settings: Settings, here: Local) -> Settings:
-    """The settings of a deployment, for the SuperLink of this machine."""
-    return replace(
-        settings,
-        superlink=here.address,
-        root_certificates="keys/ca.crt",
-        folder=str(here.folder / "runs"),
-    )
+def _words(arguments: dict[str, str]) -> list[str]:
+    """Options and their values as the words of a command line."""
+    return [word for pair in arguments.items() for word in pair]

@@ -1,5 +1,4 @@
-"""What a deployment is told besides the run's configuration: ``deploy.toml``, and what a server
-gets of it."""
+"""``deploy.toml``: what a deployment needs besides the run's configuration."""
 
 from __future__ import annotations
 
@@ -11,31 +10,30 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coterie.config import RunConfig
-from coterie.config import check as check_config
+from coterie.config import RunConfig, check
 from coterie.config.arguments import check_arguments
-from coterie.config.reading import read
+from coterie.config.reading import put, read
 from coterie.errors import ConfigError
 from coterie.runs.prepare import read_samples
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
-OWN = "nodes"  # data.source of clients that hold their own data
+NODES_SOURCE = "nodes"  # `data.source` of clients that hold their own data
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How a federation is reached and awaited.
+class DeploymentSettings:
+    """How a federation is reached, and how long the server waits for it.
 
     Args:
-        clients: the most that ever take part, ``N``.
+        clients: the most clients that ever take part, ``N``.
         shape: of one input.
         classes: the names of the classes, in order.
-        min_clients: that many have to be there for a round.
+        min_clients: a round begins when this many are connected.
         longest_wait: seconds that a round waits for them.
-        reply_wait: seconds that clients have for an answer; more than 60, after which Flower gives
-            up a dead node.
-        most_samples: a client that claims more is refused.
+        reply_wait: seconds that clients have for an answer; more than 60, because Flower gives up a
+            dead node after that time.
+        most_samples: a client that claims more samples is refused.
         superlink: ``host:port`` of the SuperLink.
         root_certificates: file of the authority that signed its certificate.
         folder: of the runs, on the SuperLink's machine.
@@ -56,83 +54,90 @@ class Settings:
     folder: str = "runs"
 
     def __post_init__(self) -> None:
-        check_arguments(Settings, asdict(self))
+        check_arguments(DeploymentSettings, asdict(self))
         if self.min_clients > self.clients:
             what = f"more clients than there are, got {self.min_clients}"
-            raise ConfigError(
-                f"deploy.toml: min_clients: {what}; expected at most {self.clients} (clients)"
-            )
+            expected = f"at most {self.clients} (clients)"
+            raise ConfigError(f"deploy.toml: min_clients: {what}; expected {expected}")
 
     @classmethod
-    def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> Settings:
+    def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
         """From the table of a file.
 
         Raises:
             ConfigError: for an unknown key, or one that is missing.
 
         Example:
-            >>> Settings.of({"clients": 6, "shape": [1, 8, 8], "classes": ["cat", "dog"]}).min_clients
+            >>> tables = {"clients": 6, "shape": [1, 8, 8], "classes": ["cat", "dog"]}
+            >>> DeploymentSettings.of(tables).min_clients
             1
         """
-        known = [field.name for field in fields(cls)]
-        wrong = [
-            f"{file}: {name}: unknown key; expected one of {', '.join(known)}"
-            for name in tables
-            if name not in known
-        ]
-        wrong += [
-            f"{file}: {name}: missing; expected a value" for name in known[:3] if name not in tables
-        ]
-        if wrong:
-            raise ConfigError("\n".join(wrong))
-        lists = {
-            name: tuple(tables[name])
-            for name in ("shape", "classes")
-            if isinstance(tables[name], list)
-        }
+        _check_keys(cls, tables, file)
+        values = dict(tables)
+        for name in ("shape", "classes"):
+            # TOML and JSON have lists; anything else is refused with the other values.
+            if isinstance(values[name], list):
+                values[name] = tuple(values[name])
         try:
-            return cls(**{**tables, **lists})
+            return cls(**values)
         except ConfigError as error:
-            raise ConfigError(
-                "\n".join(f"{file}: {line}" for line in str(error).splitlines())
-            ) from None
+            lines = [f"{file}: {line}" for line in str(error).splitlines()]
+            raise ConfigError("\n".join(lines)) from None
 
     def dumps(self) -> str:
         """As JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def loads(cls, text: str) -> Settings:
+    def loads(cls, text: str) -> DeploymentSettings:
         """From JSON."""
         return cls.of(json.loads(text))
 
 
-def load(folder: Path, overrides: Sequence[str] = ()) -> tuple[RunConfig, Settings]:
+def _check_keys(record: type[DeploymentSettings], tables: Mapping[str, Any], file: str) -> None:
+    known = [field.name for field in fields(record)]
+    required = known[:3]
+    expected = ", ".join(known)
+    unknown = [name for name in tables if name not in known]
+    missing = [name for name in required if name not in tables]
+    wrong = [f"{file}: {name}: unknown key; expected one of {expected}" for name in unknown]
+    wrong += [f"{file}: {name}: missing; expected a value" for name in missing]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+def load_deployment(
+    folder: Path, overrides: Sequence[str] = ()
+) -> tuple[RunConfig, DeploymentSettings]:
     """The configuration and the settings of a deployment's folder.
+
+    Args:
+        folder: made by ``coterie deploy init``.
+        overrides: ``key.path=value`` for the configuration.
 
     Raises:
         ConfigError: with all that is wrong.
     """
-    from coterie.config.reading import put
-
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
-            raise ConfigError(
-                f"{folder}: no {name}, got none; expected a folder made by `coterie deploy init`"
-            )
-    tables = read(folder / "run.toml")
+            expected = "a folder made by `coterie deploy init`"
+            raise ConfigError(f"{folder}: no {name}, got none; expected {expected}")
+    run_file = folder / "run.toml"
+    tables = read(run_file)
     for override in overrides:
         put(tables, override)
-    return check_config(tables, str(folder / "run.toml")), Settings.of(
-        read(folder / "deploy.toml"), str(folder / "deploy.toml")
-    )
+    settings_file = folder / "deploy.toml"
+    settings = DeploymentSettings.of(read(settings_file), str(settings_file))
+    return check(tables, str(run_file)), settings
 
 
-def known_of(config: RunConfig) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def shape_and_classes(config: RunConfig) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Shape of an input and names of the classes of a configuration's data."""
-    if config.data.source == OWN:
-        given = config.options("source")
-        return tuple(given["shape"]), tuple(given["classes"])
+    if config.data.source == NODES_SOURCE:
+        options = config.options("source")
+        return tuple(options["shape"]), tuple(options["classes"])
     samples = read_samples(config)
-    names = tuple(samples.label_names) or tuple(map(str, range(samples.classes)))
+    names = tuple(samples.label_names)
+    if not names:
+        names = tuple(map(str, range(samples.classes)))
     return tuple(samples.x.shape[1:]), names

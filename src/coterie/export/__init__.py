@@ -1,4 +1,4 @@
-"""A run's models to take away: weights, a loader that needs no Coterie, who is in which group, and
+"""A run's models to take away: weights, a loader that needs no Coterie, the group of each client, and
 a model card."""
 
 from __future__ import annotations

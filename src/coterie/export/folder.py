@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
-import itertools
 import json
-import math
 import os
 import shutil
-import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
-import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -27,16 +20,17 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError
-from coterie.export.card import Card, card_of, markdown, scored
-from coterie.export.deployed import deployed, told
-from coterie.export.network import Unspellable, source_of
-from coterie.methods.serving import served_by
+from coterie.export.card import Card, make_card, write_markdown
+from coterie.export.figures import Figures, evaluate, reported_figures
+from coterie.export.loader import first_inputs, try_loader, write_loader
+from coterie.export.models import ExportedModels
+from coterie.export.onnx import require_onnx, write_onnx
+from coterie.export.real_clients import prepare_real_run
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.store import NODES, RunFolder
 
 MANIFEST = "export.json"
-TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +39,8 @@ class Exported:
 
     Args:
         folder: where it is.
-        card: what the model card tells.
-        onnx: largest difference between ONNX Runtime and torch, ``None`` where no ONNX was asked
-            for.
+        card: what the model card says.
+        onnx: largest difference between ONNX Runtime and torch; ``None`` without ONNX.
     """
 
     folder: Path
@@ -55,13 +48,64 @@ class Exported:
     onnx: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ExportSource:
+    """The run that is exported.
+
+    Args:
+        folder: of the run.
+        prepared: the run, ready to start.
+        checkpoint: the state that is exported.
+        real: whether its clients were real ones, whose samples stay with them.
+    """
+
+    folder: RunFolder
+    prepared: Prepared
+    checkpoint: Checkpoint
+    real: bool
+
+    @classmethod
+    def open(cls, run: Path | str, root: str | None) -> ExportSource:
+        """Read a run.
+
+        Args:
+            run: its folder.
+            root: folder of the datasets; ``None``: that of the run.
+
+        Raises:
+            ConfigError: if there is no run, or no round yet.
+        """
+        folder = RunFolder.open(run)
+        checkpoint = folder.latest_checkpoint()
+        if checkpoint is None:
+            what = "no model yet, got no checkpoint"
+            raise ConfigError(f"{folder.path}: {what}; expected a run that has saved one")
+        config = load(folder.path / "config.toml", (), {"data.root": root})
+        nodes = folder.path / NODES
+        if nodes.is_file():
+            prepared, checkpoint = prepare_real_run(config, nodes, checkpoint)
+            return cls(folder, prepared, checkpoint, real=True)
+        prepared = prepare(config, folder.path / "partition.npz")
+        return cls(folder, prepared, checkpoint, real=False)
+
+    @property
+    def population(self) -> Population:
+        """Who held what after the last round."""
+        start = self.prepared.population
+        if self.checkpoint.snapshot:
+            return FederationSnapshot.restore(start, self.checkpoint.snapshot).population
+        return start
+
+
 def export_run(
     run: Path | str, out: Path | str | None = None, *, onnx: bool = False, root: str | None = None
 ) -> Exported:
     """Write the models of a run, finished or not, with all it takes to use them without Coterie.
 
+    The newest valid checkpoint is exported.
+
     Args:
-        run: the folder of a run, of which the newest valid checkpoint is taken.
+        run: the folder of the run.
         out: the folder to write, new or an earlier export; default ``export`` in the run's folder.
         onnx: write every model as ONNX, too, and check that ONNX Runtime gives what torch gives, to
             1e-5.
@@ -71,298 +115,150 @@ def export_run(
         ConfigError: if there is no run or no round yet, ``out`` holds something else, or the
             network cannot be written.
         CheckpointError: if no checkpoint is whole.
-        DataError: if the data of a simulation are not at hand: they tell the shape of inputs, and
-            the accuracies of the card. Of a run of real clients the server knows the shape, and
-            what clients told of their accuracies.
+        DataError: if the data of a simulation are not at hand. They give the shape of inputs and
+            the accuracies of the card. Of a run of real clients the server knows the shape, and the
+            accuracies that clients reported.
 
     Example:
         >>> import tempfile
         >>> from coterie.config import check
         >>> from coterie.runs.run import run_config
-        >>> tables = {"data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
-        ...           "model": {"name": "mclr"}, "local": {"epochs": 1}, "engine": {"name": "serial"},
-        ...           "train": {"rounds": 2, "clients_per_round": 4}, "algorithm": {"name": "fedavg"}}
+        >>> tables = {
+        ...     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        ...     "model": {"name": "mclr"},
+        ...     "local": {"epochs": 1},
+        ...     "train": {"rounds": 2, "clients_per_round": 4},
+        ...     "algorithm": {"name": "fedavg"},
+        ...     "engine": {"name": "serial"},
+        ... }
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = run_config(check(tables), f"{folder}/run")
         ...     done = export_run(f"{folder}/run")
         ...     sorted(path.name for path in done.folder.iterdir())
         ['README.md', 'export.json', 'group-0.safetensors', 'groups.csv', 'load.py']
     """
-    folder = RunFolder.open(run)
-    target = folder.path / "export" if out is None else Path(out)
+    target = RunFolder.open(run).path / "export"
+    if out is not None:
+        target = Path(out)
+    # What can be refused is refused before the data are read, which may take minutes.
     _check_free(target)
     if onnx:
-        from coterie.export.onnx import check_installed
-
-        check_installed()
-    checkpoint = folder.latest_checkpoint()
-    if checkpoint is None:
-        raise ConfigError(
-            f"{folder.path}: no model yet, got no checkpoint; expected a run that has saved one"
-        )
-    config = load(folder.path / "config.toml", (), {"data.root": root})
-    nodes = folder.path / NODES
-    remote = nodes.is_file()
-    if remote:
-        prepared, checkpoint = deployed(config, nodes, checkpoint)
-    else:
-        prepared = prepare(config, folder.path / "partition.npz")
+        require_onnx()
+    source = ExportSource.open(run, root)
     whole = target.absolute()  # "." has no name
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:
         hidden.mkdir(parents=True)
-        exported = _fill(hidden, prepared, checkpoint, folder, onnx, remote)
-        _put(hidden, target)
+        card, difference = _fill(hidden, source, onnx)
+        _put_in_place(hidden, target)
     except OSError as error:
-        raise ConfigError(
-            f"out: cannot be written ({error.strerror}), got {target}; expected a folder that can be made"
-        ) from None
+        what = f"cannot be written ({error.strerror}), got {target}"
+        raise ConfigError(f"out: {what}; expected a folder that can be made") from None
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
-    return Exported(target, exported.card, exported.onnx)
+    return Exported(target, card, difference)
+
+
+# --- the target -----------------------------------------------------------------------------------
 
 
 def _check_free(target: Path) -> None:
-    """Only a new folder, or what an earlier export wrote, is written over."""
-    if target.exists() and (
-        not target.is_dir() or (any(target.iterdir()) and not (target / MANIFEST).is_file())
-    ):
-        raise ConfigError(
-            f"out: holds something else, got {target}; expected a new folder, or one of an earlier export"
-        )
+    """Refuse to write over anything but an earlier export."""
+    if not target.exists():
+        return
+    in_use = not target.is_dir() or any(target.iterdir())
+    if in_use and not (target / MANIFEST).is_file():
+        what = f"holds something else, got {target}"
+        raise ConfigError(f"out: {what}; expected a new folder, or one of an earlier export")
 
 
-def _put(hidden: Path, target: Path) -> None:
-    """Put the files in their place, and take away those of an earlier export that are no more."""
+def _put_in_place(hidden: Path, target: Path) -> None:
+    """Move the files to the target, and remove those of an earlier export that are no more."""
     if not target.exists():
         hidden.rename(target)
         return
-    for name in _listed(target):
+    for name in _earlier_files(target):
         if not (hidden / name).exists() and (target / name).is_file():
             (target / name).unlink()
     for file in hidden.iterdir():
         file.replace(target / file.name)
 
 
-def _listed(target: Path) -> list[str]:
-    """The files that an earlier export says are its own; none where it cannot be read."""
+def _earlier_files(target: Path) -> list[str]:
+    """The files of an earlier export, as its manifest says; none where it cannot be read."""
     try:
         names = json.loads((target / MANIFEST).read_bytes())["files"]
+        # Files of this folder alone: a manifest may have been changed.
         return [name for name in names if Path(name).name == name]
     except (OSError, ValueError, LookupError, TypeError):
         return []
 
 
-def _fill(
-    hidden: Path,
-    prepared: Prepared,
-    checkpoint: Checkpoint,
-    folder: RunFolder,
-    onnx: bool,
-    remote: bool,
-) -> Exported:
-    population = prepared.population
-    if checkpoint.snapshot:
-        population = FederationSnapshot.restore(population, checkpoint.snapshot).population
-    models, which = served_by(checkpoint.groups)
-    layout = Layout.of(prepared.module)
-    names = _names(checkpoint)
-    vectors = dict(zip(names, models, strict=False))
-    for name, vector in vectors.items():
-        tensors = {key: t.contiguous() for key, t in state_dict(layout, vector).items()}
-        (hidden / f"{name}.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    _write_groups(hidden / "groups.csv", population.names, checkpoint)
-    needs = _write_loader(hidden / "load.py", prepared, checkpoint)
-    inputs = _some(population)
-    modules = _try_loader(hidden / "load.py", prepared.module, layout, vectors, inputs)
+# --- the files ------------------------------------------------------------------------------------
+
+
+def _fill(folder: Path, source: ExportSource, onnx: bool) -> tuple[Card, float | None]:
+    """Write all files; returns the card, and the difference between ONNX and torch."""
+    prepared = source.prepared
+    population = source.population
+    models = ExportedModels.of(source.checkpoint.groups)
+    _write_weights(folder, Layout.of(prepared.module), models)
+    _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
+    loader = folder / "load.py"
+    needs = write_loader(loader, prepared, population, models)
+    # Whoever gets the export cannot compare it with the run, so it is compared now.
+    inputs = first_inputs(population)
+    modules = try_loader(loader, prepared.module, models, inputs)
     difference = None
     if onnx:
-        from coterie.export.onnx import write_onnx
-
-        difference = max(
-            write_onnx(module, inputs, hidden / f"{name}.onnx") for name, module in modules.items()
-        )
-    rows = [row for row in folder.rows() if row["round"] < checkpoint.round]
-    figures = told(names, which, rows) if remote else scored(population, which, modules)
-    card = card_of(prepared, population, figures, rows, needs, difference)
-    (hidden / "README.md").write_text(markdown(card), encoding="utf-8", errors="backslashreplace")
-    _write_manifest(hidden, checkpoint)
-    return Exported(hidden, card, difference)
-
-
-def _names(checkpoint: Checkpoint) -> list[str]:
-    groups = checkpoint.groups
-    return [
-        *(f"group-{j}" for j in range(groups.k)),
-        *(["no-group"] if (groups.member < 0).any() else []),
-    ]
+        difference = _write_onnx_models(folder, modules, inputs)
+    rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
+    if source.real:
+        figures: Figures = reported_figures(list(models.vectors), models.row, rows)
+    else:
+        figures = evaluate(population, models.row, modules)
+    card = make_card(prepared, population, figures, rows, needs, difference)
+    text = write_markdown(card)
+    (folder / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
+    # Last: it has the digests of all others.
+    _write_manifest(folder, source.checkpoint.round)
+    return card, difference
 
 
-def _write_groups(path: Path, names: tuple[str, ...], checkpoint: Checkpoint) -> None:
+def _write_weights(folder: Path, layout: Layout, models: ExportedModels) -> None:
+    for name, vector in models.vectors.items():
+        tensors = {key: t.contiguous() for key, t in state_dict(layout, vector).items()}
+        # The format is what Hugging Face's loaders look for.
+        (folder / f"{name}.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+
+
+def _write_groups(
+    path: Path, names: Sequence[str], checkpoint: Checkpoint, models: ExportedModels
+) -> None:
     """``groups.csv``: client, group (-1: none), since which round, and the file of the model that
     serves it."""
     since = np.asarray(checkpoint.extra["since"]).tolist()
+    member = checkpoint.groups.member.tolist()
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         out = csv.writer(file)
         out.writerow(["client", "group", "since_round", "model"])
-        for name, group, at in zip(names, checkpoint.groups.member.tolist(), since, strict=True):
-            out.writerow(
-                [name, group, at, f"{'no-group' if group < 0 else f'group-{group}'}.safetensors"]
-            )
+        for client, (name, group, first_round) in enumerate(zip(names, member, since, strict=True)):
+            out.writerow([name, group, first_round, f"{models.name_for(client)}.safetensors"])
 
 
-def _some(population: Population, count: int = 32) -> Tensor:
-    """A few inputs to try the models on, of the first clients that have any."""
-    rows: list[int] = []
-    for held in itertools.chain(population.test, population.train):
-        rows += held[: count - len(rows)].tolist()
-        if len(rows) == count:
-            break
-    return population.x[torch.tensor(rows)]
-
-
-# --- the loader -----------------------------------------------------------------------------------
-
-
-def _write_loader(path: Path, prepared: Prepared, checkpoint: Checkpoint) -> str | None:
-    """Write ``load.py``; returns the ``module:factory`` of the user's own that it imports, if it
-    does."""
-    name = prepared.config.model.name
-    population = prepared.population
-    own: Mapping[str, str] | None = None
-    try:
-        source = source_of(prepared.module)
-        expression = source.expression
-        imports = source.imports
-        classes = source.classes
-    except Unspellable as layer:
-        if ":" not in name:
-            raise ConfigError(
-                f"model.name: {name} has a layer that no source is known for, got {layer}"
-            ) from None
-        module, _, attribute = name.partition(":")
-        own = {"module": module, "root": attribute.partition(".")[0]}
-        expression = f"{attribute}{_arguments(name)}"
-        imports = ()
-        classes = ()
-    environment = Environment(
-        loader=PackageLoader("coterie.export", "templates"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    torch_names = ["nn", *(n for n in ("Tensor", "_VF") if f"from torch import {n}" in imports)]
-    text = environment.get_template("load.py.j2").render(
-        title=f"Models of {prepared.config.algorithm.name} on {prepared.config.data.source}, by group.",
-        example=_docstring(population.names[0]),
-        imports=[line for line in imports if not line.startswith("from torch")],
-        names=sorted(torch_names),
-        own=own,
-        shape=repr(population.shape),
-        labels=ascii(
-            tuple(prepared.label_names) or tuple(str(c) for c in range(population.classes))
-        ),
-        groups=checkpoint.groups.k,
-        classes=classes,
-        expression=expression,
-        outputs=len(_outputs(prepared.module, _some(population, 2))[0]),
-        outside=bool((checkpoint.groups.member < 0).any()),
-    )
-    path.write_text(text, encoding="utf-8")
-    if own is None:
-        return None
-    return name
-
-
-def _docstring(name: str) -> str:
-    """A client's name as it may stand in a docstring."""
-    if name.isascii() and name.isprintable() and not set('"\\{}') & set(name):
-        return name
-    return "..."
-
-
-def _arguments(name: str) -> str:
-    """How the user's factory is called, as `coterie.models.custom` does."""
-    import inspect
-
-    from coterie.config.custom import find
-
-    parameters = inspect.signature(find(name)).parameters
-    if {"shape", "classes"} <= set(parameters):
-        return "(shape=SHAPE, classes=len(LABELS))"
-    required = [
-        p
-        for p in parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+def _write_onnx_models(folder: Path, modules: dict[str, nn.Module], inputs: Tensor) -> float:
+    """Write every model as ONNX; returns the largest difference from torch."""
+    differences = [
+        write_onnx(module, inputs, folder / f"{name}.onnx") for name, module in modules.items()
     ]
-    if required:
-        return "(SHAPE, len(LABELS))"
-    return "()"
+    return max(differences)
 
 
-def _try_loader(
-    path: Path, module: nn.Module, layout: Layout, vectors: Mapping[str, Tensor], inputs: Tensor
-) -> dict[str, nn.Module]:
-    """Load every model with the loader just written; each must give what the run's own network
-    gives.
-
-    Raises:
-        ConfigError: if one does not.
-    """
-    import copy
-
-    loader = _imported(path)
-    loaded = {}
-    for name, vector in vectors.items():
-        ours = copy.deepcopy(module)
-        ours.load_state_dict(state_dict(layout, vector), strict=False)
-        group = -1 if name == "no-group" else int(name.removeprefix("group-"))
-        try:
-            loaded[name] = loader.load(group)
-            difference = (
-                (_outputs(loaded[name], inputs) - _outputs(ours, inputs)).abs().max().item()
-            )
-        except Exception as error:  # noqa: BLE001 - the network may be the user's own, and raise anything
-            line = (str(error).splitlines() or [""])[0]
-            raise _unfit(f"fails ({type(error).__name__}: {line})") from None
-        if not math.isclose(difference, 0, abs_tol=TOLERANCE):
-            raise _unfit(f"differs by {difference:.1e}")
-    return loaded
-
-
-def _unfit(what: str) -> ConfigError:
-    return ConfigError(
-        f"load.py: the network made anew {what}; expected the run's own outputs, to {TOLERANCE:g}"
-    )
-
-
-def _imported(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("coterie_export_load", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
-
-
-@torch.no_grad()
-def _outputs(module: nn.Module, inputs: Tensor) -> Tensor:
-    before = module.training
-    module.eval()
-    try:
-        outputs: Tensor = module(inputs)
-        return outputs
-    finally:
-        module.train(before)
-
-
-def _write_manifest(folder: Path, checkpoint: Checkpoint) -> None:
-    """``export.json``: the files and their SHA-256, and after how many rounds the models were
+def _write_manifest(folder: Path, rounds: int) -> None:
+    """``export.json``: the files with their SHA-256, and after how many rounds the models were
     taken."""
-    files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
-    text = json.dumps({"schema": 1, "rounds": checkpoint.round, "files": files}, indent=2)
+    files = {}
+    for path in sorted(folder.iterdir()):
+        files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    text = json.dumps({"schema": 1, "rounds": rounds, "files": files}, indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")

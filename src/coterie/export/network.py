@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -12,7 +12,8 @@ from torch import nn
 from coterie.models.recurrent import AgainstZero, Last, OneBiasLSTM, Outputs
 from coterie.objectives.fusion import NAME, Blend, Fused, Mix
 
-IMPORTS = {
+# What the source of our own layers may name -> the line that imports it.
+IMPORTS: Mapping[str, str] = {
     "math.": "import math",
     "OrderedDict(": "from collections import OrderedDict",
     "Sequence[": "from collections.abc import Sequence",
@@ -20,14 +21,15 @@ IMPORTS = {
     "torch.": "import torch",
     "Tensor": "from torch import Tensor",
     "_VF.": "from torch import _VF",
-}  # what the source of our own layers may name
-CONSTANTS = {
+}
+# Constants of the modules that define them.
+CONSTANTS: Mapping[str, str] = {
     "CONVOLUTIONS": "CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)",
     "NAME": f"NAME = {NAME!r}",
 }
 
 
-class Unspellable(Exception):
+class UnknownLayer(Exception):
     """A layer whose constructor call cannot be told from the layer."""
 
 
@@ -53,105 +55,135 @@ def source_of(module: nn.Module) -> Source:
         module: made of torch's layers, of Coterie's own, and of ``nn.Sequential``.
 
     Raises:
-        Unspellable: for any other layer.
+        UnknownLayer: for any other layer.
 
     Example:
-        >>> source_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 2))).expression.splitlines()[1].strip()
+        >>> source = source_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+        >>> source.expression.splitlines()[1].strip()
         "('0', nn.Flatten(start_dim=1, end_dim=-1)),"
     """
-    kinds: dict[type[nn.Module], None] = {}
-    expression = _spelled(module, kinds, 1)
-    classes = tuple(_definition(kind) for kind in kinds)
+    writer = NetworkWriter()
+    expression = writer.expression(module, 1)
+    classes = [_definition(kind) for kind in writer.kinds]
     text = "\n".join((*classes, expression))
-    constants = "\n".join(
-        line for name, line in CONSTANTS.items() if re.search(rf"\b{name}\b", text)
-    )
-    lines = [
-        line for word, line in IMPORTS.items() if re.search(rf"(?<!\w){re.escape(word)}", text)
-    ]
-    return Source(
-        tuple(sorted(lines, key=_order)),
-        (constants, *classes) if constants else classes,
-        expression,
-    )
+    constants = [line for name, line in CONSTANTS.items() if re.search(rf"\b{name}\b", text)]
+    if constants:
+        classes.insert(0, "\n".join(constants))
+    imports = [line for word, line in IMPORTS.items() if _mentions(text, word)]
+    return Source(tuple(sorted(imports, key=_import_order)), tuple(classes), expression)
 
 
-def _order(line: str) -> tuple[bool, bool, str]:
+def _mentions(text: str, word: str) -> bool:
+    """Whether a source has a word, and not as the end of a longer one."""
+    return re.search(rf"(?<!\w){re.escape(word)}", text) is not None
+
+
+def _import_order(line: str) -> tuple[bool, bool, str]:
     """Standard library first, ``import`` before ``from``."""
     return ("torch" in line, line.startswith("from"), line)
 
 
 def _definition(kind: type[nn.Module]) -> str:
-    """The source of one of our classes, without its docstring, which names modules that are not
-    there."""
+    """The source of one of our classes, without its docstring: it names modules that are not
+    exported."""
     text = inspect.getsource(kind).rstrip()
-    doc = re.search(r'^    """.*?"""\n', text, re.DOTALL | re.MULTILINE)
-    if doc:
-        return text.replace(doc[0], "", 1).replace(":\n\n", ":\n", 1)
-    return text
+    docstring = re.search(r'^    """.*?"""\n', text, re.DOTALL | re.MULTILINE)
+    if docstring is None:
+        return text
+    without = text.replace(docstring[0], "", 1)
+    return without.replace(":\n\n", ":\n", 1)
 
 
-def _spelled(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
+class NetworkWriter:
+    """Writes the expressions that make layers, and collects the classes that they need.
+
+    The attribute ``kinds`` has Coterie's own classes in the order in which they are needed.
+    """
+
+    def __init__(self) -> None:
+        # A dictionary as a set that keeps its order.
+        self.kinds: dict[type[nn.Module], None] = {}
+
+    def expression(self, module: nn.Module, depth: int) -> str:
+        """The expression that makes a layer of the same kind.
+
+        Args:
+            module: the layer.
+            depth: of indentation.
+
+        Raises:
+            UnknownLayer: if it cannot be told from the layer.
+        """
+        kind = type(module)
+        if kind is nn.Sequential:
+            return f"nn.Sequential(OrderedDict({self.layers(module.named_children(), depth)}))"
+        if kind in OWN_LAYERS:
+            expression = OWN_LAYERS[kind](self, module, depth)
+            # After the layers inside it, whose classes come first.
+            self.kinds.setdefault(kind)
+            return expression
+        return _torch_expression(module)
+
+    def layers(self, named: Iterable[tuple[str, nn.Module]], depth: int) -> str:
+        """A list of pairs of names and layers, a line for each."""
+        indent = "    " * (depth + 1)
+        lines = [f"{indent}({name!r}, {self.expression(m, depth + 1)}),\n" for name, m in named]
+        return f"[\n{''.join(lines)}{'    ' * depth}]"
+
+
+def _torch_expression(module: nn.Module) -> str:
+    """One of torch's layers: how it prints is how it is made."""
     kind = type(module)
-    if kind is nn.Sequential:
-        return f"nn.Sequential(OrderedDict({_layers(module.named_children(), kinds, depth)}))"
-    if kind in OURS:
-        made = OURS[kind](module, kinds, depth)
-        kinds.setdefault(kind)
-        return made
-    own = (
-        kind.__module__.startswith("torch.nn.modules.") and getattr(nn, kind.__name__, None) is kind
-    )
     text = repr(module)
-    if not own or "\n" in text or any(True for _ in module.children()):
-        raise Unspellable(f"{kind.__module__}.{kind.__qualname__}")
+    of_torch = kind.__module__.startswith("torch.nn.modules.")
+    public = getattr(nn, kind.__name__, None) is kind
+    # A layer that has others inside prints them, too, and not how it is made.
+    simple = "\n" not in text and not any(True for _ in module.children())
+    if not (of_torch and public and simple):
+        raise UnknownLayer(f"{kind.__module__}.{kind.__qualname__}")
     return f"nn.{text}"
 
 
-def _layers(
-    named: Iterator[tuple[str, nn.Module]], kinds: dict[type[nn.Module], None], depth: int
-) -> str:
-    inner = "".join(
-        f"{'    ' * (depth + 1)}({n!r}, {_spelled(m, kinds, depth + 1)}),\n" for n, m in named
-    )
-    return f"[\n{inner}{'    ' * depth}]"
+# --- Coterie's own layers -------------------------------------------------------------------------
 
 
-def _fused(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
+def _fused(writer: NetworkWriter, module: nn.Module, depth: int) -> str:
     assert isinstance(module, Fused)
-    named = [*module.named_children()]
-    operator = _spelled(named.pop(module.cut)[1], kinds, depth)
-    return f"Fused({_layers(iter(named), kinds, depth)}, {module.cut}, {operator})"
+    named = list(module.named_children())
+    _, operator = named.pop(module.cut)
+    made_operator = writer.expression(operator, depth)
+    return f"Fused({writer.layers(named, depth)}, {module.cut}, {made_operator})"
 
 
-def _mix(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
+def _mix(writer: NetworkWriter, module: nn.Module, depth: int) -> str:
     assert isinstance(module, Mix)
-    mix = module.mix
-    out = mix.out_features if isinstance(mix, nn.Linear) else mix.out_channels
-    return f"Mix({_spelled(mix, kinds, depth)}, {out})"
+    # A linear layer or a convolution: either way the rows of its weights are the outputs.
+    channels = len(module.mix.get_parameter("weight"))
+    return f"Mix({writer.expression(module.mix, depth)}, {channels})"
 
 
-def _lstm(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
+def _lstm(writer: NetworkWriter, module: nn.Module, depth: int) -> str:
     assert isinstance(module, OneBiasLSTM)
     inputs = module.get_parameter("weight_ih_l0").shape[1]
-    return f"OneBiasLSTM({inputs}, {module.hidden_size}, {len(module.directions) == 2})"
+    bidirectional = len(module.directions) == 2
+    return f"OneBiasLSTM({inputs}, {module.hidden_size}, {bidirectional})"
 
 
-def _blend(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
+def _blend(writer: NetworkWriter, module: nn.Module, depth: int) -> str:
     assert isinstance(module, Blend)
     return f"Blend({len(module.gamma)})"
 
 
-def _plain(module: nn.Module, kinds: dict[type[nn.Module], None], depth: int) -> str:
+def _without_arguments(writer: NetworkWriter, module: nn.Module, depth: int) -> str:
     return f"{type(module).__name__}()"
 
 
-OURS: dict[type[nn.Module], Callable[[nn.Module, dict[type[nn.Module], None], int], str]] = {
+OWN_LAYERS: Mapping[type[nn.Module], Callable[[NetworkWriter, nn.Module, int], str]] = {
     Fused: _fused,
     Mix: _mix,
     Blend: _blend,
     OneBiasLSTM: _lstm,
-    Outputs: _plain,
-    Last: _plain,
-    AgainstZero: _plain,
+    Outputs: _without_arguments,
+    Last: _without_arguments,
+    AgainstZero: _without_arguments,
 }

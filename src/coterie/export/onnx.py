@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -12,20 +13,25 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from coterie.errors import ConfigError, install_command
+from coterie.errors import ConfigError, first_line, install_command
 
 TOLERANCE = 1e-5
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+OTHERS_STAY = "without --onnx all else is exported"
 
 
-def check_installed() -> None:
-    """Refuse at once where the extra is missing.
+def require_onnx() -> None:
+    """Refuse to go on without the extra ``onnx``.
 
     Raises:
-        ConfigError: if a package that is needed is not installed.
+        ConfigError: if one of its packages is not installed.
     """
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        verb = "is"
+        if len(missing) > 1:
+            verb = "are"
+        what = f"{', '.join(missing)} {verb} not installed"
         raise ConfigError(f"--onnx: {what}; expected {install_command('onnx')}")
 
 
@@ -42,15 +48,11 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
         the largest absolute difference of an output.
 
     Raises:
-        ConfigError: if torch cannot write it, ONNX Runtime not run it, or an output differs by more
-            than 1e-5 (relative to outputs above 1).
+        ConfigError: if torch cannot write it, ONNX Runtime cannot run it, or an output differs by
+            more than 1e-5 (relative to outputs above 1).
     """
-    sink = StringIO()
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), redirect_stdout(sink), redirect_stderr(sink):
-            warnings.simplefilter("ignore")
+        with _silence():
             program = torch.onnx.export(
                 module,
                 (inputs,),
@@ -63,39 +65,53 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
             assert program is not None
             program.save(str(path), external_data=False)
     except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        what = f"torch cannot write the network ({type(error).__name__}: {line})"
-        raise ConfigError(f"--onnx: {what}; without --onnx all else is exported") from error
+        what = f"torch cannot write the network ({type(error).__name__}: {first_line(error)})"
+        raise ConfigError(f"--onnx: {what}; {OTHERS_STAY}") from error
+    try:
+        difference, relative = _compare(module, inputs, path)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        what = f"ONNX Runtime cannot run {path.name} ({reason})"
+        raise ConfigError(f"--onnx: {what}; {OTHERS_STAY}") from error
+    # `not <=` also refuses NaN.
+    if not relative <= TOLERANCE:
+        what = f"{path.name} differs from torch, got {relative:.1e}"
+        raise ConfigError(f"--onnx: {what}; expected at most {TOLERANCE:g}")
+    return difference
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Print, log and warn nothing: torch tells of every step of an export."""
+    sink = StringIO()
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sink), redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logging.disable(level)
-    try:
-        return _difference(module, inputs, path)
-    except ConfigError:
-        raise
-    except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        what = f"ONNX Runtime cannot run {path.name} ({type(error).__name__}: {line})"
-        raise ConfigError(f"--onnx: {what}; without --onnx all else is exported") from error
 
 
-def _difference(module: nn.Module, inputs: Tensor, path: Path) -> float:
+def _compare(module: nn.Module, inputs: Tensor, path: Path) -> tuple[float, float]:
+    """The largest difference of an output: absolute, and relative to outputs above 1."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors alone
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    worst = 0.0
-    off = 0.0
-    for part in (inputs, inputs[:1]):  # as many as it was traced with, and another number
-        (got,) = session.run(None, {session.get_inputs()[0].name: part.numpy()})
+    name = session.get_inputs()[0].name
+    gaps = []
+    relative_gaps = []
+    # As many inputs as the network was traced with, and another number.
+    for part in (inputs, inputs[:1]):
+        (outputs,) = session.run(None, {name: part.numpy()})
         with torch.no_grad():
             expected = module(part)
-        gap = (torch.from_numpy(got) - expected).abs()
-        worst = max(worst, gap.max().item())
-        off = max(off, (gap / expected.abs().clamp(min=1)).max().item())
-    if not off <= TOLERANCE:
-        raise ConfigError(
-            f"--onnx: {path.name} differs from torch, got {off:.1e}; expected at most {TOLERANCE:g}"
-        )
-    return worst
+        gap = (torch.from_numpy(outputs) - expected).abs()
+        gaps.append(gap.max())
+        relative_gaps.append((gap / expected.abs().clamp(min=1)).max())
+    # Torch's maximum of a NaN and a number is NaN, Python's may be the number.
+    return torch.stack(gaps).max().item(), torch.stack(relative_gaps).max().item()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from coterie.deploy.own import load_function, read_own
+from coterie.deploy.data_sources import load_function, read_parquet
 from coterie.errors import DataError
 
 
@@ -17,10 +18,10 @@ def test_parquet_files_of_a_node(tmp_path: Path) -> None:
     parquet.write_table(
         pa.table({"x": rows, "label": [i % 2 for i in range(10)]}), tmp_path / "train.parquet"
     )
-    (x, y), (tx, ty) = read_own(tmp_path, {"shape": "2,2"})
+    (x, y), (tx, ty) = read_parquet(tmp_path, {"shape": "2,2"})
     assert x.shape == (10, 2, 2)
     assert (len(tx), len(ty)) == (0, 0)
-    (x, y), (tx, ty) = read_own(tmp_path / "train.parquet", {})
+    (x, y), (tx, ty) = read_parquet(tmp_path / "train.parquet", {})
     assert (x.shape, tx.shape) == ((8, 4), (2, 4))
     assert sorted([*x[:, 0], *tx[:, 0]]) == [4.0 * i for i in range(10)]
     assert all(
@@ -28,16 +29,33 @@ def test_parquet_files_of_a_node(tmp_path: Path) -> None:
     )
     columns = {"a": [1.0, 2.0], "b": [3.0, 4.0], "diagnosis": [0, 1]}
     parquet.write_table(pa.table(columns), tmp_path / "own.parquet")
-    assert read_own(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
+    assert read_parquet(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
     for file, given, words in (
         ("own.parquet", {}, "no labels, got columns a, b, diagnosis"),
         ("none", {}, "read"),
     ):
         with pytest.raises(DataError, match=words):
-            read_own(tmp_path / file, given)
+            read_parquet(tmp_path / file, given)
 
 
 def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text("load = 3\n")
     with pytest.raises(DataError, match="no function load_client"):
         load_function(tmp_path / "client.py")
+
+
+def test_the_client_file_of_an_older_version_still_loads(tmp_path: Path) -> None:
+    text = (
+        "from coterie.deploy.own import share\n"
+        "TRIAL = {'data': {'source': 'digits', 'partition': {'kind': 'iid', 'clients': 4}},\n"
+        "         'model': {'name': 'mclr'}, 'algorithm': {'name': 'fedavg'},\n"
+        "         'train': {'rounds': 1, 'clients_per_round': 2}}\n"
+        "def load_client(context):\n"
+        "    return share(TRIAL, 3)\n"
+    )
+    (tmp_path / "client.py").write_text(text)
+    sys.modules.pop("coterie.deploy.own", None)
+    with pytest.warns(DeprecationWarning, match=r"use coterie.deploy.data_sources"):
+        load = load_function(tmp_path / "client.py")
+    (x, y), (test_x, test_y) = load(None)
+    assert len(x) == len(y) > len(test_x) == len(test_y) > 0

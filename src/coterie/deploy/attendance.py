@@ -1,0 +1,111 @@
+"""Which clients are connected, looked up before every round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.core.keys import Key
+from coterie.data import Population
+from coterie.data.shifts import FederationSnapshot
+from coterie.deploy.client_register import padded
+from coterie.deploy.settings import DeploymentSettings
+from coterie.engines.flower import FlowerEngine
+from coterie.errors import QuorumError
+
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Attendance:
+    """Waits for enough clients before a round, and says who came and who left.
+
+    It stands where a simulation has its shift: both change who is present and what clients hold.
+
+    Args:
+        engine: knows the nodes.
+        settings: how many clients to wait for, and how long.
+        last: who was present in the round before, bool ``[N]``.
+    """
+
+    engine: FlowerEngine
+    settings: DeploymentSettings
+    last: BoolArray | None = field(default=None)
+
+    def gather(self, round: int) -> None:
+        """Wait for enough clients.
+
+        Args:
+            round: the number of the next round, from 0.
+
+        Raises:
+            QuorumError: if they do not connect in time.
+        """
+        least = self.settings.min_clients
+        longest = self.settings.longest_wait
+        self.engine.gather(least, longest)
+        # A client without training samples is no help in a round.
+        able = int((self.engine.register.present & self.engine.register.trains).sum())
+        if able < least:
+            what = f"too few clients before round {round} after {longest:g} s, got {able}"
+            raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
+
+    def population(self) -> Population:
+        """What the rounds have to know of the clients: who can train, and who can be evaluated."""
+        return stand_in_population(self.engine, self.settings)
+
+    def __call__(
+        self,
+        scene: FederationSnapshot,
+        initial: Population,
+        round: int,
+        warm: BoolArray,
+        key: Key,
+    ) -> FederationSnapshot:
+        """The federation in this round. See ``coterie.data.shifts.Shift``.
+
+        Raises:
+            QuorumError: if too few clients are connected for too long.
+        """
+        before = self.last
+        if before is None:
+            before = self.engine.register.present
+        self.gather(round)
+        present = self.engine.register.present
+        self.last = present
+        joined = self._names(present & ~before)
+        left = self._names(before & ~present)
+        events = []
+        if joined:
+            events.append({"kind": "joined", "clients": joined})
+        if left:
+            events.append({"kind": "left", "clients": left})
+        return FederationSnapshot(self.population(), present, tuple(events))
+
+    def _names(self, chosen: BoolArray) -> list[str]:
+        return [self.engine.register.names[client] for client in np.flatnonzero(chosen)]
+
+
+def stand_in_population(engine: FlowerEngine, settings: DeploymentSettings) -> Population:
+    """A population with one made-up sample, held by every client that has samples of that split.
+
+    The server knows no samples. Rounds ask a population only who can train and be evaluated.
+    """
+
+    def held(able: Sequence[bool] | BoolArray) -> tuple[NDArray[np.int64], ...]:
+        sample = np.zeros(1, np.int64)
+        nothing = np.empty(0, np.int64)
+        return tuple(sample if one else nothing for one in able)
+
+    return Population(
+        torch.zeros(1, *settings.shape),
+        torch.zeros(1, dtype=torch.int64),
+        held(engine.register.trains),
+        held(engine.register.tests),
+        len(settings.classes),
+        padded(engine.register.names, settings.clients),
+    )

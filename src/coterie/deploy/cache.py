@@ -1,0 +1,138 @@
+"""What a client keeps on its own disk from round to round."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from coterie.clients.wire import digest
+
+KEPT_RUNS = 3
+
+
+class NodeCache:
+    """Models that a client will need again, the label histogram of its last assignment, and its own
+    secret.
+
+    Args:
+        root: folder of this client.
+        run: name of the run; what belongs to the last few runs stays.
+    """
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.root = root
+        self.folder = root / ("run-" + re.sub(r"[^0-9a-zA-Z-]", "_", run)[:64])
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_oldest()
+
+    def _remove_oldest(self) -> None:
+        runs = sorted(self.root.glob("run-*"), key=lambda path: path.stat().st_mtime)
+        for old in runs[:-KEPT_RUNS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    # --- models -----------------------------------------------------------------------------------
+
+    def model(self, name: str) -> Tensor | None:
+        """A model by its digest; ``None`` where it is missing or damaged."""
+        # The name comes from the server: only a digest may become the name of a file.
+        if not re.fullmatch(r"[0-9a-f]{32}", name):
+            return None
+        try:
+            vector = load_file(self.folder / f"{name}.safetensors")["w"]
+        except (OSError, SafetensorError, KeyError):
+            return None
+        if digest(vector) == name:
+            return vector
+        return None
+
+    def keep_models(self, models: Tensor) -> None:
+        """Keep these models ``[r, d]``, and remove all others."""
+        by_name = {digest(vector): vector for vector in models}
+        for name, vector in by_name.items():
+            if self.model(name) is None:
+                self._save_model(name, vector)
+        for file in self.folder.glob("*.safetensors"):
+            if file.stem not in by_name:
+                file.unlink(missing_ok=True)
+
+    def _save_model(self, name: str, vector: Tensor) -> None:
+        # `save_file` refuses a row of a larger tensor, hence the copy.
+        tensors = {"w": vector.clone()}
+        _replace(self.folder / f"{name}.safetensors", lambda path: save_file(tensors, path))
+
+    # --- drift and noise --------------------------------------------------------------------------
+
+    def reference(self, assignment_version: int, histogram: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The label histogram that the client had when it was first asked after its last
+        assignment.
+
+        Where none is kept for that assignment, for instance after a loss of the disk, it is the
+        present one, which is kept from now on.
+
+        Args:
+            assignment_version: how often the client was assigned to a group.
+            histogram: the present one, int64 ``[C]``.
+        """
+        file = self.folder / "reference.json"
+        try:
+            kept = json.loads(file.read_bytes())
+            reference = np.asarray(kept["histogram"], np.int64)
+            if kept["placement"] == assignment_version and reference.shape == histogram.shape:
+                return reference
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        text = json.dumps({"placement": assignment_version, "histogram": histogram.tolist()})
+        _replace(file, lambda path: path.write_text(text))
+        return histogram
+
+    def secret(self) -> int:
+        """The seed of the noise on the client's statistics: drawn once, and never sent."""
+        file = self.root / "secret"
+        if not file.exists():
+            text = str(secrets.randbits(62))
+            _replace(file, lambda path: _write_private(path, text))
+        return int(file.read_text())
+
+
+def cache_root(options: Mapping[str, Any], name: str) -> Path:
+    """The folder of a client's cache.
+
+    It is in the node's ``cache``, else in ``COTERIE_CACHE``, else in ``~/.cache/coterie``.
+
+    Args:
+        options: of the node.
+        name: of the client, which may hold any letters; the folder has its hash.
+    """
+    default = Path.home() / ".cache" / "coterie"
+    parent = options.get("cache") or os.environ.get("COTERIE_CACHE") or default
+    return Path(str(parent)).expanduser() / hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that nobody else may read, not even for a moment."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file so that it is the old one or the new one, whole.
+
+    Flower starts a process for each message, and two may write at once: hence a name for each.
+    """
+    hidden = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    write(hidden)
+    hidden.replace(path)

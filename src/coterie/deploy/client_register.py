@@ -1,0 +1,82 @@
+"""Who the clients of a run are: their names in the order of their numbers, on disk."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coterie.data.partitions import Partition
+from coterie.errors import CheckpointError
+from coterie.runs.files import replace_file
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRegister:
+    """The file ``nodes.json`` of a run: names of clients, and what they work on.
+
+    A name is on disk before its number is used. So after a kill, too, a client that comes back has
+    the number, and the group, that it had.
+
+    Args:
+        path: the file.
+        shape: of one input.
+        classes: their names, in the order of the labels.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    def read(self) -> tuple[str, list[str]]:
+        """The run's name and the clients' names; a new name and no client where there is no file.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        if not self.path.exists():
+            return secrets.token_hex(8), []
+        try:
+            kept = json.loads(self.path.read_bytes())
+            return str(kept["run"]), [str(name) for name in kept["clients"]]
+        except (ValueError, KeyError, TypeError):
+            what = "damaged, got no list of clients"
+            raise CheckpointError(f"{self.path}: {what}; expected one") from None
+
+    def write(self, run: str, names: Sequence[str]) -> None:
+        """Write the file so that it is the old one or the new one, whole.
+
+        Args:
+            run: the run's name.
+            names: of the clients, in the order of their numbers.
+        """
+        record = {
+            "run": run,
+            "shape": self.shape,
+            "classes": self.classes,
+            "clients": list(names),
+        }
+        text = json.dumps(record, ensure_ascii=False, indent=1) + "\n"
+        replace_file(self.path, text.encode("utf-8"))
+
+
+def names_only(names: Sequence[str], clients: int) -> Partition:
+    """A partition that has the clients' names and none of their samples.
+
+    Commands that read a run's folder find the names there.
+
+    Args:
+        names: of the clients so far.
+        clients: the most that ever take part.
+    """
+    nothing = (np.empty(0, np.int64),) * clients
+    return Partition(nothing, nothing, padded(names, clients))
+
+
+def padded(names: Sequence[str], clients: int) -> tuple[str, ...]:
+    """Names of clients, and empty ones for those that have not come yet."""
+    return (*names, *[""] * (clients - len(names)))

@@ -1,0 +1,147 @@
+"""Where a node's samples come from: the user's ``load_client``, parquet files, or for a trial a
+share of a dataset."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import DataError
+
+Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]
+TEST_SHARE = 0.2
+
+
+def load_function(file: Path) -> Callable[[Any], Any]:
+    """The function ``load_client`` of a Python file.
+
+    Raises:
+        DataError: if there is none.
+    """
+    try:
+        found = runpy.run_path(str(file), run_name="client")
+    except OSError as error:
+        what = f"cannot be read ({error.strerror}), got no file"
+        raise DataError(f"{file}: {what}; expected one with load_client") from None
+    function = found.get("load_client")
+    if not callable(function):
+        expected = "load_client(context) -> (train, test)"
+        raise DataError(f"{file}: no function load_client, got none; expected {expected}")
+    return function
+
+
+# --- parquet --------------------------------------------------------------------------------------
+
+
+def read_parquet(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
+    """Training and test samples from parquet files.
+
+    A folder has ``train.parquet`` and optionally ``test.parquet``. Of a single file, a fifth of the
+    rows becomes test data. The column ``label`` holds whole numbers from 0. Inputs are a list of
+    numbers in each row of the column ``x``, or else all other columns, one number each.
+
+    Args:
+        path: the file or folder.
+        options: of the node: ``label`` and ``input`` name other columns; ``shape``, for example
+            ``"8,8"``, reshapes flat rows.
+
+    Raises:
+        DataError: if a file cannot be read, or holds something else.
+    """
+    path = path.expanduser()
+    if path.is_dir():
+        train = _read_table(path / "train.parquet", options)
+        test_file = path / "test.parquet"
+        if test_file.exists():
+            return train, _read_table(test_file, options)
+        return train, (train[0][:0], train[1][:0])
+    x, y = _read_table(path, options)
+    # The same rows are test data whenever the file is read again: the key is its length.
+    order = np.random.Generator(np.random.Philox(key=len(y))).permutation(len(y))
+    cut = len(y) - int(TEST_SHARE * len(y))
+    train_rows = order[:cut]
+    test_rows = order[cut:]
+    return (x[train_rows], y[train_rows]), (x[test_rows], y[test_rows])
+
+
+def _read_table(file: Path, options: Mapping[str, Any]) -> Pair:
+    import pyarrow.parquet as parquet
+
+    label = str(options.get("label", "label"))
+    try:
+        table = parquet.read_table(file)
+    except (OSError, ValueError) as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise DataError(f"{file}: cannot be read, got {line}; expected a parquet file") from None
+    if label not in table.column_names:
+        got = f"columns {', '.join(table.column_names)}"
+        raise DataError(f"{file}: no labels, got {got}; expected {label!r}")
+    names = _input_columns(table.column_names, options)
+    try:
+        inputs = _stack([table.column(name).to_pylist() for name in names])
+        shape = _shape_option(options)
+        if shape:
+            inputs = inputs.reshape(len(inputs), *shape)
+        return inputs, table.column(label).to_numpy().astype(np.int64)
+    except (ValueError, TypeError) as error:
+        expected = f"inputs in {', '.join(names)}"
+        raise DataError(f"{file}: not numbers, got {error}; expected {expected}") from None
+
+
+def _input_columns(columns: list[str], options: Mapping[str, Any]) -> list[str]:
+    """The column that holds inputs as lists, or all columns but the labels'."""
+    inputs = str(options.get("input", "x"))
+    if inputs in columns:
+        return [inputs]
+    label = str(options.get("label", "label"))
+    return [name for name in columns if name != label]
+
+
+def _stack(columns: list[list[Any]]) -> np.ndarray:
+    """Columns as inputs float32 ``[n, ...]``: one column of lists, or several of numbers."""
+    arrays = [np.asarray(column, np.float32) for column in columns]
+    if arrays[0].ndim > 1:
+        return arrays[0]
+    return np.stack(arrays, axis=1)
+
+
+def _shape_option(options: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(size) for size in str(options.get("shape", "")).split(",") if size.strip())
+
+
+# --- a share of a dataset -------------------------------------------------------------------------
+
+
+def trial_share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pair, Pair]:
+    """What a client holds in the simulation of a configuration, for a trial on one machine.
+
+    Args:
+        config: its file, or its tables.
+        client: the client's number, from 0.
+
+    Returns:
+        ``(train, test)``, each inputs and labels.
+
+    Raises:
+        DataError: if there is no such client.
+    """
+    from coterie.config import check
+    from coterie.config.reading import read
+    from coterie.runs.prepare import load_data
+
+    if isinstance(config, str | Path):
+        config = read(config)
+    _, _, population = load_data(check(config))
+    if not 0 <= client < population.clients:
+        expected = f"0 to {population.clients - 1}"
+        raise DataError(f"trial_share: no such client, got {client}; expected {expected}")
+
+    def samples(rows: Any) -> Pair:
+        rows = np.asarray(rows)
+        return population.x[rows], population.y[rows]
+
+    return samples(population.train[client]), samples(population.test[client])

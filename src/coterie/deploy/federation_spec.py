@@ -1,0 +1,106 @@
+"""What a run's configuration makes, the same on every machine of a federation: network, method,
+local solver.
+
+It needs no data, so the server and every node build it for themselves.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+
+from coterie.config import RunConfig, check
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.errors import ConfigError
+from coterie.methods.step import Clustered
+from coterie.rules.migration import Drifting
+from coterie.runs.prepare import make_method, make_network, make_solver
+from coterie.runs.spec import Network, fit
+
+
+@dataclass(frozen=True)
+class FederationSpec:
+    """The network and the method of a federation.
+
+    Args:
+        config: the run's configuration.
+        shape: of one input.
+        labels: the names of the classes, in order.
+        network: with its first weights.
+        algorithm: the method, as an algorithm that can be run.
+    """
+
+    config: RunConfig
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    network: Network
+    algorithm: Clustered
+
+    @classmethod
+    def of(
+        cls, config: RunConfig, shape: tuple[int, ...], labels: tuple[str, ...]
+    ) -> FederationSpec:
+        """Build network and method.
+
+        Args:
+            config: the run's configuration.
+            shape: of one input.
+            labels: the names of the classes, in order.
+
+        Raises:
+            ConfigError: if they do not go together, or cannot run on real clients.
+        """
+        _check_real(config)
+        network = make_network(config, shape, len(labels))
+        algorithm, network = fit(make_method(config), network, config.seed)
+        if not isinstance(algorithm, Clustered):
+            # A node has to know what clients do; of a step of its own nothing is known.
+            what = f"has a step of its own, got {config.algorithm.name!r}"
+            raise ConfigError(f"algorithm.name: {what}; expected a method of six slots")
+        return cls(config, shape, labels, network, algorithm)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.labels)
+
+    @property
+    def solver(self) -> Solver:
+        """Local SGD."""
+        return make_solver(self.config)
+
+    @property
+    def objective(self) -> Objective:
+        """What clients minimise."""
+        return self.algorithm.method.local.objective
+
+    @property
+    def drift_rule(self) -> Drifting | None:
+        """How clients notice that their data drifted; ``None`` where the method does not ask."""
+        rule = self.algorithm.method.assign
+        if isinstance(rule, Drifting):
+            return rule
+        return None
+
+
+def read_config(text: str) -> RunConfig:
+    """The configuration of a run, from the TOML that the app was started with.
+
+    Raises:
+        ConfigError: if there is none, or it is not valid.
+    """
+    if not text:
+        expected = "an app that `coterie deploy run` started"
+        raise ConfigError(f"coterie-config: empty, got ''; expected {expected}")
+    return check(tomllib.loads(text), "run.toml")
+
+
+def _check_real(config: RunConfig) -> None:
+    """Refuse what only a simulation can do."""
+    if config.shift is not None:
+        what = "real data move by themselves, got a shift"
+        raise ConfigError(f"shift.kind: {what}; expected no [shift]")
+    if config.train.measures:
+        got = ", ".join(config.train.measures)
+        raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")

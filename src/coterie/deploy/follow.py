@@ -1,0 +1,279 @@
+"""Following a run on a SuperLink from its log: the same lines as those of a run on this machine."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coterie.config import RunConfig
+from coterie.deploy.events import MARK
+from coterie.deploy.flower_commands import FEDERATION, environment, find_command, run_flwr
+from coterie.errors import (
+    CheckpointError,
+    ConfigError,
+    CoterieError,
+    DataError,
+    QuorumError,
+    RemoteError,
+)
+from coterie.terminal import Reporter, counted, say
+
+UNREACHABLE = 90.0  # seconds without an answer of the SuperLink after which a run is given up
+PAUSE = 2.0  # seconds before the log is opened again
+QUIET = 30.0  # seconds without a line after which the run's status is asked for
+SETTLE = 20.0  # seconds that a run has to end after its last event
+KEPT_LINES = 20  # of Flower's own, to say why a run failed
+ERRORS: Mapping[int, type[CoterieError]] = {
+    2: ConfigError,
+    3: DataError,
+    4: CheckpointError,
+    5: QuorumError,
+}
+OnRound = Callable[[Mapping[str, Any]], None]
+
+
+def run_status(home: Path, run: int) -> str:
+    """The status of a run.
+
+    Args:
+        home: ``FLWR_HOME``.
+        run: Flower's number of the run.
+
+    Returns:
+        ``pending``, ``starting``, ``running``, ``finished:completed``, ``finished:failed`` or
+        ``finished:stopped``.
+
+    Raises:
+        RemoteError: if the SuperLink does not say.
+    """
+    answer = run_flwr(home, ["list", FEDERATION, "--run-id", str(run)], timeout=60.0)
+    runs = answer.get("runs") or []
+    if not runs:
+        raise RemoteError(f"flwr list: no run {run}, got none; expected it")
+    return str(runs[0].get("status", ""))
+
+
+@dataclass(slots=True)
+class LogStream:
+    """The lines of a run's log, from its beginning, read by a thread.
+
+    Flower's command ends when the run is over, but also when the connection breaks; then the log is
+    opened again.
+
+    Args:
+        home: ``FLWR_HOME``.
+        run: Flower's number of the run.
+    """
+
+    home: Path
+    run: int
+    lines: queue.Queue[str | None] = field(default_factory=queue.Queue)
+    process: subprocess.Popen[str] | None = None
+    reader: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Read the log from its beginning; ``None`` among the lines is its end."""
+        arguments = [find_command("flwr"), "log", str(self.run), FEDERATION, "--stream"]
+        process = subprocess.Popen(
+            arguments,
+            env=environment(self.home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        # A queue of its own: a reader of before may still have lines to put.
+        lines: queue.Queue[str | None] = queue.Queue()
+
+        def read() -> None:
+            assert process.stdout is not None
+            with process.stdout, suppress(ValueError, OSError):
+                for line in process.stdout:
+                    lines.put(line)
+            lines.put(None)
+
+        self.lines = lines
+        self.process = process
+        self.reader = threading.Thread(target=read, daemon=True)
+        self.reader.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+        if self.reader is not None:
+            self.reader.join(10.0)
+            self.reader = None
+
+
+@dataclass(slots=True)
+class Events:
+    """The events in a run's log, each once, until the run is over.
+
+    Args:
+        home: ``FLWR_HOME``.
+        run: Flower's number of the run.
+        seen: number of the last event.
+        status: of the run, as far as it is known.
+        other_lines: the last lines that are not events.
+        heard: when the SuperLink last answered, in seconds of the monotonic clock.
+    """
+
+    home: Path
+    run: int
+    seen: int = -1
+    status: str = "pending"
+    other_lines: list[str] = field(default_factory=list)
+    heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over."""
+        return self.status.startswith("finished")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Ends when the run is over.
+
+        Raises:
+            RemoteError: if the SuperLink does not answer for too long.
+        """
+        self.heard = time.monotonic()
+        stream = LogStream(self.home, self.run)
+        try:
+            while True:
+                stream.open()
+                for event in self._read(stream):
+                    yield event
+                    if "done" in event or "error" in event:
+                        self._wait_for_status()
+                        return
+                stream.close()
+                if self.finished:
+                    return
+                # Even if the run is over by now, its log is read once more: its last events may
+                # have come after the end of what was read.
+                self._ask_status()
+                if not self.finished:
+                    time.sleep(PAUSE)
+        finally:
+            stream.close()
+
+    def _read(self, stream: LogStream) -> Iterator[dict[str, Any]]:
+        """The new events of a log, until its end or that of the run."""
+        while True:
+            try:
+                line = stream.lines.get(timeout=QUIET)
+            except queue.Empty:
+                self._ask_status()
+                if self.finished and stream.lines.empty():
+                    return
+                continue
+            if line is None:
+                return
+            event = self._parse(line)
+            if event is not None:
+                # Only an event is a sign of life: Flower's command prints lines of its own, even
+                # where nobody answers it.
+                self.heard = time.monotonic()
+                yield event
+
+    def _ask_status(self) -> None:
+        try:
+            self.status = run_status(self.home, self.run)
+            self.heard = time.monotonic()
+        except RemoteError as error:
+            if time.monotonic() - self.heard > UNREACHABLE:
+                raise RemoteError(f"{error} (given up after {UNREACHABLE:g} s)") from None
+
+    def _wait_for_status(self) -> None:
+        """Give the run a little time to end after its last event."""
+        end = time.monotonic() + SETTLE
+        while not self.finished and time.monotonic() < end:
+            with suppress(RemoteError):
+                self.status = run_status(self.home, self.run)
+
+    def _parse(self, line: str) -> dict[str, Any] | None:
+        """The event in a line; ``None`` for any other line, and for an event seen before."""
+        begin = line.find(MARK)
+        if begin < 0:
+            self.other_lines = [*self.other_lines[1 - KEPT_LINES :], line.rstrip()]
+            return None
+        with suppress(ValueError, TypeError):
+            event = json.loads(line[begin + len(MARK) :])
+            if isinstance(event, dict) and int(event.pop("number")) > self.seen:
+                self.seen += 1
+                return event
+        return None
+
+    def why(self) -> str:
+        """The last line that speaks of an error, for a run that ended without saying why."""
+        for line in reversed(self.other_lines):
+            if "rror" in line or "ERROR" in line:
+                return repr(line.strip()[-200:])
+        return "no word of why, as when it is killed"
+
+
+def ignore_round(row: Mapping[str, Any]) -> None:
+    """Do nothing after a round."""
+
+
+def follow(
+    home: Path, config: RunConfig, run: int, on_round: OnRound = ignore_round
+) -> dict[str, Any]:
+    """Show a run until it is over; returns its summary.
+
+    Args:
+        home: ``FLWR_HOME``.
+        config: of the run.
+        run: Flower's number of the run.
+        on_round: called with the row of each round.
+
+    Raises:
+        CoterieError: what ended the run. Its exit code is that of a run on this machine where the
+            server could report it; otherwise it is a `RemoteError`.
+    """
+    events = Events(home, run)
+    summary = None
+    with ExitStack() as stack:
+        reporter: OnRound = ignore_round
+        for event in events:
+            match event:
+                case {"start": start}:
+                    say(_first_line(config, start))
+                    reporter = stack.enter_context(Reporter(start["rounds"], start["round"]))
+                case {"round": row}:
+                    reporter(row)
+                    on_round(row)
+                case {"say": line}:
+                    say(str(line))
+                case {"error": error}:
+                    kind = ERRORS.get(error["code"], RemoteError)
+                    raise kind(str(error["message"]))
+                case {"done": value}:
+                    summary = value
+    if summary is None:
+        status = events.status or "no status"
+        raise RemoteError(f"run {run}: {status}, got {events.why()}; expected it to end well")
+    return summary
+
+
+def _first_line(config: RunConfig, start: Mapping[str, Any]) -> str:
+    """What begins to run, and where it is stored."""
+    rounds = counted(start["rounds"], "round")
+    if start["round"]:
+        rounds += f", from round {start['round'] + 1}"
+    model = f"{config.model.name} ({start['parameters']:,} parameters)"
+    name = f"{config.algorithm.name} on {config.data.source}"
+    return f"{name}: {model}, {rounds}, in {start['folder']}"

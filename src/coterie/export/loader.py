@@ -1,0 +1,216 @@
+"""``load.py`` of an export: written from the run's own network, and tried."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+import itertools
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from torch import Tensor, nn
+
+from coterie.config.custom import find
+from coterie.core.vectors import Layout, state_dict
+from coterie.data import Population
+from coterie.errors import ConfigError, first_line
+from coterie.export.card import class_names
+from coterie.export.inputs import feature_names
+from coterie.export.models import ExportedModels
+from coterie.export.network import Source, UnknownLayer, source_of
+from coterie.runs.prepare import Prepared
+
+TOLERANCE = 1e-5
+MODULE_NAME = "coterie_export_load"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomNetwork:
+    """A network of the user's own that is imported: its source is not copied.
+
+    Args:
+        module: that it is imported from.
+        name: that is imported.
+        expression: what makes the network.
+    """
+
+    module: str
+    name: str
+    expression: str
+
+    @classmethod
+    def of(cls, factory: str) -> CustomNetwork:
+        """From ``module:factory``."""
+        module, _, attribute = factory.partition(":")
+        return cls(module, attribute.partition(".")[0], f"{attribute}{_arguments(factory)}")
+
+
+def write_loader(
+    path: Path, prepared: Prepared, population: Population, models: ExportedModels
+) -> str | None:
+    """Write ``load.py``.
+
+    Args:
+        path: of the file.
+        prepared: the run.
+        population: who holds what at its end.
+        models: those of the export.
+
+    Returns:
+        The user's own ``module:factory`` that the file imports, if it does.
+
+    Raises:
+        ConfigError: for a network that no source is known for.
+    """
+    name = prepared.config.model.name
+    try:
+        source = source_of(prepared.module)
+        custom = None
+    except UnknownLayer as layer:
+        if ":" not in name:
+            what = f"{name} has a layer that no source is known for, got {layer}"
+            raise ConfigError(f"model.name: {what}") from None
+        custom = CustomNetwork.of(name)
+        source = Source((), (), custom.expression)
+    environment = Environment(
+        loader=PackageLoader("coterie.export", "templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    config = prepared.config
+    outputs = _outputs(prepared.module, first_inputs(population, 2))
+    text = environment.get_template("load.py.j2").render(
+        title=f"Models of {config.algorithm.name} on {config.data.source}, by group.",
+        example=_safe_in_docstring(population.names[0]),
+        imports=[line for line in source.imports if not line.startswith("from torch")],
+        names=_torch_names(source),
+        custom=custom,
+        shape=repr(population.shape),
+        # Escaped, so that no letter of a name can change how the file reads.
+        labels=ascii(class_names(prepared, population)),
+        features=ascii(feature_names(config, population.shape)),
+        groups=models.groups,
+        classes=source.classes,
+        expression=source.expression,
+        outputs=len(outputs[0]),
+        outside=models.any_without_group,
+    )
+    path.write_text(text, encoding="utf-8")
+    if custom is None:
+        return None
+    return name
+
+
+def _torch_names(source: Source) -> list[str]:
+    """What the file imports from torch."""
+    names = ["nn"]
+    for name in ("Tensor", "_VF"):
+        if f"from torch import {name}" in source.imports:
+            names.append(name)
+    return sorted(names)
+
+
+def _safe_in_docstring(name: str) -> str:
+    """A client's name as an example in a docstring, or dots where it could end the docstring."""
+    if name.isascii() and name.isprintable() and not set('"\\{}') & set(name):
+        return name
+    return "..."
+
+
+def _arguments(factory: str) -> str:
+    """How the user's factory is called, as `coterie.models.custom` does."""
+    parameters = inspect.signature(find(factory)).parameters
+    if {"shape", "classes"} <= set(parameters):
+        return "(shape=SHAPE, classes=len(LABELS))"
+    for parameter in parameters.values():
+        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not variadic:
+            return "(SHAPE, len(LABELS))"
+    return "()"
+
+
+# --- trying it ------------------------------------------------------------------------------------
+
+
+def first_inputs(population: Population, count: int = 32) -> Tensor:
+    """A few inputs to try the models on, of the first clients that have any."""
+    rows: list[int] = []
+    for held in itertools.chain(population.test, population.train):
+        rows += held[: count - len(rows)].tolist()
+        if len(rows) == count:
+            break
+    return population.x[torch.tensor(rows)]
+
+
+def try_loader(
+    path: Path, module: nn.Module, models: ExportedModels, inputs: Tensor
+) -> dict[str, nn.Module]:
+    """Load every model with the file just written; each must give what the run's own network gives.
+
+    Args:
+        path: of the file, with the models' files beside it.
+        module: the run's network.
+        models: those of the export.
+        inputs: to compare on.
+
+    Returns:
+        name -> the loaded model.
+
+    Raises:
+        ConfigError: if one fails, or gives something else.
+    """
+    loader = _import_file(path)
+    layout = Layout.of(module)
+    loaded = {}
+    for name, vector in models.vectors.items():
+        reference = copy.deepcopy(module)
+        reference.load_state_dict(state_dict(layout, vector), strict=False)
+        try:
+            loaded[name] = loader.load(models.group_of(name))
+            gap = _outputs(loaded[name], inputs) - _outputs(reference, inputs)
+            difference = gap.abs().max().item()
+        except Exception as error:  # noqa: BLE001 - a network of the user's own may raise anything
+            what = f"fails ({type(error).__name__}: {first_line(error)})"
+            raise _does_not_fit(what) from None
+        # Also for NaN, which is close to nothing.
+        if not math.isclose(difference, 0, abs_tol=TOLERANCE):
+            raise _does_not_fit(f"differs by {difference:.1e}")
+    return loaded
+
+
+def _does_not_fit(what: str) -> ConfigError:
+    expected = f"the run's own outputs, to {TOLERANCE:g}"
+    return ConfigError(f"load.py: the network made anew {what}; expected {expected}")
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Bytecode would become part of the export.
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+@torch.no_grad()
+def _outputs(module: nn.Module, inputs: Tensor) -> Tensor:
+    """The outputs of a network in evaluation mode; its mode stays."""
+    before = module.training
+    module.eval()
+    try:
+        outputs: Tensor = module(inputs)
+        return outputs
+    finally:
+        module.train(before)

@@ -1,0 +1,86 @@
+"""What an export says of its inputs: their scale, and the names of their features."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coterie.config import check, registry
+from coterie.export import export_run
+from coterie.export.inputs import describe_scaling, feature_names
+from coterie.runs.run import run_config
+
+
+@pytest.mark.parametrize("source", registry.names("source"))
+def test_every_source_says_how_it_scales_its_inputs(source: str) -> None:
+    scales = ["unit"]
+    if "pixels" in registry.options("source", source):
+        scales = ["unit", "inverted", "standardised"]
+    for scale in scales:
+        text = describe_scaling(source, {"pixels": scale})
+        assert text.endswith(".")
+        assert "as the source" not in text
+        # A sentence for readers of the card, not a piece of a docstring.
+        assert "``" not in text
+        assert "`" not in text
+
+
+def test_the_source_of_another_package_is_named() -> None:
+    assert describe_scaling("theirs", {}) == "as the source `theirs` does it."
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with a column for each feature."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "patients.parquet"
+    columns = {
+        "age": rng.normal(size=120),
+        'bmi" <b>': rng.normal(size=120),
+        "y": rng.integers(2, size=120),
+        "client": np.repeat(np.arange(4), 30),
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_load_py_and_the_card_name_the_features(patients: Path, tmp_path: Path) -> None:
+    features = ["age", 'bmi" <b>']
+    config = check(
+        {
+            "data": {
+                "source": "file",
+                "path": str(patients),
+                "features": features,
+                "partition": {"kind": "natural", "column": "client"},
+            },
+            "model": {"name": "mclr"},
+            "train": {"rounds": 1, "clients_per_round": 2},
+            "algorithm": {"name": "fedavg"},
+            "engine": {"name": "serial"},
+        }
+    )
+    run_config(config, tmp_path / "run")
+    out = export_run(tmp_path / "run").folder
+    loaded = runpy.run_path(str(out / "load.py"))
+    assert loaded["FEATURES"] == tuple(features)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "columns age, bmi&#34; &lt;b&gt;, in this order" in card
+    assert "How inputs were scaled: pixels are divided by 255" in card
+
+
+def test_a_column_of_lists_has_no_names(run: Path, tmp_path: Path) -> None:
+    out = export_run(run, tmp_path / "out").folder
+    assert "FEATURES" not in (out / "load.py").read_text()
+    tables = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 1, "clients_per_round": 2},
+        "algorithm": {"name": "fedavg"},
+    }
+    assert feature_names(check(tables), (1, 8, 8)) == ()
