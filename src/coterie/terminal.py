@@ -15,16 +15,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-LINES = 20
-SHADES = " ░▒▓█"
+PLAIN_WIDTH = 110  # characters of a line, where there is no terminal
+LINES = 20  # of progress, where there is no terminal
+PARTS = ("training", "grouping", "aggregation", "evaluation")
 
 
 def console(file: TextIO | None = None) -> Console:
     """The terminal, or plain text of a fixed width where there is none."""
     out = sys.stdout if file is None else file
-    return Console(
-        file=out, markup=False, emoji=False, highlight=False, width=None if out.isatty() else 110
-    )
+    width = None if out.isatty() else PLAIN_WIDTH
+    # Names of runs and clients are text: brackets in them are no markup.
+    return Console(file=out, markup=False, emoji=False, highlight=False, width=width)
 
 
 def say(line: str, file: IO[str] | None = None) -> None:
@@ -103,20 +104,17 @@ class Reporter:
         self.console = console(file)
         self.accuracy: float | None = None
         self.error: float | None = None
-        self.first: float | None = None  # when the first round ended
-        self.bar = self._bar() if self.console.is_terminal else None
-        self.task = (
-            self.bar.add_task("", total=rounds, completed=start, said="") if self.bar else None
-        )
-
-    def _bar(self) -> Progress:
-        columns = (
-            TextColumn("round"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[said]}", markup=False),
-        )
-        return Progress(*columns, console=self.console)
+        self.first_ended: float | None = None  # when the first round ended
+        self.bar: Progress | None = None
+        if self.console.is_terminal:
+            self.bar = Progress(
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[text]}", markup=False),
+                console=self.console,
+            )
+            self.task = self.bar.add_task("", total=rounds, completed=start, text="")
 
     def __enter__(self) -> Reporter:
         if self.bar:
@@ -134,45 +132,57 @@ class Reporter:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """A round is done; ``row`` is its line in ``rounds.jsonl``."""
+        # Not every round is evaluated: the last accuracy stays until there is another.
         if row.get("accuracy") is not None:
             self.accuracy = row["accuracy"]
             self.error = row.get("accuracy_error")
         done = row["round"] + 1
-        now = time.monotonic()
-        if self.first is None:
-            self.first = now
         note = (row.get("notes") or {}).get("grouping")
         if note:
             self.console.print(f"round {done}/{self.rounds}: {note}")
-        sampled = "" if self.error is None else f" ± {percent(self.error)}"
-        counts = row.get("sizes", [])
-        said = f"accuracy {percent(self.accuracy)}{sampled}, "
-        said += "one model" if len(counts) == 1 else f"groups {sizes(counts)}"
-        if row.get("agreement") and len(counts) > 1:
-            said += f", agreement {row['agreement']['ari']:.2f}"
-        left = self._left(done, now - self.first)
-        if left is not None:
-            said += f", {duration(left)} left"
-        if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=done, said=said)
-        elif (
-            done == self.start + 1
-            or done * LINES // self.rounds > (done - 1) * LINES // self.rounds
-        ):
-            say(f"round {done}/{self.rounds}: {said}", self.console.file)
+        text = self._text(row)
+        seconds = self._seconds_left(done)
+        if seconds is not None:
+            text += f", {duration(seconds)} left"
+        if self.bar:
+            self.bar.update(self.task, completed=done, text=text)
+        elif self._has_line(done):
+            say(f"round {done}/{self.rounds}: {text}", self.console.file)
 
-    def _left(self, done: int, passed: float) -> float | None:
-        """Seconds that are left, by the ``passed`` seconds since the first round; ``None`` before
-        they can be known.
+    def _text(self, row: Mapping[str, Any]) -> str:
+        """Accuracy and groups, as of a row."""
+        accuracy = percent(self.accuracy)
+        if self.error is not None:
+            accuracy += f" ± {percent(self.error)}"  # of a sample of the clients
+        counts = row.get("sizes", [])
+        if len(counts) == 1:
+            return f"accuracy {accuracy}, one model"
+        text = f"accuracy {accuracy}, groups {sizes(counts)}"
+        if row.get("agreement") and counts:
+            text += f", agreement {row['agreement']['ari']:.2f}"
+        return text
+
+    def _has_line(self, done: int) -> bool:
+        """Whether a round has a line of the about twenty: the first has, and the last."""
+        if done == self.start + 1:
+            return True
+        return done * LINES // self.rounds > (done - 1) * LINES // self.rounds
+
+    def _seconds_left(self, done: int) -> float | None:
+        """Seconds that are left, by the rounds since the first one; ``None`` before they can be
+        known.
 
         The first round does not count: it has the cold start, and the workers start in it.
         """
+        now = time.monotonic()
+        if self.first_ended is None:
+            self.first_ended = now
         if done == self.rounds:
             return 0.0
         count = done - self.start - 1
         if count < 1:
             return None
-        return passed / count * (self.rounds - done)
+        return (now - self.first_ended) / count * (self.rounds - done)
 
 
 def counted(number: int, what: str) -> str:
@@ -207,93 +217,70 @@ def found_groups(counts: Sequence[int], clients: int) -> str:
         >>> found_groups([60], 60)
         'one model for 60 clients'
     """
-    filled = [c for c in counts if c]
-    inside = sum(counts)
+    filled = [count for count in counts if count]
+    grouped = sum(counts)
     if len(counts) == 1:
-        said = f"one model for {counted(inside, 'client')}"
+        text = f"one model for {counted(grouped, 'client')}"
     else:
-        said = f"{len(filled)} found, of {counted(inside, 'client')}: {sizes(filled)}"
-        said += (
-            f"; {len(counts) - len(filled)} without clients" if len(filled) < len(counts) else ""
-        )
-    return said + (
-        f"; {clients - inside:,} of {counted(clients, 'client')} in none"
-        if inside < clients
-        else ""
-    )
-
-
-def agreed(agreement: Mapping[str, float] | None) -> dict[str, str]:
-    """A line on how well the groups are those that were planted, where that is known.
-
-    Example:
-        >>> agreed({"ari": 0.96, "nmi": 0.941}), agreed(None)
-        ({'agreement': 'adjusted Rand index 0.96, mutual information 0.94'}, {})
-    """
-    if not agreement:
-        return {}
-    return {
-        "agreement": f"adjusted Rand index {agreement['ari']:.2f}, mutual information {agreement['nmi']:.2f}"
-    }
+        text = f"{len(filled)} found, of {counted(grouped, 'client')}: {sizes(filled)}"
+        if len(filled) < len(counts):
+            text += f"; {len(counts) - len(filled)} without clients"
+    if grouped < clients:
+        text += f"; {clients - grouped:,} of {counted(clients, 'client')} in none"
+    return text
 
 
 def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
     """The closing table of a run, a line for each figure; print it with ``soft_wrap=True``."""
-    accuracy = summary["accuracy"]
-    seconds = summary["seconds"]
-    transfers = summary["transfers"]
-    split = [
-        f"{name} {duration(seconds[name])}"
-        for name in ("training", "grouping", "aggregation", "evaluation")
-    ]
-    moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
-    skipped = f", {summary['skipped']} of them skipped" if summary["skipped"] else ""
-    each = "-" if seconds["per_round_median"] is None else f"{seconds['per_round_median']:.3f} s"
-    rows = {
-        "run": f"{summary['algorithm']} on {summary['dataset']}, {summary['model']}, seed {summary['seed']}",
-        "rounds": f"{summary['rounds']}{'' if summary['complete'] else ' so far'}{skipped}",
-        "accuracy": f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}, "
-        f"mean of the last ten {percent(accuracy['last10_mean'])}",
-        "groups": found_groups(summary["sizes"], summary["clients"]),
-        **(agreed(summary.get("agreement")) if len(summary["sizes"]) > 1 else {}),
-        "time": f"{duration(seconds['total'])}, {each} a round (median)",
-        "spent on": ", ".join(split),
-        "transfers": f"{transfers['models']:,} models, {moved}",
-        "refused": ", ".join(f"{name} {n}" for name, n in summary["refused"].items()) or "none",
-        "folder": folder,
-    }
-    wide = max(map(len, rows))
+    rows = _summary_rows(summary) | {"folder": folder}
+    width = max(map(len, rows))
     lines = [
-        Text.assemble((f"{name:<{wide}}", "bold"), f" {printable(value)}")
+        Text.assemble((f"{name:<{width}}", "bold"), f" {printable(value)}")
         for name, value in rows.items()
     ]
     return Text("\n").join(lines)
 
 
-def choices_list(rows: Iterable[tuple[str, str, Sequence[tuple[str, str]]]]) -> Text:
-    """Choices of a kind: name and description, then a line for each option and what it may be."""
-    lines = []
-    for name, description, options in rows:
-        lines.append(Text.assemble((name, "bold"), f": {description}"))
-        wide = max((len(option) for option, _ in options), default=0)
-        lines += [Text(f"    {option:<{wide}}  {allowed}") for option, allowed in options]
-    return Text("\n").join(lines)
+def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The lines of the closing table: name and text."""
+    run = f"{summary['algorithm']} on {summary['dataset']}, {summary['model']}"
+    accuracy = summary["accuracy"]
+    best = f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}"
+    rows = {
+        "run": f"{run}, seed {summary['seed']}",
+        "rounds": _rounds_done(summary),
+        "accuracy": f"{best}, mean of the last ten {percent(accuracy['last10_mean'])}",
+        "groups": found_groups(summary["sizes"], summary["clients"]),
+    }
+    agreement = summary.get("agreement")
+    if agreement and len(summary["sizes"]) > 1:
+        information = f"mutual information {agreement['nmi']:.2f}"
+        rows["agreement"] = f"adjusted Rand index {agreement['ari']:.2f}, {information}"
+    transfers = summary["transfers"]
+    moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
+    refused = ", ".join(f"{reason} {count}" for reason, count in summary["refused"].items())
+    return rows | {
+        "time": _seconds_taken(summary["seconds"]),
+        "spent on": ", ".join(f"{part} {duration(summary['seconds'][part])}" for part in PARTS),
+        "transfers": f"{transfers['models']:,} models, {moved}",
+        "refused": refused or "none",
+    }
 
 
-def sizes_table(rows: Iterable[tuple[str, Sequence[int]]]) -> Table:
-    """Samples per client of each split: total, least, median, mean, most."""
-    import statistics
+def _rounds_done(summary: Mapping[str, Any]) -> str:
+    text = str(summary["rounds"])
+    if not summary["complete"]:
+        text += " so far"
+    if summary["skipped"]:
+        text += f", {summary['skipped']} of them skipped"
+    return text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("split", "clients with samples", "samples", "min", "median", "mean", "max"):
-        table.add_column(name, justify="left" if name == "split" else "right")
-    for split, counts in rows:
-        median = statistics.median(counts)
-        mean = statistics.fmean(counts)
-        some = sum(c > 0 for c in counts)
-        figures = (some, sum(counts), min(counts), median, mean, max(counts))
-        table.add_row(split, *(f"{f:,.1f}" if isinstance(f, float) else f"{f:,}" for f in figures))
-    return table
+
+def _seconds_taken(seconds: Mapping[str, Any]) -> str:
+    median = "-"
+    if seconds["per_round_median"] is not None:
+        median = f"{seconds['per_round_median']:.3f} s"
+    return f"{duration(seconds['total'])}, {median} a round (median)"
 
 
 def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -304,30 +291,3 @@ def columns_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Tabl
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def bars(names: Sequence[str], counts: Sequence[int], width: int = 40) -> list[str]:
-    """A bar for each count.
-
-    Example:
-        >>> bars(["cat", "dog"], [1, 2], width=4)
-        ['cat ██   1', 'dog ████ 2']
-    """
-    most = max([*counts, 1])
-    longest = max(map(len, names), default=0)
-    digits = len(f"{max([*counts, 0]):,}")
-    return [
-        f"{name:<{longest}} {'█' * round(width * count / most):<{width}} {count:>{digits},}"
-        for name, count in zip(names, counts, strict=True)
-    ]
-
-
-def heat(counts: Sequence[int]) -> str:
-    """One character per class: the darker, the larger its share of the client's samples.
-
-    Example:
-        >>> heat([0, 3, 1])
-        ' ▓░'
-    """
-    total = sum(counts)
-    return "".join(SHADES[-(-4 * c // total)] if total else SHADES[0] for c in counts)

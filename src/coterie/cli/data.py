@@ -33,7 +33,8 @@ def list_command(
 
     Each option has its default and what it may be.
     """
-    from coterie.terminal import choices_list, console
+    from coterie.cli.data_tables import choices_list
+    from coterie.terminal import console
 
     if what not in REGISTRIES:
         expected = ", ".join(REGISTRIES)
@@ -94,9 +95,10 @@ def inspect_command(
     debug: Debug = False,
 ) -> None:
     """Show clients, sizes and label mixes of a configuration's data."""
+    from coterie.cli.data_tables import sizes_table
     from coterie.config import load
     from coterie.runs.prepare import load_data
-    from coterie.terminal import console, printable, sizes_table
+    from coterie.terminal import console, printable
 
     validated = load(config, assignments or (), data_root_value(data_root))
     samples, _, population = load_data(validated)
@@ -116,7 +118,8 @@ def _print_labels(population: Population, labels: Sequence[str]) -> None:
     """Print the labels of all training samples, and the label mixes of some clients."""
     import numpy as np
 
-    from coterie.terminal import bars, heat, printable
+    from coterie.cli.data_tables import bars, heat
+    from coterie.terminal import printable
 
     count = min(SHOWN_CLIENTS, population.clients)
     shown = [i * population.clients // count for i in range(count)]
