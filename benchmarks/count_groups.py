@@ -28,7 +28,7 @@ from coterie.clients.clients import Clients
 from coterie.data.loading import load_samples, make_partition, populate
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
-from coterie.math.group_count import ESTIMATORS, count
+from coterie.math.group_count import ESTIMATORS, estimate_groups
 from coterie.models import build, starts
 from coterie.objectives import plain
 
@@ -101,7 +101,10 @@ def measure(
             if federation.source == "synthetic":
                 samples = source("synthetic", seed)
             sent = updates(samples, federation, groups, seed)
-            found = {name: count(sent, MOST, ct.Key(seed).of("count"), name) for name in estimators}
+            found = {
+                name: estimate_groups(sent, MOST, ct.Key(seed).of("count"), name)
+                for name in estimators
+            }
             yield {"federation": federation.name, "groups": groups, "seed": seed, **found}
 
 

@@ -22,10 +22,10 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 import coterie as ct
-from coterie.math import similarity
+from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import agglomerate, kmeans
-from coterie.math.similarity import nearest
+from coterie.math.similarity import nearest_direction
 from coterie.rules.server import combine
 
 
@@ -72,12 +72,12 @@ def madc(n: int, d: int, k: int) -> Callable[[], object]:
 def proximity(n: int, d: int, k: int) -> Callable[[], object]:
     """Euclidean distances of all pairs."""
     delta = updates(n, d)
-    return lambda: similarity.l2(delta)
+    return lambda: distances.l2(delta)
 
 
 def linkage(n: int, d: int, k: int) -> Callable[[], object]:
     """Average linkage of a proximity matrix."""
-    distance = similarity.l2(updates(n, 32))
+    distance = distances.l2(updates(n, 32))
     return lambda: agglomerate(distance, "average", count=k)
 
 
@@ -85,7 +85,7 @@ def newcomers(n: int, d: int, k: int) -> Callable[[], object]:
     """The nearest of ``k`` directions."""
     delta = updates(n, d)
     target = updates(k, d)
-    return lambda: nearest(delta, target)
+    return lambda: nearest_direction(delta, target)
 
 
 def balanced(n: int, d: int, k: int) -> Callable[[], object]:

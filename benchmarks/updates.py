@@ -26,7 +26,7 @@ import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.core.engine import Reply
 from coterie.core.vectors import flatten
-from coterie.math import similarity
+from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import kmeans
 from coterie.methods import streaming as folding
@@ -60,13 +60,13 @@ def madc() -> Callable[[], object]:
 def l2() -> Callable[[], object]:
     """Euclidean proximity between 10,000 clients of 850 values."""
     updates = planted(10_000, 850)
-    return lambda: similarity.l2(updates)
+    return lambda: distances.l2(updates)
 
 
 def cosine() -> Callable[[], object]:
     """Cosine distances between 10,000 clients of 850 values."""
     updates = planted(10_000, 850)
-    return lambda: similarity.cosine_distance(updates)
+    return lambda: distances.cosine_distance(updates)
 
 
 def grouping() -> Callable[[], object]:

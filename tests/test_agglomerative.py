@@ -31,8 +31,9 @@ from coterie.core.work import Describe, Work
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.subspace import leading, subspaces
-from coterie.math.clustering import agglomerate, between, largest_gap
-from coterie.math.similarity import cosine_distance, entry_min, l1, l2, principal_angles
+from coterie.math.clustering import agglomerate, largest_gap, linkage_distance
+from coterie.math.distances import cosine_distance, l1, l2
+from coterie.math.subspaces import entry_min, principal_angles
 from coterie.measures.scoring import agreement
 from coterie.methods.override import override
 from coterie.methods.step import as_algorithm
@@ -130,7 +131,7 @@ def test_a_new_point_is_as_far_as_its_merge_would_be_high(method: Any) -> None:
     old = points(6)
     new = points(1, 1) + 20
     tree = agglomerate(cdist(np.vstack([old, new]), np.vstack([old, new])), method).tree
-    far = between(cdist(new, old), cdist(old, old), np.zeros(6, int), 2, method)
+    far = linkage_distance(cdist(new, old), cdist(old, old), np.zeros(6, int), 2, method)
     assert far[0, 0] == pytest.approx(tree[-1, 2])
     assert far[0, 1] == np.inf
 

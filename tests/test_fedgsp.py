@@ -23,7 +23,14 @@ from coterie.core.plan import Plan
 from coterie.data.shifts import make_shift
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.math.balanced import at_random, equal_clusters, grow, inter_cluster, mediators, share
+from coterie.math.balanced import (
+    equal_clusters,
+    groups_sampled,
+    grow,
+    inter_cluster,
+    mediators,
+    random_groups,
+)
 from coterie.math.transport import SOLVERS, flow, whole
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.optional import MEASURES
@@ -269,7 +276,7 @@ def test_inter_cluster_grouping_beats_chance() -> None:
         np.median(cpd_label(totals(histograms, group)))
         for group in (
             np.arange(200),
-            at_random(200, 20, Key(0)),
+            random_groups(200, 20, Key(0)),
             inter_cluster(histograms, 20, Key(0), init="k-means++"),
         )
     )
@@ -283,7 +290,7 @@ def test_groups_grow_and_a_share_of_them_trains() -> None:
     seen = plans(ct.fedgsp(growth="linear", alpha=1.0, beta=2, kappa=0.5), blobs(clients=14))
     assert (
         [len(np.unique(plan.chain)) for plan in seen]
-        == [share(0.5, m) for m in (2, 4, 6, 8)]
+        == [groups_sampled(0.5, m) for m in (2, 4, 6, 8)]
         == [1, 2, 3, 4]
     )
     assert [plan.notes["groups"] for plan in seen] == [2, 4, 6, 8]
@@ -503,7 +510,7 @@ def test_mediators_are_nearer_to_uniform_than_chance() -> None:
     order, mediator = mediators(histograms, 4)
     group = np.empty(20, np.int64)
     group[order] = mediator
-    assert distance(group) == 0 < distance(at_random(20, 5, Key(0)))
+    assert distance(group) == 0 < distance(random_groups(20, 5, Key(0)))
 
 
 def test_astraea_weighs_mediators_by_their_samples() -> None:
@@ -601,7 +608,7 @@ def test_icg_is_below_random_is_below_clients_on_mnist() -> None:
         np.median(cpd_label(totals(histograms, group)))
         for group in (
             np.arange(1000),
-            at_random(1000, 50, Key(0)),
+            random_groups(1000, 50, Key(0)),
             inter_cluster(histograms, 50, Key(0)),
         )
     )

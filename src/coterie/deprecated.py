@@ -61,7 +61,11 @@ MOVED: dict[str, tuple[str, ...]] = {
         "coterie.measures.view",
     ),
     "coterie.server": ("coterie.rules.server",),
-    "coterie.similarity": ("coterie.math.similarity",),
+    "coterie.similarity": (
+        "coterie.math.similarity",
+        "coterie.math.distances",
+        "coterie.math.subspaces",
+    ),
     "coterie.types": (
         "coterie.errors",
         "coterie.core.arrays",
@@ -93,6 +97,9 @@ NAMES = {
     "share": "trial_share",
     "missing": "missing_column",
     "own": "custom_model",
+    "between": "linkage_distance",
+    "count": "estimate_groups",
+    "nearest": "nearest_direction",
     "cached": "cached_images",
     "Synthetic": "SyntheticClient",
 }

@@ -21,7 +21,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.work import Work
 from coterie.engines import SerialEngine
-from coterie.math.group_count import ESTIMATORS, count
+from coterie.math.group_count import ESTIMATORS, estimate_groups
 from coterie.methods.step import as_algorithm
 from coterie.models import starts
 from coterie.terminal import Reporter
@@ -45,38 +45,38 @@ def clumps(
 
 @pytest.mark.parametrize("groups", range(1, 9))
 def test_separation_counts_clumps(groups: int) -> None:
-    assert count(clumps(groups), 8, Key(0)) == groups
+    assert estimate_groups(clumps(groups), 8, Key(0)) == groups
 
 
 @pytest.mark.parametrize("how", ESTIMATORS)
 def test_every_estimator_can_answer_one(how: str) -> None:
-    assert count(clumps(1, each=60), 8, Key(0), how) == 1
+    assert estimate_groups(clumps(1, each=60), 8, Key(0), how) == 1
 
 
 @pytest.mark.parametrize("how", ["eigengap", "silhouette", "separation"])
 @pytest.mark.parametrize("groups", [2, 4])
 def test_estimators_tell_groups_that_lie_far_apart(how: str, groups: int) -> None:
-    assert count(clumps(groups, apart=5.0, noise=0.3), 8, Key(0), how) == groups
+    assert estimate_groups(clumps(groups, apart=5.0, noise=0.3), 8, Key(0), how) == groups
 
 
 def test_a_few_strangers_are_no_group() -> None:
     rows = torch.cat(
         [clumps(3, apart=2.0), torch.randn(2, 300, generator=torch.Generator().manual_seed(9))]
     )
-    assert count(rows, 8, Key(0)) == 3
+    assert estimate_groups(rows, 8, Key(0)) == 3
 
 
 def test_clients_too_few_or_silent_or_all_alike_are_one_group() -> None:
-    assert count(torch.zeros(10, 5), 8, Key(0)) == 1
-    assert count(clumps(2)[:3], 8, Key(0)) == 1
-    assert count(torch.ones(20, 5), 8, Key(0)) == 1
+    assert estimate_groups(torch.zeros(10, 5), 8, Key(0)) == 1
+    assert estimate_groups(clumps(2)[:3], 8, Key(0)) == 1
+    assert estimate_groups(torch.ones(20, 5), 8, Key(0)) == 1
 
 
 def test_the_length_of_updates_and_the_order_of_clients_do_not_matter() -> None:
     rows = clumps(4)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
     longer = rows * torch.logspace(-3, 3, len(rows))[:, None]
-    assert count(rows[order], 8, Key(1)) == count(longer, 8, Key(1)) == 4
+    assert estimate_groups(rows[order], 8, Key(1)) == estimate_groups(longer, 8, Key(1)) == 4
 
 
 def planted(groups: int, how: str = "swap", seed: int = 0) -> ct.Population:
@@ -279,7 +279,7 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             with Clients(SerialEngine(LocalRunner(data, net, SOLVER))) as door:
                 start = starts(net, key)(0)[None]
                 reply = door.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
-            hits += count(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
+            hits += estimate_groups(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
         right[groups] = hits / 20
     assert right.pop(1) >= 0.95
     assert min(right.values()) >= 0.9

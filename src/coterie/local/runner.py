@@ -23,7 +23,7 @@ from coterie.local.describe import describe, reported_sizes
 from coterie.local.scoring import Scorer
 from coterie.local.sgd import Autograd, Trained, Trainer
 from coterie.local.stack import Stack
-from coterie.math.similarity import nearest
+from coterie.math.similarity import nearest_direction
 
 
 def make_trainer(module: nn.Module, objective: Objective, decay: tuple[str, ...]) -> Trainer:
@@ -197,7 +197,7 @@ class LocalRunner:
         self.train(work.train, client, models[0], delta[0], key)
         if not torch.isfinite(delta).all() or not (delta != 0).any():
             return -1.0
-        return float(nearest(delta, models[1:])[0])
+        return float(nearest_direction(delta, models[1:])[0])
 
 
 def _changed(before: Sequence[IntArray], after: Sequence[IntArray]) -> dict[int, IntArray]:

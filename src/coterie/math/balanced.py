@@ -1,5 +1,4 @@
-"""Groups that are alike: heterogeneous clients put together so that every group looks like the
-whole.
+"""Balanced groups: different clients put together so that every group looks like the whole.
 
 The growth of the number of groups, inter-cluster grouping (ICG) and Astraea's mediators. Pure
 functions from label histograms ``[n, c]`` to the group of each client.
@@ -26,8 +25,18 @@ from coterie.math.transport import SOLVERS, Exact, whole
 Growth = Literal["linear", "log", "exp"]
 Leftover = Literal["idle", "append", "exact"]
 Init = Literal["random", "k-means++"]
-_SLACK = 1e-9  # floors sit on exact integers
+
+# Floors sit on exact integers, which a product like 0.1 * 30 may miss from below.
+_SLACK = 1e-9
+
+# The exponential of more than about 709 is beyond float64.
 _LOG_LARGEST = 700.0
+
+# Zeros of label counts, before a logarithm or a division.
+_TINY = 1e-12
+
+
+# --- how many groups ------------------------------------------------------------------------------
 
 
 def grow(growth: Growth, round: int, alpha: float, beta: int, most: int) -> int:
@@ -54,23 +63,35 @@ def grow(growth: Growth, round: int, alpha: float, beta: int, most: int) -> int:
         value = alpha * (r - 1) + 1
     elif growth == "log":
         value = alpha * math.log(r) + 1
+    elif (r - 1) * math.log1p(alpha) < _LOG_LARGEST:
+        value = (1 + alpha) ** (r - 1)
     else:
-        value = (1 + alpha) ** (r - 1) if (r - 1) * math.log1p(alpha) < _LOG_LARGEST else math.inf
+        value = math.inf
+    # Clipped before the floor, which infinity does not have, and after it.
     return max(1, min(most, beta * math.floor(min(value, most) + _SLACK)))
 
 
-def share(kappa: float, groups: int) -> int:
-    """Groups that take part: ``kappa`` of them, rounded half up, at least one.
+def groups_sampled(kappa: float, groups: int) -> int:
+    """Groups that take part in a round: ``kappa`` of them, rounded half up, at least one.
+
+    The paper does not say how to round. Python's own rounding takes a half to the even number.
 
     Example:
-        >>> [share(0.3, m) for m in (1, 5, 10, 130)]
+        >>> [groups_sampled(0.3, m) for m in (1, 5, 10, 130)]
         [1, 2, 3, 39]
     """
     return max(1, math.floor(kappa * groups + 0.5 + _SLACK))
 
 
+# TO BE REMOVED with its last caller.
+share = groups_sampled
+
+
+# --- inter-cluster grouping -----------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class Clusters:
+class EqualClusters:
     """Clusters of equal size.
 
     Args:
@@ -89,23 +110,25 @@ def equal_clusters(
     iterations: int = 10,
     init: Init = "random",
     solver: Exact = "transport",
-) -> Clusters:
+) -> EqualClusters:
     """K-means with clusters of exactly ``S = n / L`` clients (FedGSP eq. 10-13, Alg. 2 l. 2-5).
 
-    Assignment and centroids alternate until nobody moves, at most ``iterations`` times. With counts
-    for features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, ``T_l = S C_l`` the
-    sum of a cluster, which are integers.
+    Assignment and centroids alternate until no client moves, at most ``iterations`` times. With
+    counts for features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, with ``T_l =
+    S C_l`` the sum of a cluster. These are integers, so ties stay ties on every machine.
 
     Args:
         features: ``[n, c]``, ``n`` divisible by ``clusters``.
         clusters: ``L``.
         key: random stream.
         iterations: ``tau``.
-        init: centroids start at ``L`` distinct clients, drawn evenly or by k-means++.
+        init: centroids start at ``L`` distinct clients, chosen evenly or by k-means++. The paper
+            does not say where.
         solver: ``transport``, ``matching`` (scipy) or ``flow`` (OR-Tools); all exact.
 
     Example:
-        >>> found = equal_clusters(np.array([[9.0, 0.0], [0.0, 9.0], [8.0, 0.0], [0.0, 8.0]]), 2, Key(0))
+        >>> features = np.array([[9.0, 0.0], [0.0, 9.0], [8.0, 0.0], [0.0, 8.0]])
+        >>> found = equal_clusters(features, 2, Key(0))
         >>> bool(found.label[0] == found.label[2] != found.label[1] == found.label[3])
         True
     """
@@ -113,12 +136,13 @@ def equal_clusters(
     size = n // clusters
     assert size * clusters == n, (n, clusters)
     if clusters == 1 or size == 1:
-        return Clusters(np.arange(n) % clusters)
+        return EqualClusters(np.arange(n) % clusters)
+    # The part of the objective that no assignment changes.
     fixed = 0.5 * float((features**2).sum())
     label = np.full(n, -1)
     objective = []
     with one_library_thread():
-        total = size * features[_first(features, clusters, key, init)]
+        total = size * features[_first_centroids(features, clusters, key, init)]
         for _ in range(iterations):
             cost = 0.5 * (total**2).sum(axis=1) - size * (features @ total.T)
             found = SOLVERS[solver](whole(cost), size)
@@ -126,21 +150,21 @@ def equal_clusters(
             if np.array_equal(found, label):
                 break
             label = found
-            total = (
-                features[np.argsort(label, kind="stable")].reshape(clusters, size, -1).sum(axis=1)
-            )
-    return Clusters(label, tuple(objective))
+            # All clusters have the same size, so sorted by cluster they are a block each.
+            by_cluster = features[np.argsort(label, kind="stable")]
+            total = by_cluster.reshape(clusters, size, -1).sum(axis=1)
+    return EqualClusters(label, tuple(objective))
 
 
-def _first(features: Matrix, clusters: int, key: Key, init: Init) -> IntArray:
+def _first_centroids(features: Matrix, clusters: int, key: Key, init: Init) -> IntArray:
     """The clients at which the centroids start."""
-    if init == "random":
-        return key.of("centroids").generator().choice(len(features), clusters, replace=False)
     from sklearn.cluster import kmeans_plusplus
 
-    chosen: IntArray = kmeans_plusplus(
-        features, clusters, random_state=key.of("centroids").seed32()
-    )[1]
+    stream = key.of("centroids")
+    if init == "random":
+        return stream.generator().choice(len(features), clusters, replace=False)
+    chosen: IntArray
+    _, chosen = kmeans_plusplus(features, clusters, random_state=stream.seed32())
     return chosen
 
 
@@ -154,16 +178,18 @@ def inter_cluster(
     init: Init = "random",
     solver: Exact = "transport",
 ) -> IntArray:
-    """Inter-cluster grouping: ``M`` groups with one client from each of ``L = floor(K / M)``
-    clusters (FedGSP Alg. 2).
+    """Inter-cluster grouping: ``M`` groups with one client of each cluster (FedGSP Alg. 2).
+
+    There are ``L = floor(K / M)`` clusters of similar clients; a group has ``L`` clients that
+    differ.
 
     Args:
         histograms: ``[K, c]``, the label counts of the clients.
         groups: ``M``, 1 to ``K``.
         key: random stream.
         leftover: ``idle``: clusters of ``S = floor(K / L)``, of which ``M`` each are used, and ``K
-            - L M`` clients sit out; ``append``: those are dealt at random onto distinct groups;
-            ``exact``: ``L M`` clients are drawn first and make clusters of ``M``.
+            - L M`` clients sit out, as Alg. 2 has it; ``append``: those join distinct groups at
+            random; ``exact``: ``L M`` clients are chosen first and make clusters of ``M``.
         normalize: class shares instead of counts, so that large clients do not dominate.
         iterations: ``tau``.
         init: see ``equal_clusters``.
@@ -173,7 +199,8 @@ def inter_cluster(
         int64 ``[K]``, the group of each client, -1 for one that sits out.
 
     Example:
-        >>> inter_cluster(np.array([[9, 0], [0, 9], [8, 0], [0, 8]]), 2, Key(1)).tolist()
+        >>> histograms = np.array([[9, 0], [0, 9], [8, 0], [0, 8]])
+        >>> inter_cluster(histograms, 2, Key(1)).tolist()
         [0, 1, 1, 0]
     """
     n = len(histograms)
@@ -183,25 +210,31 @@ def inter_cluster(
     rng = key.of("deal").generator()
     clusters = n // groups
     size = groups if leftover == "exact" else n // clusters
-    drawn = np.sort(rng.permutation(n)[: clusters * size])
+    # Sorted, so that the clusters depend on who was chosen and not on the order.
+    chosen = np.sort(rng.permutation(n)[: clusters * size])
     features = np.asarray(histograms, np.float64)
     if normalize:
-        features = features / np.maximum(features.sum(axis=1, keepdims=True), 1e-12)
-    label = equal_clusters(features[drawn], clusters, key, iterations, init, solver).label
+        features = features / np.maximum(features.sum(axis=1, keepdims=True), _TINY)
+    label = equal_clusters(features[chosen], clusters, key, iterations, init, solver).label
     group = np.full(n, NO_GROUP)
     for cluster in range(clusters):
-        group[rng.permutation(drawn[label == cluster])[:groups]] = np.arange(groups)
+        members = rng.permutation(chosen[label == cluster])
+        group[members[:groups]] = np.arange(groups)
     if leftover == "append":
+        # Fewer clients are left than there are groups, so no group gets two of them.
         idle = np.flatnonzero(group < 0)
         group[idle] = rng.permutation(groups)[: len(idle)]
     return group
 
 
-def at_random(clients: int, groups: int, key: Key) -> IntArray:
-    """Groups drawn at random, sizes equal or one apart: int64 ``[clients]`` (NaiveGSP).
+# --- other ways to make groups --------------------------------------------------------------------
+
+
+def random_groups(clients: int, groups: int, key: Key) -> IntArray:
+    """Random groups whose sizes differ by one at most: int64 ``[clients]`` (NaiveGSP).
 
     Example:
-        >>> np.bincount(at_random(7, 3, Key(0))).tolist()
+        >>> np.bincount(random_groups(7, 3, Key(0))).tolist()
         [3, 2, 2]
     """
     group = np.empty(clients, np.int64)
@@ -209,12 +242,16 @@ def at_random(clients: int, groups: int, key: Key) -> IntArray:
     return group
 
 
-def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:
-    """Astraea's mediators: greedily, the client that brings the mediator's labels nearest to
-    uniform comes next.
+# TO BE REMOVED with its last caller.
+at_random = random_groups
 
-    ``argmin_i KL((P_m + h_i) / |P_m + h_i| || uniform)`` over the clients left, until the mediator
-    has ``most`` of them; zeros are smoothed with 1e-12; ties go to the first client.
+
+def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:
+    """Astraea's mediators: groups filled one after another, so that each has even labels.
+
+    The client comes next that brings the mediator's labels nearest to uniform: ``argmin_i KL((P_m +
+    h_i) / |P_m + h_i| || uniform)`` over the clients left, until the mediator has ``most`` of them.
+    Zeros are smoothed with 1e-12; ties go to the first client.
 
     Args:
         histograms: ``[n, c]``.
@@ -225,7 +262,8 @@ def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:
         these.
 
     Example:
-        >>> order, mediator = mediators(np.array([[9, 0], [9, 0], [0, 9], [0, 9]]), 2)
+        >>> histograms = np.array([[9, 0], [9, 0], [0, 9], [0, 9]])
+        >>> order, mediator = mediators(histograms, 2)
         >>> order.tolist(), mediator.tolist()
         ([0, 2, 1, 3], [0, 0, 1, 1])
     """
@@ -236,9 +274,10 @@ def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:
     for at in range(n):
         if at % most == 0:
             held = np.zeros(classes)
-        together = held + histograms[left] + 1e-12
-        shares = together / together.sum(axis=1, keepdims=True)
-        best = int((shares * np.log(shares * classes)).sum(axis=1).argmin())
+        counts = held + histograms[left] + _TINY
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        divergence = (shares * np.log(shares * classes)).sum(axis=1)
+        best = int(divergence.argmin())
         order.append(left[best])
         held = held + histograms[left[best]]
         left = np.delete(left, best)

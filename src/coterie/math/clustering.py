@@ -1,7 +1,8 @@
-"""Features or distances to labels ``0..m-1``, every label in use."""
+"""Features or distances to cluster labels ``0..m-1``, every label in use."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,12 @@ from coterie.core.threads import one_library_thread
 from coterie.math.similarity import Matrix
 
 Linkage = Literal["average", "complete", "single", "ward", "weighted"]
+
+# A gap between merge heights counts from this share of the last height on.
 GAP = 0.1
+
+
+# --- agglomerative --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,7 @@ def agglomerate(
     threshold: float | Literal["auto"] = "auto",
     count: int | None = None,
 ) -> Clusters:
-    """Agglomerative hierarchical clustering of a distance matrix, cut at a height, at a number, or
-    at the largest gap.
+    """Agglomerative hierarchical clustering, cut at a height, at a number, or at the largest gap.
 
     - ``threshold``: clusters merge while they are at most that far apart.
     - ``count``: that many clusters (or ``n``, where there are fewer); ``lambda`` is then the middle
@@ -61,27 +66,38 @@ def agglomerate(
     Methods (1984).
 
     Example:
-        >>> d = np.abs(np.subtract.outer([0.0, 1.0, 10.0, 11.0], [0.0, 1.0, 10.0, 11.0]))
-        >>> found = agglomerate(d)
-        >>> found.labels.tolist(), found.threshold, agglomerate(d, threshold=0.5).count, agglomerate(d, count=3).count
-        ([0, 0, 1, 1], 5.5, 4, 3)
+        >>> points = [0.0, 1.0, 10.0, 11.0]
+        >>> distance = np.abs(np.subtract.outer(points, points))
+        >>> found = agglomerate(distance)
+        >>> found.labels.tolist(), found.threshold
+        ([0, 0, 1, 1], 5.5)
+        >>> agglomerate(distance, threshold=0.5).count, agglomerate(distance, count=3).count
+        (4, 3)
     """
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-
     n = len(distance)
-    tree = linkage(squareform(distance, checks=False), method) if n > 1 else np.empty((0, 4))
+    tree = _merge(distance, method)
     heights = tree[:, 2]
     if count is not None:
         merges = max(0, n - count)
-        return Clusters(_cut(tree, merges), tree, _middle(heights, merges))
+        return Clusters(_cut_after(tree, merges), tree, _middle_of_gap(heights, merges))
     level = largest_gap(heights) if threshold == "auto" else threshold
-    return Clusters(_cut(tree, int((heights <= level).sum())), tree, level)
+    return Clusters(_cut_after(tree, int((heights <= level).sum())), tree, level)
+
+
+def _merge(distance: Matrix, method: Linkage) -> Matrix:
+    """The merges of a distance matrix, float64 ``[n-1, 4]``."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    # scipy refuses fewer than two points.
+    if len(distance) < 2:
+        return np.empty((0, 4))
+    tree: Matrix = linkage(squareform(distance, checks=False), method)
+    return tree
 
 
 def largest_gap(heights: FloatArray) -> float:
-    """The height at which to cut a tree by its largest gap (what FedClust leaves open, settled
-    here).
+    """The height at which to cut a tree by its largest gap, which FedClust leaves open.
 
     Of the merge heights ``z_1 <= ... <= z_{n-1}`` the largest gap ``z_{k+1} - z_k`` with ``k >=
     n/2``, cut in its middle. Where it is under a tenth of ``z_{n-1}`` all is one cluster, and the
@@ -92,13 +108,16 @@ def largest_gap(heights: FloatArray) -> float:
         heights: float64 ``[n-1]``, ascending.
 
     Example:
-        >>> largest_gap(np.array([1.0, 1.0, 1.5, 6.0, 7.0])), largest_gap(np.array([8.0, 8.5, 9.0]))
-        (3.75, 10.0)
+        >>> largest_gap(np.array([1.0, 1.0, 1.5, 6.0, 7.0]))
+        3.75
+        >>> largest_gap(np.array([8.0, 8.5, 9.0]))
+        10.0
     """
     last = float(heights.max(initial=0))
     n = len(heights) + 1
     if last == 0:
         return float("inf")
+    # Early merges join pairs; a gap among them would leave more than half of the clients alone.
     first = -(-n // 2) - 1
     gaps = np.diff(heights[first:])
     if not len(gaps) or gaps.max() < GAP * last:
@@ -107,7 +126,9 @@ def largest_gap(heights: FloatArray) -> float:
     return float(heights[at] + heights[at + 1]) / 2
 
 
-def between(cross: Matrix, within: Matrix, labels: IntArray, k: int, method: Linkage) -> Matrix:
+def linkage_distance(
+    cross: Matrix, within: Matrix, labels: IntArray, k: int, method: Linkage
+) -> Matrix:
     """How far new points are from clusters, by the distance that a linkage merges them at.
 
     ``average`` is the mean distance to a cluster's points; so is ``weighted``, since a point that
@@ -116,7 +137,7 @@ def between(cross: Matrix, within: Matrix, labels: IntArray, k: int, method: Lin
 
     Args:
         cross: ``[n, s]``, new points by old ones.
-        within: ``[s, s]``, old points; only ``ward`` looks at it.
+        within: ``[s, s]``, old points; only ``ward`` uses it.
         labels: int64 ``[s]``, the clusters of the old points.
         k: number of clusters.
         method: the linkage.
@@ -126,47 +147,92 @@ def between(cross: Matrix, within: Matrix, labels: IntArray, k: int, method: Lin
 
     Example:
         >>> cross, old = np.array([[1.0, 3.0, 9.0]]), np.array([0, 0, 2])
-        >>> between(cross, np.zeros((3, 3)), old, 3, "average").tolist()
+        >>> linkage_distance(cross, np.zeros((3, 3)), old, 3, "average").tolist()
         [[2.0, inf, 9.0]]
     """
     found = np.full((len(cross), k), np.inf)
     for j in np.unique(labels):
-        mine = labels == j
-        own = cross[:, mine]
+        members = labels == j
+        to_members = cross[:, members]
         match method:
             case "complete":
-                found[:, j] = own.max(axis=1)
+                found[:, j] = to_members.max(axis=1)
             case "single":
-                found[:, j] = own.min(axis=1)
+                found[:, j] = to_members.min(axis=1)
             case "ward":
-                square = (own**2).mean(axis=1) - (within[np.ix_(mine, mine)] ** 2).mean() / 2
-                found[:, j] = np.sqrt(2 * mine.sum() / (mine.sum() + 1) * np.maximum(square, 0))
+                among = within[np.ix_(members, members)]
+                found[:, j] = _ward_distance(to_members, among)
             case _:
-                found[:, j] = own.mean(axis=1)
+                found[:, j] = to_members.mean(axis=1)
     return found
 
 
-def _cut(tree: Matrix, merges: int) -> IntArray:
-    """Labels after so many of a tree's merges."""
+# TO BE REMOVED with its last caller.
+between = linkage_distance
+
+
+def _ward_distance(to_members: Matrix, among: Matrix) -> FloatArray:
+    """Ward's distance of points to one cluster, from distances alone, without coordinates.
+
+    ``|u - centre|^2`` is the mean squared distance to the members, less half of the mean squared
+    distance among them.
+    """
+    size = len(among)
+    square = (to_members**2).mean(axis=1) - (among**2).mean() / 2
+    found: FloatArray = np.sqrt(2 * size / (size + 1) * np.maximum(square, 0))
+    return found
+
+
+def _cut_after(tree: Matrix, merges: int) -> IntArray:
+    """Labels after so many of a tree's merges.
+
+    scipy cuts at heights, which cannot separate merges of equal height.
+    """
     n = len(tree) + 1
     root = np.arange(n + merges)
     for at, pair in enumerate(tree[:merges, :2].astype(np.int64)):
         root[pair] = n + at
+    # From the last merge down each node takes the root of its parent, which is already final.
     for node in range(n + merges - 1, -1, -1):
         root[node] = root[root[node]]
-    return _ordered(root[:n])
+    return _by_first_appearance(root[:n])
 
 
-def _middle(heights: FloatArray, merges: int) -> float:
+def _middle_of_gap(heights: FloatArray, merges: int) -> float:
     """Half-way between the last merge done and the first one left; infinite where none is left."""
     if merges >= len(heights):
         return float("inf")
-    return float(heights[merges] + (heights[merges - 1] if merges else 0)) / 2
+    done = heights[merges - 1] if merges else 0
+    return float(heights[merges] + done) / 2
+
+
+def complete_linkage(distance: Matrix, m: int) -> IntArray:
+    """Agglomerative clustering with complete linkage, cut at exactly ``m`` clusters (FedGroup).
+
+    Args:
+        distance: ``[n, n]``, symmetric; MADC, for instance.
+        m: number of clusters, at most ``n``.
+
+    Returns:
+        int64 ``[n]``.
+
+    Example:
+        >>> complete_linkage(np.array([[0, 1, 9], [1, 0, 9], [9, 9, 0]], float), 2).tolist()
+        [0, 0, 1]
+    """
+    from scipy.cluster.hierarchy import fcluster
+
+    tree = _merge(distance, "complete")
+    labels = fcluster(tree, m, "maxclust").astype(np.int64) - 1
+    # Merges of equal height leave fewer clusters than asked for.
+    return _by_first_appearance(_fill_empty(labels, distance.mean(axis=1), m))
+
+
+# --- k-means --------------------------------------------------------------------------------------
 
 
 def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
-    """K-Means with k-means++ seeding (10 starts, 20 iterations), labels numbered by first
-    appearance.
+    """K-Means with k-means++ seeding: 10 starts, 20 iterations, as FedGroup's code has them.
 
     A cluster left empty takes the point farthest from its own centre.
 
@@ -176,51 +242,38 @@ def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
         key: random stream.
 
     Returns:
-        int64 ``[n]``.
+        int64 ``[n]``, numbered by first appearance.
 
     Example:
         >>> kmeans(np.array([[0.0], [0.1], [5.0], [5.1]]), 2, Key(0)).tolist()
         [0, 0, 1, 1]
     """
-    import warnings
-
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     model = KMeans(m, init="k-means++", n_init=10, max_iter=20, random_state=key.seed32())
+    # One thread, so that sums have the same bits whatever the number of cores.
     with warnings.catch_warnings(), one_library_thread():
+        # Fewer distinct points than clusters are no fault here: the rest is filled up below.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = model.fit_predict(features).astype(np.int64)
     distance = np.linalg.norm(features - model.cluster_centers_[labels], axis=1)
-    return _ordered(_fill_empty(labels, distance, m))
-
-
-def complete_linkage(distance: Matrix, m: int) -> IntArray:
-    """Agglomerative clustering of a distance matrix with complete linkage, cut at exactly ``m``
-    clusters.
-
-    Example:
-        >>> complete_linkage(np.array([[0, 1, 9], [1, 0, 9], [9, 9, 0]], float), 2).tolist()
-        [0, 0, 1]
-    """
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
-
-    tree = linkage(squareform(distance, checks=False), "complete")
-    labels = fcluster(tree, m, "maxclust").astype(np.int64) - 1
-    return _ordered(_fill_empty(labels, distance.mean(axis=1), m))
+    return _by_first_appearance(_fill_empty(labels, distance, m))
 
 
 def _fill_empty(labels: IntArray, distance: Matrix, m: int) -> IntArray:
-    """Move the farthest points of clusters with company into clusters without anyone."""
+    """Move the farthest points of clusters with others in them into empty clusters."""
     labels = labels.copy()
     for empty in np.setdiff1d(np.arange(m), labels):
-        company = np.bincount(labels, minlength=m)[labels] > 1
-        labels[np.argmax(np.where(company, distance, -1.0))] = empty
+        has_company = np.bincount(labels, minlength=m)[labels] > 1
+        labels[np.argmax(np.where(has_company, distance, -1.0))] = empty
     return labels
 
 
-def _ordered(labels: IntArray) -> IntArray:
-    """The same partition with labels in order of first appearance."""
+def _by_first_appearance(labels: IntArray) -> IntArray:
+    """The same partition with labels in order of first appearance.
+
+    Libraries number clusters as they like; a run must not depend on it.
+    """
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)

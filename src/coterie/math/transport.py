@@ -18,7 +18,11 @@ from coterie.errors import ConfigError, install_command
 from coterie.math.similarity import Matrix
 
 Exact = Literal["transport", "matching", "flow"]
+
+# Costs have at most so many bits, so that sums of a million of them still fit into 64.
 _BITS = 40
+
+# The distance of what cannot be reached: beyond all sums of costs, and twice it still fits.
 _FAR = np.int64(2**60)
 
 
@@ -31,16 +35,18 @@ def whole(cost: Matrix) -> IntArray:
         >>> (whole(np.array([[3.0, 1.0], [0.0, 0.5]])) / 2.0**39).tolist()
         [[1.0, 0.0], [0.0, 0.25]]
     """
+    # A constant taken off a client's row changes no assignment, and leaves more bits.
     above = cost - cost.min(axis=1, keepdims=True)
     largest = float(above.max(initial=0.0))
-    exponent = _BITS - int(np.frexp(largest)[1]) if largest > 0 else 0
+    exponent = 0
+    if largest > 0:
+        exponent = _BITS - int(np.frexp(largest)[1])
     return np.rint(np.ldexp(above, exponent)).astype(np.int64)
 
 
 @dataclass
 class _Moves:
-    """Who could leave which cluster for which other at least cost: an ``L x L`` graph, kept up to
-    date.
+    """Who could leave which cluster for which other at least cost: an ``L x L`` graph.
 
     Args:
         cost: int64 ``[n, L]``.
@@ -59,27 +65,37 @@ class _Moves:
         clusters = self.cost.shape[1]
         self.step = np.full((clusters, clusters), _FAR)
         self.who = np.full((clusters, clusters), -1)
-        self.renew(range(clusters))
+        self.update(range(clusters))
 
-    def renew(self, clusters: range | set[int]) -> None:
-        """Look again at what the members of some clusters could do."""
+    def update(self, clusters: range | set[int]) -> None:
+        """Compute the steps out of some clusters again, after their members changed."""
         for a in clusters:
             members = np.flatnonzero(self.label == a)
-            self.step[a], self.who[a] = _FAR, -1
-            if len(members):
-                dearer = self.cost[members] - self.cost[members, a][:, None]
-                best = dearer.argmin(axis=0)
-                self.step[a], self.who[a] = dearer[best, np.arange(len(best))], members[best]
+            if not len(members):
+                self.step[a] = _FAR
+                self.who[a] = -1
+                continue
+            dearer = self.cost[members] - self.cost[members, a][:, None]
+            best = dearer.argmin(axis=0)
+            self.step[a] = dearer[best, np.arange(len(best))]
+            self.who[a] = members[best]
 
-    def nearest(self, sources: IntArray) -> tuple[IntArray, IntArray]:
-        """Shortest paths from any of the sources (Bellman-Ford): distance and predecessor (-1:
-        none), each ``[L]``."""
+    def shortest_paths(self, sources: IntArray) -> tuple[IntArray, IntArray]:
+        """Shortest paths from any of the sources (Bellman-Ford).
+
+        Steps may be negative, since a client need not be in its cheapest cluster any more. Cycles
+        are not, since the assignment is optimal for the sizes it has; so the search ends.
+
+        Returns:
+            Distance and predecessor (-1: none) of each cluster, both ``[L]``.
+        """
         clusters = len(self.step)
         distance = np.full(clusters, _FAR)
         before = np.full(clusters, -1)
         distance[sources] = 0
         active = sources
         while len(active):
+            # One step from every cluster whose distance fell in the step before.
             via = distance[active, None] + self.step[active]
             best = via.argmin(axis=0)
             reached = via[best, np.arange(clusters)]
@@ -100,10 +116,9 @@ class _Moves:
 
 
 def transport(cost: IntArray, size: int) -> IntArray:
-    """Successive shortest paths over the clusters: ``L`` nodes instead of ``n``, so thousands of
-    clients are quick.
+    """Successive shortest paths over the clusters: ``L`` nodes instead of ``n``.
 
-    Everybody starts in the cheapest cluster, which is optimal but for the sizes. Then clients move
+    All clients start in their cheapest cluster, which is optimal but for the sizes. Then clients move
     along shortest paths from clusters with too many to clusters with too few; each leaves the
     assignment optimal for the sizes it has. Several paths of one search are used when no client is
     on two of them: all their edges have zero reduced cost under the same distances.
@@ -123,13 +138,16 @@ def transport(cost: IntArray, size: int) -> IntArray:
     count = np.bincount(label, minlength=cost.shape[1])
     moves = _Moves(cost, label)
     while (count > size).any():
-        distance, before = moves.nearest(np.flatnonzero(count > size))
+        distance, before = moves.shortest_paths(np.flatnonzero(count > size))
         short = np.flatnonzero(count < size)
+        nearest_first = short[np.argsort(distance[short], kind="stable")]
         moved: set[int] = set()
         touched: set[int] = set()
-        for end in short[np.argsort(distance[short], kind="stable")].tolist():
+        for end in nearest_first.tolist():
             path = moves.path(end, before)
             source = path[-1][1]
+            # A path of this search is void once its source has given enough away, or one of its
+            # clients has moved; the next search finds another.
             if count[source] <= size or any(client in moved for client, _, _ in path):
                 continue
             for client, start, stop in path:
@@ -138,13 +156,12 @@ def transport(cost: IntArray, size: int) -> IntArray:
                 touched |= {start, stop}
             count[source] -= 1
             count[end] += 1
-        moves.renew(touched)
+        moves.update(touched)
     return label
 
 
 def matching(cost: IntArray, size: int) -> IntArray:
-    """The same by ``scipy.optimize.linear_sum_assignment`` on the cost with every column repeated
-    ``size`` times.
+    """The same by ``scipy.optimize.linear_sum_assignment``, every column repeated ``size`` times.
 
     Example:
         >>> matching(np.array([[0, 5], [0, 1], [0, 9], [4, 4]]), 2).tolist()
@@ -158,8 +175,9 @@ def matching(cost: IntArray, size: int) -> IntArray:
 
 
 def flow(cost: IntArray, size: int) -> IntArray:
-    """The same by OR-Tools' ``SimpleMinCostFlow``: clients supply 1, clusters take ``size`` (the
-    paper's sec. 3.3).
+    """The same by OR-Tools' ``SimpleMinCostFlow``, as in FedGSP's section 3.3.
+
+    Each client supplies 1, each cluster takes ``size``.
 
     Raises:
         ConfigError: where OR-Tools is not installed.

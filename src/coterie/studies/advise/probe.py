@@ -14,7 +14,7 @@ from coterie.core.keys import Key
 from coterie.core.work import Train
 from coterie.data import Population
 from coterie.math.clustering import kmeans
-from coterie.math.group_count import count
+from coterie.math.group_count import estimate_groups
 from coterie.math.similarity import cosine, edc_embedding
 from coterie.objectives import plain
 
@@ -70,7 +70,7 @@ def probe(clients: Clients, population: Population, start: Tensor, key: Key) -> 
     delta = delta[has_direction]
     groups = 1
     if len(ids) >= MIN_CLIENTS:
-        groups = count(delta, MAX_GROUPS, key.of("count"))
+        groups = estimate_groups(delta, MAX_GROUPS, key.of("count"))
     in_parts: tuple[int, ...] = ()
     if len(ids) >= 2 * MIN_CLIENTS:
         in_parts = tuple(_count_in_part(delta, key.of("again").at(n)) for n in range(PARTS))
@@ -87,7 +87,7 @@ def _count_in_part(delta: Tensor, key: Key) -> int:
     n = len(delta)
     size = max(MIN_CLIENTS, int(PART_SHARE * n))
     part = np.sort(key.generator().permutation(n)[:size])
-    return count(delta[torch.from_numpy(part)], MAX_GROUPS, key.of("count"))
+    return estimate_groups(delta[torch.from_numpy(part)], MAX_GROUPS, key.of("count"))
 
 
 def _group_rows(delta: Tensor, groups: int, key: Key) -> tuple[IntArray, FloatArray]:
