@@ -16,7 +16,7 @@ import tomli_w
 
 from coterie.config import RunConfig, check, load, registry
 from coterie.config.identity import config_hash, differing
-from coterie.config.reading import check_against
+from coterie.config.reading import fit_to_clients
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 
@@ -237,12 +237,39 @@ def test_what_is_missing_is_named() -> None:
 def test_the_number_of_clients_may_come_with_the_data(tables: dict[str, Any]) -> None:
     tables["data"]["partition"] = {"kind": "natural", "column": "writer_id"}
     config = check(tables, "c.toml")
-    check_against(config, 60)
-    found = lines(lambda: check_against(config, 10))
+    fit_to_clients(config, 60)
+    found = lines(lambda: fit_to_clients(config, 10))
     assert [line.split(": ")[1] for line in found] == ["train.clients_per_round", "algorithm.alpha"]
-    assert lines(lambda: check_against(config, 2))[1] == (
+    assert lines(lambda: fit_to_clients(config, 2))[1] == (
         "c.toml: algorithm.groups: more groups than clients, got 3; expected at most 2"
     )
+
+
+def test_defaults_are_what_few_clients_allow(tables: dict[str, Any]) -> None:
+    del tables["train"]["clients_per_round"], tables["algorithm"]["alpha"]
+    many = check(tables)
+    assert (many.train.clients_per_round, many.options("algorithm")["alpha"]) == (20, 20)
+    tables["data"]["partition"]["clients"] = 12
+    few = check(tables)
+    assert (few.train.clients_per_round, few.options("algorithm")["alpha"]) == (12, 4)
+    # What the run's folder holds is explicit, and good.
+    assert check(few.resolved()).resolved() == few.resolved()
+    tables["data"]["partition"] = {"kind": "natural", "column": "writer_id"}
+    unknown = check(tables)
+    assert fit_to_clients(unknown, 12).resolved()["train"]["clients_per_round"] == 12
+    tables["algorithm"]["alpha"] = 20
+    (line,) = lines(lambda: fit_to_clients(check(tables, "c.toml"), 12))
+    assert "algorithm.alpha: a cold start of alpha * groups = 60 clients, got 20" in line
+
+
+def test_a_quorum_is_compared_with_the_cohort_that_few_clients_allow(
+    tables: dict[str, Any],
+) -> None:
+    del tables["train"]["clients_per_round"], tables["algorithm"]["alpha"]
+    tables["data"]["partition"]["clients"] = 12
+    tables["quorum"] = {"min_replies": 13}
+    (line,) = lines(lambda: check(tables))
+    assert "quorum.min_replies: more replies than clients are asked, got 13" in line
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from coterie.config import registry
 from coterie.config.identity import batched
 from coterie.config.problems import Problem, default_at
 from coterie.config.schema import LARGEST
+from coterie.config.tables import CLIENTS_PER_ROUND
 
 # Options that every engine is passed; those that have no use for one leave it out.
 EVERY_ENGINE = ("workers", "round_timeout")
@@ -19,28 +20,44 @@ EVERY_ENGINE = ("workers", "round_timeout")
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The numbers of a configuration that may be wrong elsewhere.
+    """The numbers of a configuration that is not validated.
 
     Args:
-        tables: of the file, not validated.
+        tables: of the file.
         model: of the configuration, which has the defaults.
     """
 
     tables: Mapping[str, Any]
     model: type[BaseModel]
 
+    def is_set(self, *path: str) -> bool:
+        """Whether the file sets a key path."""
+        return self._at(path) is not None
+
+    def explicit(self, *path: str) -> Any:
+        """The number that the file sets at a key path; ``None`` for anything else, which another
+        check refuses."""
+        return _as_number(self._at(path))
+
     def number(self, *path: str) -> Any:
-        """The number at a key path; ``None`` for anything else, which another check refuses."""
+        """The number at a key path, or its default."""
+        if self.is_set(*path):
+            return self.explicit(*path)
+        return _as_number(default_at(self.model, path))
+
+    def _at(self, path: tuple[str, ...]) -> Any:
         record: Any = self.tables
         for part in path:
             record = record.get(part) if isinstance(record, Mapping) else None
-        if record is None:
-            record = default_at(self.model, path)
-        if isinstance(record, bool) or not isinstance(record, int | float):
-            return None
-        if 0 < record <= LARGEST:
-            return record
+        return record
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    if 0 < value <= LARGEST:
+        return value
+    return None
 
 
 def cross_check(
@@ -54,18 +71,20 @@ def cross_check(
         clients: number of clients; ``None``: as ``[data.partition]`` says, if it does.
     """
     values = Values(tables, model)
-    found = _check_quorum(values) + _check_engine(tables)
     source = ""
     if clients is None:
         clients = values.number("data", "partition", "clients")
         source = " (data.partition.clients)"
+    found = _check_quorum(values, clients) + _check_engine(tables)
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found
 
 
-def _check_quorum(values: Values) -> list[Problem]:
+def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
     cohort = values.number("train", "clients_per_round")
+    if clients is not None and not values.is_set("train", "clients_per_round"):
+        cohort = min(CLIENTS_PER_ROUND, clients)
     least = values.number("quorum", "min_replies")
     if not cohort or not least or least <= cohort:
         return []
@@ -100,7 +119,8 @@ def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
 
 
 def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
-    cohort = values.number("train", "clients_per_round")
+    # The default is lowered to all clients, see `fit_defaults`.
+    cohort = values.explicit("train", "clients_per_round")
     if not cohort or cohort <= clients:
         return []
     path = "train.clients_per_round"
@@ -109,7 +129,7 @@ def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
 
 def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
     groups = values.number("algorithm", "groups")
-    alpha = values.number("algorithm", "alpha")
+    alpha = values.explicit("algorithm", "alpha")
     if not groups:
         return []
     if groups > clients:

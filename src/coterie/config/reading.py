@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from coterie.config import custom
 from coterie.config.choices import run_model
 from coterie.config.crosscheck import cross_check
+from coterie.config.defaults import fit_defaults
 from coterie.config.problems import problems
 from coterie.config.registry import KINDS
 from coterie.config.tables import RunConfig
@@ -124,6 +125,9 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
         raise ConfigError("\n".join(f"{file}: {line}" for line in lines))
     config._file = file
     _check_shifts(config)
+    clients = config.data.partition.options.get("clients")
+    if isinstance(clients, int):
+        return fit_defaults(config, clients)
     return config
 
 
@@ -145,16 +149,19 @@ def _check(tables: Mapping[str, Any]) -> tuple[RunConfig | None, list[str]]:
     return config, lines
 
 
-def check_against(config: RunConfig, clients: int) -> None:
-    """Check what depends on the number of clients, once the data are there.
+def fit_to_clients(config: RunConfig, clients: int) -> RunConfig:
+    """The configuration for so many clients, once the data are there: defaults that they do not
+    allow are lowered.
 
     Raises:
         ConfigError: if more groups, cold-start clients or clients per round are asked for than
             there are clients.
     """
+    config = fit_defaults(config, clients)
     found = cross_check(config.resolved(), type(config), clients)
     if found:
         raise ConfigError("\n".join(f"{config.file}: {problem.line()}" for problem in found))
+    return config
 
 
 def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from coterie.config import RunConfig, check
 from coterie.config.arguments import check_arguments
+from coterie.config.defaults import fit_cohort
 from coterie.config.reading import put, read
 from coterie.errors import ConfigError
 from coterie.runs.prepare import read_samples
@@ -128,7 +129,7 @@ def load_deployment(
         put(tables, override)
     settings_file = folder / "deploy.toml"
     settings = DeploymentSettings.of(read(settings_file), str(settings_file))
-    return check(tables, str(run_file)), settings
+    return fit_cohort(check(tables, str(run_file)), settings.clients), settings
 
 
 def shape_and_classes(config: RunConfig) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, check, registry
-from coterie.config.reading import check_against
+from coterie.config.reading import fit_to_clients
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -94,6 +94,7 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
         ConfigError: if data, network and options do not go together.
     """
     samples, partition, population = load_data(config, saved)
+    config = fit_to_clients(config, population.clients)
     return prepare_on(config, population, partition, tuple(samples.label_names))
 
 
@@ -154,7 +155,7 @@ def load_data(
     else:
         partition = split_samples(config, samples)
     population = populate(samples, partition)
-    check_against(config, population.clients)
+    fit_to_clients(config, population.clients)
     return samples, partition, population
 
 

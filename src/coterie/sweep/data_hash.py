@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from coterie.config import RunConfig
-from coterie.config.reading import check_against
+from coterie.config.reading import fit_to_clients
 from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
@@ -35,7 +36,20 @@ def data_key(config: RunConfig) -> str:
     return json.dumps([source, partition, config.seed], sort_keys=True, default=str)
 
 
-def hash_data(configs: Iterable[RunConfig]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class DataHash:
+    """What is known of the data of a configuration.
+
+    Args:
+        digest: of the samples and of the partition.
+        clients: how many there are.
+    """
+
+    digest: str
+    clients: int
+
+
+def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
     """Hash the data of configurations, and check each configuration against its data.
 
     Returns:
@@ -62,7 +76,7 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, str]:
             samples = read_samples(config)
             source_hash = hash_samples(samples)
         partition = split_samples(config, samples)
-        found[key] = source_hash + hash_partition(partition)
+        found[key] = DataHash(source_hash + hash_partition(partition), partition.clients)
         for one in by_key[key]:
             errors += _errors_against(one, partition.clients)
     if errors:
@@ -73,7 +87,7 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, str]:
 def _errors_against(config: RunConfig, clients: int) -> list[str]:
     """What a configuration asks for that so many clients do not allow, one line each."""
     try:
-        check_against(config, clients)
+        fit_to_clients(config, clients)
     except ConfigError as error:
         return str(error).splitlines()
     return []

@@ -16,7 +16,7 @@ from typing import Any
 
 from coterie.config import RunConfig, check
 from coterie.config.identity import config_hash
-from coterie.config.reading import put, read
+from coterie.config.reading import fit_to_clients, put, read
 from coterie.errors import ConfigError
 from coterie.sweep.data_hash import data_key, hash_data
 from coterie.sweep.grid import read_grid
@@ -201,8 +201,9 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
     cells = {}
     for cell, config in configs.items():
         name, index, seed = cell
-        resolved = config.resolved()
-        both = config_hash(resolved) + data[data_key(config)]
+        known = data[data_key(config)]
+        resolved = fit_to_clients(config, known.clients).resolved()
+        both = config_hash(resolved) + known.digest
         run_id = hashlib.sha256(both.encode()).hexdigest()[:ID_DIGITS]
         point = _point_of(name, index, layout)
         cells[cell] = Run(run_id, name, seed, point, resolved)
