@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from coterie.algorithms import ALGORITHMS
-from coterie.config.registry import KINDS
+from coterie.config import registry
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -209,7 +209,7 @@ def test_names_that_pages_mention_exist(page):
     text = page.read_text(encoding="utf-8")
     names = {name.rstrip(".") for name in re.findall(r"(?<![\w/])coterie(?:\.[A-Za-z]\w*)+", text)}
     names |= {f"coterie.{name}" for name in re.findall(r"\bct\.(\w+)", text)}
-    names -= {kind.entry_points for kind in KINDS.values()}  # groups of entry points are no modules
+    names -= {kind.entry_points for kind in registry.KINDS.values()}  # groups of entry points are no modules
     unknown = [name for name in sorted(names) if not found(name)]
     assert not unknown
 
