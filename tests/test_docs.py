@@ -209,7 +209,9 @@ def test_names_that_pages_mention_exist(page):
     text = page.read_text(encoding="utf-8")
     names = {name.rstrip(".") for name in re.findall(r"(?<![\w/])coterie(?:\.[A-Za-z]\w*)+", text)}
     names |= {f"coterie.{name}" for name in re.findall(r"\bct\.(\w+)", text)}
-    names -= {kind.entry_points for kind in registry.KINDS.values()}  # groups of entry points are no modules
+    names -= {
+        kind.entry_points for kind in registry.KINDS.values()
+    }  # groups of entry points are no modules
     unknown = [name for name in sorted(names) if not found(name)]
     assert not unknown
 
