@@ -19,7 +19,8 @@ from coterie.core.work import Train
 from coterie.errors import QuorumError
 from coterie.objectives import plain
 from coterie.runs.prepare import Prepared, prepare
-from coterie.studies.layers import headline, look, shown, spans, study_layers, write_study
+from coterie.studies.layer_files import layer_rows, study_headline, write_study
+from coterie.studies.layers import compare_layer, layer_spans, study_layers
 from tests.report.pages import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -66,9 +67,9 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
     study = study_layers(made, epochs=2)
     key = Key(0).of("study").at(0)
     ids = np.arange(6)
-    with made.clients() as door:
+    with made.clients() as clients:
         w0 = flatten(made.module)
-        reply = door.run(Train(plain, epochs=2), ids, w0[None], 0 * ids, key=key)
+        reply = clients.run(Train(plain, epochs=2), ids, w0[None], 0 * ids, key=key)
     weights = w0 + torch.from_numpy(reply.fields["delta"])
     ends = [8320, 8320 + 1290]
     for layer, start, stop in zip(study.layers, (0, ends[0]), ends, strict=True):
@@ -95,8 +96,8 @@ def test_nothing_planted_gives_no_agreement() -> None:
     assert all(
         (layer.ari, layer.separation, layer.ari_gap) == (None, None, None) for layer in study.layers
     )
-    assert headline(study) == "2 layers of 5 clients"
-    assert shown(study)[0][2:6] == ["-"] * 4
+    assert study_headline(study) == "2 layers of 5 clients"
+    assert layer_rows(study)[0][2:6] == ["-"] * 4
 
 
 def test_two_clients_are_too_few() -> None:
@@ -105,13 +106,13 @@ def test_two_clients_are_too_few() -> None:
 
 
 def test_a_layer_that_did_not_move_is_no_error() -> None:
-    view = look("still", torch.zeros(4, 3), np.array([0, 0, 1, 1]))
+    view = compare_layer("still", torch.zeros(4, 3), np.array([0, 0, 1, 1]))
     assert (view.within, view.between, view.separation) == (0, 0, None)
 
 
 def test_weights_of_one_layer_stay_together() -> None:
     module = nn.Sequential(nn.GRU(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1, bias=False))
-    found = spans(module)
+    found = layer_spans(module)
     assert [name for name, _ in found] == ["1 gru 6x3", "2 batchnorm1d 2", "3 linear 1x2"]
     assert [(span.start, span.stop) for _, span in found] == [(0, 42), (42, 46), (46, 48)]
 
@@ -154,4 +155,4 @@ def test_the_examples_are_accepted(name: str, layers: int) -> None:
 
     config = load(EXAMPLES / f"layers-{name}.toml")
     assert config.model.name == name
-    assert len(spans(build(name, (3, 32, 32), 10, Key(0)))) == layers
+    assert len(layer_spans(build(name, (3, 32, 32), 10, Key(0)))) == layers

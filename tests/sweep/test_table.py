@@ -13,15 +13,8 @@ import pytest
 
 from coterie.runs.store import RunFolder
 from coterie.sweep import comparison
-from coterie.sweep.comparison import (
-    Comparison,
-    Difference,
-    Measured,
-    Row,
-    measure,
-    paired,
-    tabulate,
-)
+from coterie.sweep.comparison import Difference, Row, SweepTable, paired, tabulate
+from coterie.sweep.measured import Measured, measure
 from coterie.sweep.plan import make_plan
 from coterie.sweep.table import column_names, comparison_markdown, latex, notes, row_texts
 from coterie.sweep.table_files import comparison_csv
@@ -42,13 +35,13 @@ def test_paired_differences() -> None:
 
 
 @pytest.fixture
-def tabled(config: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Comparison]:
+def tabled(config: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SweepTable]:
     """The table of made-up measures: (algorithm, seed) -> accuracy, ``None`` for a run that is not
     done."""
 
     def made(
         accuracy: dict[tuple[str, int], float | None], grid: tuple[str, ...] = (), **options: Any
-    ) -> Comparison:
+    ) -> SweepTable:
         names, seeds = (list(dict.fromkeys(key[at] for key in accuracy)) for at in (0, 1))
         plan = make_plan(config, names, seeds, grid)
         known = {run.id: accuracy[run.algorithm, run.seed] for run in plan.runs}
@@ -65,7 +58,7 @@ def tabled(config: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compar
     return made
 
 
-def test_a_row_is_over_seeds_and_a_missing_run_is_said(tabled: Callable[..., Comparison]) -> None:
+def test_a_row_is_over_seeds_and_a_missing_run_is_said(tabled: Callable[..., SweepTable]) -> None:
     table = tabled(
         {("fedavg", 0): 0.5, ("fedavg", 1): 0.6, ("ifca", 0): 0.7, ("ifca", 1): None}, target=0.5
     )
@@ -83,13 +76,13 @@ def test_a_row_is_over_seeds_and_a_missing_run_is_said(tabled: Callable[..., Com
     assert lines[1] == ["ifca", "1 of 2", "70.00", "-", "+20.00", "-", "4.0", "1.0 kB", "2.0"]
 
 
-def test_one_seed_has_no_interval_and_says_so(tabled: Callable[..., Comparison]) -> None:
+def test_one_seed_has_no_interval_and_says_so(tabled: Callable[..., SweepTable]) -> None:
     table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.4})
     assert row_texts(table)[1][3:6] == ["-", "-10.00", "-"]
     assert "With one seed there is no interval." in " ".join(notes(table))
 
 
-def test_rows_that_score_different_clients_say_so(tabled: Callable[..., Comparison]) -> None:
+def test_rows_that_score_different_clients_say_so(tabled: Callable[..., SweepTable]) -> None:
     table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.4})
     counted = [
         replace(row, scored=scored) for row, scored in zip(table.rows, (30, 12), strict=True)
@@ -102,7 +95,7 @@ def test_rows_that_score_different_clients_say_so(tabled: Callable[..., Comparis
 
 
 def test_rows_compared_with_different_baselines_have_different_values(
-    tabled: Callable[..., Comparison],
+    tabled: Callable[..., SweepTable],
 ) -> None:
     both = {("fedavg", 0): 0.5, ("fedgroup", 0): 0.7}
     grid = ("algorithm.groups=2,3",)
@@ -117,7 +110,7 @@ def test_rows_compared_with_different_baselines_have_different_values(
 
 def test_names_are_escaped_in_every_table() -> None:
     row = Row(HOSTILE, (HOSTILE,), 1, 1, 0.5, None, Difference(-0.01, 0.02, 3), 0, None, 10.0, 1.0)
-    table = Comparison((HOSTILE,), (0, 1, 2), HOSTILE, None, "max", (row,))
+    table = SweepTable((HOSTILE,), (0, 1, 2), HOSTILE, None, "max", (row,))
     head, rule, line = comparison_markdown(table).splitlines()[:3]
     assert {len(re.findall(r"(?<!\\)\|", text)) for text in (head, rule, line)} == {10}
     assert "<" not in head + line
@@ -151,5 +144,5 @@ def test_the_target_counts_once_everybody_has_a_group(tmp_path: Path) -> None:
 )
 def test_the_table_says_which_accuracy_it_compares(figure: Any, head: str) -> None:
     row = Row("fedavg", (), 1, 1, 0.5, None, None, 0, None, 10.0, 1.0)
-    table = Comparison((), (0,), "fedavg", None, figure, (row,))
+    table = SweepTable((), (0,), "fedavg", None, figure, (row,))
     assert f"accuracy ({head}), %" in column_names(table)

@@ -23,7 +23,7 @@ from coterie.cli.signals import StopRequest, stop_after_round
 from coterie.errors import SweepError
 
 if TYPE_CHECKING:
-    from coterie.sweep.plan import Run, SweepPlan
+    from coterie.sweep.plan import SweepPlan, SweepRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class SweepProgress:
         say(line)
         return cls(out, len(plan.runs))
 
-    def __call__(self, run: Run, state: str) -> None:
+    def __call__(self, run: SweepRun, state: str) -> None:
         """A run has ended.
 
         Args:

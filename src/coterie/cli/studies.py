@@ -107,7 +107,8 @@ def layers_command(
     validated = load(config, assignments or (), values)
     with stop_after_round():
         from coterie.runs.prepare import prepare
-        from coterie.studies.layers import COLUMNS, headline, shown, study_layers, write_study
+        from coterie.studies.layer_files import COLUMNS, layer_rows, study_headline, write_study
+        from coterie.studies.layers import study_layers
         from coterie.terminal import columns_table, console, counted
 
         study = study_layers(prepare(validated), epochs)
@@ -116,8 +117,8 @@ def layers_command(
     model = f"{validated.model.name} on {validated.data.source}"
     intro = f"{model}, {validated.data.partition.kind}: {clients}, {trained} each."
     page, *others = write_study(study, out, f"Layers of {model}", intro)
-    table = columns_table(list(COLUMNS.values()), shown(study))
-    console().print(intro, table, headline(study), sep="\n", soft_wrap=True)
+    table = columns_table(list(COLUMNS.values()), layer_rows(study))
+    console().print(intro, table, study_headline(study), sep="\n", soft_wrap=True)
     print("numbers:", *others)
     show_page(page, open_)
 

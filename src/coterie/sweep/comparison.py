@@ -1,5 +1,5 @@
-"""From the runs of a sweep to rows: means over seeds, paired differences to a baseline, rounds and
-bytes to a target."""
+"""From the runs of a sweep to the rows of its table: means over seeds, and paired differences to a
+baseline."""
 
 from __future__ import annotations
 
@@ -14,34 +14,11 @@ from scipy import stats
 
 from coterie.config.problems import Problem, refuse
 from coterie.config.wording import describe, nearest
-from coterie.measures.costs import rounds_to_target
-from coterie.runs.files import damaged
-from coterie.runs.store import RunFolder
-from coterie.runs.summary import covered
-from coterie.sweep.plan import Run, SweepPlan
+from coterie.sweep.measured import Figure, Measured, measure
+from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
 
 CONFIDENCE = 0.95
-Figure = Literal["last10_mean", "max", "final"]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The figures of one run.
-
-    Args:
-        accuracy: the accuracy compared, a fraction; ``None`` if nothing was evaluated.
-        rounds: rounds to the target; ``None`` without a target, or if it was not reached.
-        bytes: bytes down and up to the target, or of the whole run without a target.
-        seconds: of all rounds.
-        scored: clients with a group at the end.
-    """
-
-    accuracy: float | None
-    rounds: int | None
-    bytes: int | None
-    seconds: float
-    scored: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SweepTable:
     """The rows of a sweep, and what they compare.
 
     Args:
@@ -141,7 +118,7 @@ def tabulate(
     baseline: str,
     target: float | None = None,
     figure: Figure = "last10_mean",
-) -> Comparison:
+) -> SweepTable:
     """Compare the runs of a plan that are done.
 
     Args:
@@ -171,10 +148,10 @@ def tabulate(
             row = _row(ours, measured, difference, target is not None)
             first.setdefault(_comparison_key(ours, theirs), (index, row))
     rows = _with_distinct_values(list(first.values()), plan)
-    return Comparison(plan.keys, plan.seeds, baseline, target, figure, rows)
+    return SweepTable(plan.keys, plan.seeds, baseline, target, figure, rows)
 
 
-def _comparison_key(ours: Sequence[Run], theirs: Sequence[Run]) -> tuple[Any, ...]:
+def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:
     """Equal for rows of the same runs that are compared with the same runs."""
     name = ours[0].algorithm
     others = [run.id for run in theirs if run.algorithm != name]
@@ -197,7 +174,7 @@ def _with_distinct_values(rows: Sequence[tuple[int, Row]], plan: SweepPlan) -> t
 
 
 def _row(
-    runs: Sequence[Run],
+    runs: Sequence[SweepRun],
     measured: Mapping[str, Measured],
     difference: Difference | None,
     has_target: bool,
@@ -236,7 +213,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _difference(
-    ours: Sequence[Run], theirs: Sequence[Run], measured: Mapping[str, Measured]
+    ours: Sequence[SweepRun], theirs: Sequence[SweepRun], measured: Mapping[str, Measured]
 ) -> Difference | None:
     """The difference over the seeds of which both runs are done."""
     known = {name: one.accuracy for name, one in measured.items() if one.accuracy is not None}
@@ -270,51 +247,3 @@ def paired(differences: Sequence[float]) -> Difference | None:
     t = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
     half = t * statistics.stdev(differences) / math.sqrt(n)
     return Difference(statistics.fmean(differences), half, n)
-
-
-# --- one run --------------------------------------------------------------------------------------
-
-
-def measure(path: Path, target: float | None, figure: Figure) -> Measured:
-    """The figures of a run that is done.
-
-    The target counts as reached in a round in which all clients that are ever assigned have a
-    group, as for ``accuracy.max``: earlier rounds score only some of the clients.
-
-    Args:
-        path: the run's folder.
-        target: an accuracy, a fraction, or ``None``.
-        figure: which accuracy of ``summary.json``.
-
-    Raises:
-        CheckpointError: if a file of the run is damaged.
-    """
-    folder = RunFolder.open(path)
-    rows = folder.rows()
-    try:
-        summary: dict[str, Any] = folder.summary() or {}
-        accuracy = summary["accuracy"][figure]
-        if accuracy is not None:
-            accuracy = float(accuracy)
-        seconds = float(summary["seconds"]["total"])
-        rounds = None
-        moved: int | None = None
-        if target is None:
-            moved = _bytes_of(rows)
-        else:
-            rounds = rounds_to_target(covered(rows), target)
-            if rounds is not None:
-                moved = _bytes_of(rows[:rounds])
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path / "summary.json or rounds.jsonl", error) from None
-    scored = None
-    if rows:
-        scored = rows[-1].get("clients_assigned")
-    return Measured(accuracy, rounds, moved, seconds, scored)
-
-
-def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Bytes down and up in all rounds."""
-    return sum(
-        int(row["transfers"]["down_bytes"]) + int(row["transfers"]["up_bytes"]) for row in rows
-    )

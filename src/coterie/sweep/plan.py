@@ -37,7 +37,7 @@ Cell = tuple[str, int, int]  # algorithm, index of the point of the grid, seed
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SweepRun:
     """One run of a sweep.
 
     Args:
@@ -79,10 +79,10 @@ class SweepPlan:
     seeds: tuple[int, ...]
     keys: tuple[str, ...]
     points: tuple[tuple[str, ...], ...]
-    cells: Mapping[Cell, Run]
+    cells: Mapping[Cell, SweepRun]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SweepRun]:
         """Every run once, in the order of the cells."""
         return list({run.id: run for run in self.cells.values()}.values())
 
@@ -206,7 +206,7 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
         both = config_hash(resolved) + known.digest
         run_id = hashlib.sha256(both.encode()).hexdigest()[:ID_DIGITS]
         point = _point_of(name, index, layout)
-        cells[cell] = Run(run_id, name, seed, point, resolved)
+        cells[cell] = SweepRun(run_id, name, seed, point, resolved)
     return SweepPlan(layout.algorithms, layout.seeds, layout.keys, layout.points, cells)
 
 

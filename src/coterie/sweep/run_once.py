@@ -19,10 +19,10 @@ from coterie.errors import CheckpointError, ConfigError
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder
 from coterie.runs.store import RunFolder
-from coterie.sweep.plan import Run
+from coterie.sweep.plan import SweepRun
 
 
-def is_done(run: Run, out: Path) -> bool:
+def is_done(run: SweepRun, out: Path) -> bool:
     """Whether a run is complete in the folder of the sweep, with files that can be read.
 
     Args:
@@ -43,12 +43,12 @@ def is_done(run: Run, out: Path) -> bool:
     return config_hash(resolved) == config_hash(run.tables)
 
 
-def lock_of(run: Run, out: Path) -> FileLock:
+def lock_of(run: SweepRun, out: Path) -> FileLock:
     """The lock of a run. To acquire it does not wait: it raises ``Timeout`` if it is held."""
     return FileLock(out / f".{run.id}.lock", timeout=0)
 
 
-def is_taken(run: Run, out: Path) -> bool:
+def is_taken(run: SweepRun, out: Path) -> bool:
     """Whether another process works on a run."""
     try:
         with lock_of(run, out):
@@ -57,7 +57,7 @@ def is_taken(run: Run, out: Path) -> bool:
         return True
 
 
-def carry_out(run: Run, out: Path, stop: Callable[[], int] | None = None) -> bool:
+def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -> bool:
     """Execute a run, or resume it from its last checkpoint.
 
     Args:
@@ -88,7 +88,7 @@ def carry_out(run: Run, out: Path, stop: Callable[[], int] | None = None) -> boo
         return True
 
 
-def _resume(run: Run, folder: RunFolder, stop: Callable[[], int] | None) -> None:
+def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) -> None:
     config = check(run.tables, str(folder.path))
     checkpoint = folder.latest_checkpoint(config.resolved())
     saved = folder.path / "partition.npz"

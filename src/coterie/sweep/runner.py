@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from coterie.runs.run import Stopped
-from coterie.sweep.plan import Run, SweepPlan
+from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done, is_taken
 from coterie.sweep.worker import Answer, Worker
 
@@ -27,11 +27,11 @@ POLL_SECONDS = 0.3  # between two checks of a run that another sweep works on
 class Failure:
     """A run that failed, and why, in one line."""
 
-    run: Run
+    run: SweepRun
     line: str
 
 
-Report = Callable[[Run, str], None]
+Report = Callable[[SweepRun, str], None]
 
 
 def cores_per_run(jobs: int) -> int:
@@ -99,10 +99,10 @@ class _Sweep:
     jobs: int
     workers: list[Worker] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    waiting: list[Run] = field(default_factory=list)
+    waiting: list[SweepRun] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
 
-    def run(self, runs: Sequence[Run]) -> list[Failure]:
+    def run(self, runs: Sequence[SweepRun]) -> list[Failure]:
         self.waiting = [run for run in runs if not self._skip(run, "skipped")]
         try:
             while self.waiting or self._busy():
@@ -116,7 +116,7 @@ class _Sweep:
                 worker.end()
         return self.failures
 
-    def _skip(self, run: Run, state: str) -> bool:
+    def _skip(self, run: SweepRun, state: str) -> bool:
         if not is_done(run, self.out):
             return False
         self.report(run, state)
@@ -135,7 +135,7 @@ class _Sweep:
             self.waiting.remove(run)
             worker.send(run, self.out)
 
-    def _startable(self) -> Iterator[Run]:
+    def _startable(self) -> Iterator[SweepRun]:
         """Runs that no other sweep works on, as many as there are free workers."""
         for run in list(self.waiting):
             # Checked for every run: the caller starts each before it asks for the next.

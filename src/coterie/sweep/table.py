@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from coterie.sweep.comparison import Comparison, Figure, Row
+from coterie.sweep.comparison import Row, SweepTable
+from coterie.sweep.measured import Figure
 from coterie.terminal import amount, printable
 
 # figure -> in the column's head, in the note
@@ -31,7 +32,7 @@ TEX = {
 # --- columns and rows -----------------------------------------------------------------------------
 
 
-def column_names(table: Comparison) -> list[str]:
+def column_names(table: SweepTable) -> list[str]:
     """The names of the columns."""
     accuracy = f"accuracy ({FIGURES[table.figure][0]}), %"
     names = ["algorithm", *table.keys, "runs", accuracy, "sd", "difference", "± 95 %"]
@@ -41,7 +42,7 @@ def column_names(table: Comparison) -> list[str]:
     return [*names, f"rounds to {target} %", f"bytes to {target} %", "seconds"]
 
 
-def row_texts(table: Comparison) -> list[list[str]]:
+def row_texts(table: SweepTable) -> list[list[str]]:
     """The rows as text."""
     return [_texts(row, table.target is not None) for row in table.rows]
 
@@ -97,7 +98,7 @@ def _number(value: float | None) -> str:
 # --- notes ----------------------------------------------------------------------------------------
 
 
-def notes(table: Comparison) -> list[str]:
+def notes(table: SweepTable) -> list[str]:
     """What the columns mean, in a sentence each."""
     one_seed = len(table.seeds) == 1
     over = f"mean and standard deviation over {len(table.seeds)} seeds"
@@ -124,7 +125,7 @@ def notes(table: Comparison) -> list[str]:
     return lines
 
 
-def _scored_notes(table: Comparison) -> list[str]:
+def _scored_notes(table: SweepTable) -> list[str]:
     """A warning where the rows' accuracies are over different clients, else nothing."""
     counts = {row.scored for row in table.rows if row.scored is not None}
     if len(counts) < 2:
@@ -144,7 +145,7 @@ def _scored_notes(table: Comparison) -> list[str]:
 # --- Markdown and LaTeX ---------------------------------------------------------------------------
 
 
-def comparison_markdown(table: Comparison) -> str:
+def comparison_markdown(table: SweepTable) -> str:
     """The table as Markdown."""
     names = column_names(table)
     texts = 1 + len(table.keys)
@@ -167,7 +168,7 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def latex(table: Comparison) -> str:
+def latex(table: SweepTable) -> str:
     """The table as LaTeX, for the package ``booktabs``."""
     names = column_names(table)
     texts = 1 + len(table.keys)

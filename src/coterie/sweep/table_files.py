@@ -7,15 +7,16 @@ import os
 from io import StringIO
 from pathlib import Path
 
-from coterie.sweep.comparison import Comparison, Figure, Row, measure
-from coterie.sweep.plan import Run, SweepPlan
+from coterie.sweep.comparison import Row, SweepTable
+from coterie.sweep.measured import Figure, measure
+from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
 from coterie.sweep.table import comparison_markdown, latex
 
 Value = str | float | None
 
 
-def comparison_csv(table: Comparison) -> str:
+def comparison_csv(table: SweepTable) -> str:
     """The table as CSV: fractions, bytes and seconds as numbers, empty where nothing is known."""
     head = ["algorithm", *table.keys]
     head += ["runs", "accuracy", "sd", "difference", "low", "high", "pairs"]
@@ -78,7 +79,7 @@ def runs_csv(
     return lines.getvalue()
 
 
-def _run_figures(run: Run, out: Path, target: float | None, figure: Figure) -> list[Value]:
+def _run_figures(run: SweepRun, out: Path, target: float | None, figure: Figure) -> list[Value]:
     """Whether a run is done, and its figures."""
     rounds: list[Value] = []
     if not is_done(run, out):
@@ -91,7 +92,7 @@ def _run_figures(run: Run, out: Path, target: float | None, figure: Figure) -> l
     return [1, found.accuracy, *rounds, found.bytes, found.seconds]
 
 
-def write_tables(table: Comparison, plan: SweepPlan, out: Path) -> list[Path]:
+def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
     """Write ``table.md``, ``table.csv``, ``table.tex`` and ``runs.csv``; returns their paths.
 
     Each file appears in one step: two sweeps that end at the same time write the same files.

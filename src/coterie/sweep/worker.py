@@ -23,7 +23,7 @@ from filelock import Timeout
 
 from coterie.errors import CoterieError
 from coterie.runs.run import Stopped
-from coterie.sweep.plan import Run
+from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out
 
 Answer = dict[str, str]  # its `state`, and for a failed run also a `line` that says why
@@ -49,9 +49,9 @@ class Worker:
         assert self.process.stdout is not None
         self.tasks = self.process.stdin
         self.answers = self.process.stdout
-        self.run: Run | None = None
+        self.run: SweepRun | None = None
 
-    def send(self, run: Run, out: Path) -> None:
+    def send(self, run: SweepRun, out: Path) -> None:
         """Let the process execute a run in the folder of the sweep."""
         self.run = run
         task = {
@@ -120,14 +120,14 @@ def execute_tasks(tasks: TextIO, answers: TextIO) -> None:
     # `readline`, not iteration: a file's iterator reads ahead and would wait for later tasks.
     for line in iter(tasks.readline, ""):
         task = json.loads(line)
-        run = Run(task["id"], task["algorithm"], task["seed"], (), task["tables"])
+        run = SweepRun(task["id"], task["algorithm"], task["seed"], (), task["tables"])
         answer = _execute(run, Path(task["out"]), stop)
         with suppress(BrokenPipeError):
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
 
-def _execute(run: Run, out: Path, stop: Callable[[], int]) -> Answer:
+def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
     try:
         if carry_out(run, out, stop):
             return {"state": "done"}

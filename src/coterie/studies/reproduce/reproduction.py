@@ -20,7 +20,7 @@ from coterie.studies.reproduce.computed import FORMULAS, NEED_DATA
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS, compared
 from coterie.studies.reproduce.papers import Line
-from coterie.sweep.plan import ID_DIGITS, Run
+from coterie.sweep.plan import ID_DIGITS, SweepRun
 from coterie.sweep.run_once import carry_out, is_done
 
 STARTUP_SECONDS = 4.0  # of a run: processes, data, the first models
@@ -41,7 +41,7 @@ class PaperRun:
         line: the first line that needs it.
     """
 
-    run: Run
+    run: SweepRun
     config: RunConfig
     seconds: float
     line: Line
@@ -52,7 +52,7 @@ class PaperRun:
         resolved = config.resolved()
         # Other than in a sweep, the data are not in the hash: to read all datasets takes minutes.
         run_id = config_hash(resolved)[:ID_DIGITS]
-        run = Run(run_id, config.algorithm.name, config.seed, (), resolved)
+        run = SweepRun(run_id, config.algorithm.name, config.seed, (), resolved)
         return cls(run, config, STARTUP_SECONDS + line.rounds * line.seconds, line)
 
 

@@ -1,0 +1,79 @@
+"""The figures of one run of a sweep: accuracy, rounds and bytes to a target, seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from coterie.measures.costs import rounds_to_target
+from coterie.runs.files import damaged
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import covered
+
+Figure = Literal["last10_mean", "max", "final"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of one run.
+
+    Args:
+        accuracy: the accuracy compared, a fraction; ``None`` if nothing was evaluated.
+        rounds: rounds to the target; ``None`` without a target, or if it was not reached.
+        bytes: bytes down and up to the target, or of the whole run without a target.
+        seconds: of all rounds.
+        scored: clients with a group at the end.
+    """
+
+    accuracy: float | None
+    rounds: int | None
+    bytes: int | None
+    seconds: float
+    scored: int | None = None
+
+
+def measure(path: Path, target: float | None, figure: Figure) -> Measured:
+    """The figures of a run that is done.
+
+    The target counts as reached in a round in which all clients that are ever assigned have a
+    group, as for ``accuracy.max``: earlier rounds score only some of the clients.
+
+    Args:
+        path: the run's folder.
+        target: an accuracy, a fraction, or ``None``.
+        figure: which accuracy of ``summary.json``.
+
+    Raises:
+        CheckpointError: if a file of the run is damaged.
+    """
+    folder = RunFolder.open(path)
+    rows = folder.rows()
+    try:
+        summary: dict[str, Any] = folder.summary() or {}
+        accuracy = summary["accuracy"][figure]
+        if accuracy is not None:
+            accuracy = float(accuracy)
+        seconds = float(summary["seconds"]["total"])
+        rounds = None
+        moved: int | None = None
+        if target is None:
+            moved = _bytes_of(rows)
+        else:
+            rounds = rounds_to_target(covered(rows), target)
+            if rounds is not None:
+                moved = _bytes_of(rows[:rounds])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path / "summary.json or rounds.jsonl", error) from None
+    scored = None
+    if rows:
+        scored = rows[-1].get("clients_assigned")
+    return Measured(accuracy, rounds, moved, seconds, scored)
+
+
+def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes down and up in all rounds."""
+    return sum(
+        int(row["transfers"]["down_bytes"]) + int(row["transfers"]["up_bytes"]) for row in rows
+    )
