@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from coterie.cli.follower import Follower
 from coterie.cli.main import invoke
-from coterie.cli.watch import Follower, watch
+from coterie.cli.watch import watch
 from coterie.cli.watch_screen import curve, happened
 from coterie.config import check
 from coterie.runs.run import run_config

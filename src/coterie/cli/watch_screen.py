@@ -6,13 +6,13 @@ import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from coterie.runs.store import RunFolder
+from coterie.cli.follower import Follower
 from coterie.terminal import counted, duration, percent, printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -28,22 +28,7 @@ PATIENCE = 60.0  # seconds, and
 PATIENCE_ROUNDS = 20  # usual rounds
 
 
-class Followed(Protocol):
-    """A run that is followed; see `coterie.cli.watch.Follower`."""
-
-    folder: RunFolder
-    config: Mapping[str, Any]
-    rounds: int
-    rows: list[dict[str, Any]]
-
-    @property
-    def done(self) -> bool: ...
-
-    @property
-    def silence(self) -> float: ...
-
-
-def screen(run: Followed) -> RenderableType:
+def screen(run: Follower) -> RenderableType:
     """A run as it is now."""
     parts: list[RenderableType] = [Text(_title(run.config), style="bold"), Text(_progress(run))]
     silence = silence_line(run)
@@ -66,7 +51,7 @@ def _title(config: Mapping[str, Any]) -> str:
     return printable(f"{algorithm} on {source}, {model}, seed {config['seed']}")
 
 
-def _progress(run: Followed) -> str:
+def _progress(run: Follower) -> str:
     done = len(run.rows)
     text = f"round {done}/{run.rounds} {bar(done / run.rounds, 30)}"
     if run.done:
@@ -88,7 +73,7 @@ def _usual_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     return None
 
 
-def silence_line(run: Followed) -> str:
+def silence_line(run: Follower) -> str:
     """A line if no round has come for long, else nothing.
 
     From outside, a run that was killed looks like a slow one, so the line says both.

@@ -176,6 +176,7 @@ def _number(value: float | None, digits: str) -> str:
 
 def merge_table(tree: Tree) -> Table:
     """The last merges of a tree, from the highest."""
+    # The last merges are those that decide the groups.
     last = tree.links[::-1][:MOST_ROWS]
     rows = [[f"{distance:.4g}", f"{int(clients)}"] for *_, distance, clients in last]
     return ["distance at the merge", "clients under it"], rows
@@ -209,6 +210,7 @@ def gain_table(run: RunView, base: RunView) -> Table:
     columns = ["client", "group", "before, %", "after, %", "gain, points"]
     if len(rows) <= MOST_CLIENTS:
         return columns, [_gain_cells(row) for row in rows]
+    # Those who lose and those who win most are what the table is read for.
     half = MOST_CLIENTS // 2
     rest = [f"... {len(rows) - MOST_CLIENTS:,} more", "", "", "", ""]
     first = [_gain_cells(row) for row in rows[:half]]

@@ -26,6 +26,8 @@ def baseline_of(series: Sequence[Series]) -> Series | None:
 
 def paired_runs(ours: Series, theirs: Series) -> list[tuple[RunView, RunView]]:
     """The runs of two series over the same clients with the same data and seed."""
+    # Pairs of the same seed have the same clients, samples and first model, so that what differs
+    # between them is the method: the interval of their differences is far narrower.
     return [(a, b) for a in ours.runs for b in theirs.runs if _comparable(a, b)]
 
 
@@ -127,6 +129,7 @@ def summarise_gains(ours: Series, theirs: Series) -> GainSummary | None:
     known = np.concatenate(parts)
     if not len(known):
         return None
+    # A mean gain can hide clients that lost much: the worst tenth is told apart.
     worst = np.sort(known)[: max(1, len(known) // 10)]
     won = int((known > NO_GAIN).sum())
     lost = int((known < -NO_GAIN).sum())

@@ -1,4 +1,5 @@
-"""Where the clients stand on the map of a run: two dimensions of what its method grouped them by."""
+"""Where the clients stand on the map of a run: two dimensions of what its method grouped them
+by."""
 
 from __future__ import annotations
 
@@ -169,9 +170,11 @@ def from_directions(setup: Setup, memory: Mapping[str, Tensor]) -> Embedding | N
         return None
     ids = np.flatnonzero(population.sizes("train") > 0)
     work = Train(plain, steps=PRETRAIN_STEPS)
+    # The serial engine starts no processes, which would take longer than the work.
     with make_clients("serial", population, module, setup.solver) as clients:
         first = np.zeros(len(ids), np.int64)
         reply = clients.run(work, ids, start[None], first, key=setup.key)
+    # Clients that did not answer stay NaN, and are left out of the map.
     similar = np.full((population.clients, len(direction)), np.nan)
     similar[reply.ids] = cosine(torch.from_numpy(reply.fields["delta"]), direction)
     return Embedding(principal_axes(similar), DIRECTIONS)

@@ -130,6 +130,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     saved = folder.path / "partition.npz"
     config = load(folder.path / "config.toml", (), {"data.root": root})
     rows = folder.rows()
+    # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.latest_checkpoint()
     parts = load_partition(saved)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
@@ -255,6 +256,7 @@ def _shares(correct: IntArray, samples: IntArray) -> FloatArray:
 
 def _data_id(resolved: Mapping[str, Any], parts: Partition) -> str:
     """The same text for runs whose clients hold the same samples in every round."""
+    # Where the data lie is no part of what they are.
     source = {
         key: value for key, value in resolved["data"].items() if key not in ("partition", "root")
     }

@@ -31,6 +31,7 @@ def stays_of(run: RunView) -> list[Stay] | None:
     """
     if any("moves" not in row for row in run.rounds):
         return None
+    # Rows hold only the moves, so that those of a thousand clients stay small.
     current: dict[int, tuple[int, int]] = {}  # of each client: its group, and since when
     found = []
     for row in run.rounds:
@@ -42,5 +43,6 @@ def stays_of(run: RunView) -> list[Stay] | None:
     end = 0
     if run.rounds:
         end = int(run.rounds[-1]["round"]) + 1
+    # Clients that are in a group at the end leave it after the last round.
     found += [Stay(client, *stay, end) for client, stay in current.items()]
     return [stay for stay in found if stay.group >= 0]

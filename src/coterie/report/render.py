@@ -66,6 +66,7 @@ def _library() -> str:
     import altair
     import vl_convert
 
+    # Vega-Lite of the version for which Altair has written the specifications.
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     bundle = vl_convert.javascript_bundle(_template("bundle.js"), vl_version=version)
     return _inline(str(bundle))
@@ -73,6 +74,7 @@ def _library() -> str:
 
 def _inline(script: str) -> str:
     """A script that can stand in an HTML script element."""
+    # The parser of a page looks for these two, even within a text of the script.
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

@@ -13,7 +13,8 @@ from coterie.config.identity import config_hash, differing
 from coterie.config.wording import shown
 from coterie.report.view import RunView
 
-MOST_POINTS = 500  # of a curve; longer ones are thinned
+# Points of a curve; longer ones are thinned. More are not seen on a screen, and make a page large.
+MOST_POINTS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ def series_of(runs: Sequence[RunView]) -> list[Series]:
             key = (key, index)
         found.setdefault(key, []).append(run)
     together = [sorted(group, key=lambda run: run.seed) for group in found.values()]
+    # The charts know runs by their names, so a run takes the name of its series.
     return [
         Series(name, tuple(replace(run, name=name) for run in group))
         for name, group in zip(_names(together), together, strict=True)
@@ -161,6 +163,7 @@ def series_of(runs: Sequence[RunView]) -> list[Series]:
 def _names(groups: Sequence[Sequence[RunView]]) -> list[str]:
     """A name for each group of runs, no two alike."""
     first_runs = [group[0] for group in groups]
+    # Three attempts, each for the names that are still alike: settings, folders, numbers.
     names = []
     for run in first_runs:
         others = [other for other in first_runs if other is not run]

@@ -69,6 +69,7 @@ def _ranking(series: Sequence[Series]) -> str:
 
 
 def _against_plain(grouped: Series, plain: Series) -> str:
+    # Means over the pairs only: a run whose seed the other series lacks would shift them.
     accuracies = paired_accuracies(grouped, plain)
     found = final_difference(grouped, plain)
     if found is None:

@@ -121,6 +121,7 @@ def brackets(tree: Tree, groups: IntArray) -> list[Bracket]:
     centre[tree.rows] = np.arange(n)
     group[:n] = groups
     found = []
+    # A merge stands in a later row than its branches, so one pass knows both.
     for i, (first, second, distance, _) in enumerate(tree.links):
         left, right = sorted((int(first), int(second)), key=lambda node: centre[node])
         node = n + i

@@ -22,7 +22,9 @@ from coterie.report.series import Series, series_of
 from coterie.report.view import RunView, displayed_round
 
 HEIGHT = 300  # pixels
-HIGH = 60  # per cent; if all accuracies are above it, the axis does not begin at 0
+# Per cent. An axis that does not begin at 0 makes small differences look large, so it begins there
+# unless all accuracies are above this one.
+HIGH = 60
 
 
 def accuracy_chart(runs: Sequence[RunView]) -> Spec:
@@ -36,6 +38,7 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
     lines = base.mark_line(strokeWidth=2.5, point=TOOLTIP_POINTS).encode(
         y=alt.Y("mean:Q", title="accuracy, %", scale=scale), tooltip=_tooltip(many_seeds)
     )
+    # Layers are drawn in this order: lines must lie upon bands and rules.
     layers: list[Any] = []
     arrivals = [round for run in runs for round in _arrivals(run)]
     if arrivals:

@@ -41,6 +41,7 @@ def map_chart(run: RunView) -> Spec:
         letters = sorted({row["population"] for row in rows})
         shape = alt.Shape("population:N", title="planted population", sort=letters)
         base = base.encode(shape=shape)
+    # Colour tells the group, so the fill is free to tell newcomers.
     size = 85 if run.clients <= MANY_CLIENTS else 40
     filled = base.mark_point(filled=True, size=size, opacity=0.88)
     if not any(row["late"] for row in rows):
@@ -110,6 +111,7 @@ def mix_chart(run: RunView) -> Spec:
     labels = label_names(run)
     groups = [int(group) for group in np.unique(run.groups)]
     rows = [row for group in groups for row in _label_counts(run, group, labels)]
+    # Shares, not samples: groups differ in size, and their mixes are compared.
     share = alt.X(
         "samples:Q",
         stack="normalize",

@@ -56,6 +56,7 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
         return None
     unit = _unit(max(row["bytes"] for row in rows))
     for row in rows:
+        # A number that the axis can show, and the text that the tooltip shows.
         moved = row.pop("bytes")
         row["moved"] = moved / UNITS[unit]
         row["amount"] = amount(moved)
@@ -69,6 +70,8 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
             across,
             alt.Y("accuracy:Q", title="accuracy, %", scale=scale),
             color=series_colour(series),
+            # Without an order Vega joins the points by their place on the axis. Rounds that move
+            # no bytes share a place.
             order="round:Q",
             tooltip=[
                 "run:N",
@@ -147,6 +150,7 @@ def time_chart(series: Sequence[Series]) -> Spec | None:
         alt.Chart(pd.DataFrame(rows))
         .mark_bar(height={"band": 0.7})
         .encode(
+            # Names of series can be sentences; the whole name is in the tooltip.
             alt.Y("run:N", title=None, sort=names, axis=alt.Axis(labelLimit=150)),
             alt.X("seconds:Q", title="seconds a round, mean", axis=alt.Axis(tickCount=5)),
             colour,

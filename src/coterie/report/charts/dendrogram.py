@@ -29,6 +29,7 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
     merges = brackets(tree, of_leaves)
     n = len(of_leaves)
     colour = colour_by_group([*of_leaves, *(merge.group for merge in merges)])
+    # Room for half a mark at both ends.
     scale = alt.Scale(domain=[-0.7, n - 0.3], nice=False)
     across = alt.X("x:Q", title=None, axis=None, scale=scale)
     clients = [
@@ -41,7 +42,7 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
     layers: list[Any] = [_branches(merges, across, colour), marks]
     if n <= MOST_NAMES:
         # The legend makes way for the names, which are written upwards.
-        longest = max(len(row["client"]) for row in clients)
+        longest = max(len(str(names[c])) for c in tree.order)
         colour.legend = alt.Legend(offset=24 + 6 * min(LETTERS, longest))
         layers.append(_client_names(leaves))
     if tree.threshold is not None:

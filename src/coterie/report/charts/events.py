@@ -90,24 +90,26 @@ def lanes(events: Sequence[Event], height: int, start: int) -> list[Any]:
         height: of a lane in pixels.
         start: of the first lane, in pixels above the chart.
     """
+    # Each kind has a layer of its own, since a lane has no place on the chart's axis: it is so many
+    # pixels above.
     layers: list[Any] = []
     kinds = list(dict.fromkeys(event.kind for event in events))
     for lane, kind in enumerate(kinds):
         y = alt.value(-start - height * lane)
+        of_kind = [event for event in events if event.kind == kind]
         rows = [
             {
                 "round": displayed_round(event.round),
                 "event": event.name,
                 "clients": event.clients,
             }
-            for event in events
-            if event.kind == kind
+            for event in of_kind
         ]
         ticks = alt.Chart(pd.DataFrame(rows)).mark_tick(
             orient="vertical", thickness=2, height=11, opacity=0.85
         )
         layers.append(ticks.encode(x="round:Q", y=y, tooltip=["event:N", "round:Q", "clients:Q"]))
-        name = alt.Chart(pd.DataFrame([{"event": rows[0]["event"][:LETTERS]}])).mark_text(
+        name = alt.Chart(pd.DataFrame([{"event": of_kind[0].name[:LETTERS]}])).mark_text(
             align="right", baseline="middle", fontSize=11
         )
         layers.append(name.encode(x=alt.value(-8), y=y, text="event:N"))

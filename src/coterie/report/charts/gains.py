@@ -1,4 +1,5 @@
-"""Who wins and who loses: each client's accuracy under a baseline and under a method with groups."""
+"""Who wins and who loses: each client's accuracy under a baseline and under a method with
+groups."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ JITTER_POINTS = 2  # percentage points: the side of that square
 def ranked_gains(run: RunView, base: RunView) -> list[dict[str, Any]]:
     """A row for each client that is known under both, by its gain in percentage points."""
     gains = client_gains(run, base)
+    # The caller has chosen a pair of runs for which the clients' accuracies are known.
     assert gains is not None
     assert run.client_accuracy is not None
     assert base.client_accuracy is not None
@@ -53,6 +55,7 @@ def gain_chart(run: RunView, base: RunView) -> Spec:
         scale=alt.Scale(domain=[-0.5, count - 0.5], nice=False),
         axis=alt.Axis(labels=False, ticks=False, grid=False),
     )
+    # Rectangles that touch: as bars, a thousand clients would be all gaps.
     bars = (
         alt.Chart(pd.DataFrame(rows))
         .transform_calculate(left="datum.rank - 0.5", right="datum.rank + 0.5", zero="0")

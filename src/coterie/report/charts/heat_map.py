@@ -36,6 +36,7 @@ def heat_map(
         height: of the chart in pixels.
         small: one of many: with a short legend.
     """
+    # Blocks differ by at most one client, so no client is left out.
     blocks = np.array_split(np.arange(len(order)), min(len(order), MOST_CELLS))
     near = proximity[np.ix_(order, order)]
     cells = [
@@ -56,6 +57,7 @@ def heat_map(
     if small:
         colour.legend = None
     layers = alt.layer(_cells(pd.DataFrame(cells), sides, small), _strips(sides, colour))
+    # Distances and groups are two colour scales; Vega would make one of them.
     return to_spec(layers.resolve_scale(color="independent"), height)
 
 

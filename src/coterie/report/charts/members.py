@@ -32,6 +32,7 @@ def member_chart(run: RunView) -> Spec | None:
     if not rows:
         return None
     stays = stays_of(run)
+    # Of many clients a line would be thinner than a pixel, and a page of their stays large.
     ticks = lanes(all_events(rows), LANE, LANE_START)
     if stays is not None and run.clients <= MOST_LINES and len(stays) <= MOST_STAYS:
         height = max(120, min(520, 5 * run.clients))
@@ -51,7 +52,7 @@ def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
             "left": displayed_round(stay.start) - 0.5,
             "right": displayed_round(stay.stop) - 0.5,
             "low": place[stay.client],
-            "high": place[stay.client] + 0.9,
+            "high": place[stay.client] + 0.9,  # a gap below each client's line
         }
         for stay in stays
     ]

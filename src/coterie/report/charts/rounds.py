@@ -54,6 +54,7 @@ def shift_chart(run: RunView) -> Spec | None:
     names = [name for name in SHIFT_COUNTS.values() if name in present]
     colour = colour_by("what", names, [SHIFT_COLOURS[name] for name in names], None)
     colour.legend = alt.Legend(symbolOpacity=1, columns=1)
+    # Bars are rectangles: Vega's own bars of one round cannot have two widths.
     base = alt.Chart(pd.DataFrame(bars)).encode(colour, tooltip=["what:N", "round:Q", "clients:Q"])
     across = round_axis("left:Q")
     first = displayed_round(shifted[0]["round"])
@@ -62,6 +63,7 @@ def shift_chart(run: RunView) -> Spec | None:
     up = alt.Y("low:Q", title="clients")
     rectangles = base.mark_rect().encode(across, up, x2="right:Q", y2="high:Q")
     changed = rectangles.transform_filter(f"datum.what == '{CHANGED}'").mark_rect(opacity=0.35)
+    # What was noticed is drawn upon what changed, and leaves its edges in sight.
     noticed = rectangles.transform_filter(f"datum.what != '{CHANGED}'")
     return to_spec(
         alt.layer(changed, noticed, *lanes(shift_events(shifted), LANE, LANE_START)), 260
@@ -114,6 +116,7 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     ]
     if not rows:
         return None
+    # The adjusted Rand index of groups that are worse than chance is negative.
     low = min(0.0, *(row["agreement"] for row in rows))
     up = alt.Y(
         "agreement:Q",

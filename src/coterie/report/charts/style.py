@@ -13,9 +13,12 @@ from coterie.report.tree import SEVERAL_GROUPS
 Spec = dict[str, Any]
 PERCENT = 100.0
 
+# Colours that can be told apart on light and dark paper, also by most who are colour-blind. With
+# more than eight groups they come again.
 GROUPS = ("#2f74c0", "#d97700", "#1f9e7a", "#c2509b", "#8a63d2", "#a68c00", "#2f97b8", "#a8562f")
 # Grey comes first: the first run of a comparison is mostly the baseline.
 RUNS = ("#838d99", "#8a63d2", "#d0527a", "#2f97b8", "#a68c00", "#1f9e7a", "#d97700", "#2f74c0")
+# Labels have colours apart from those of groups, so that a bar is not taken for a group.
 LABELS = (
     "#4e79a7",
     "#f28e2b",

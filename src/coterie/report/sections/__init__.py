@@ -33,6 +33,7 @@ def sections(runs: Sequence[RunView]) -> list[Section]:
         *cost_section(series),
         *agreement_section(series),
     ]
+    # Series without groups have sections, too: their shifts, and the divergence of their gradients.
     grouped = [one for one in series if one.grouped]
     # A page of a large sweep would otherwise have hundreds of charts.
     left_out = {one.name for one in best_first(grouped)[MOST_DETAILED:]}

@@ -38,7 +38,8 @@ MIX_NOTE = (
 )
 SHIFT_NOTE = (
     "How many clients had their data changed in each round, and how many of them the method "
-    "noticed. Ticks above mark the shifts. Rounds count from 1 on this page, from 0 in a configuration."
+    "noticed. Ticks above mark the shifts. Rounds count from 1 on this page, from 0 in a "
+    "configuration."
 )
 DIVERGENCE_NOTE = (
     "The mean distance of a client's gradient from that of its group (FedGroup, definition 2). The "
@@ -51,12 +52,13 @@ TREE_NOTE = (
 DISTANCE_NOTE = (
     "Distances between clients, in the order of the tree above. The strips show their groups."
 )
-MOST_NEWCOMERS = 100  # that are listed
+MOST_NEWCOMERS = 100  # that are listed; the rest is in the run's files
 
 
 def details(series: Series, number: int) -> list[Section]:
     """The sections of the first run of a series; ``number`` makes the names of its charts differ
     from those of other series."""
+    # One run stands for the series: groups of different seeds have nothing to do with each other.
     run = series.first
     found: list[Section] = []
     if run.group_count > 1:
@@ -118,6 +120,7 @@ def _divergence(run: RunView, number: int) -> list[Section]:
 
 def _bounds(run: RunView) -> str:
     """The bounds of the last round that has them."""
+    # Theory may be measured in some rounds only.
     measured = [row["theory"] for row in run.rounds if row.get("theory")]
     last: Mapping[str, Any] = measured[-1]
     if last.get("bound") is None or last.get("bound_one") is None:

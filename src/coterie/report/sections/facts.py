@@ -17,6 +17,7 @@ def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:
         ("clients", f"{runs[0].clients:,}"),
         ("rounds", str(max(len(run.rounds) for run in runs))),
     ]
+    # The same series that the headline names.
     best = best_series(one for one in series_of(runs) if one.grouped)
     if best is None:
         return found

@@ -35,6 +35,7 @@ def gain_sections(series: Sequence[Series], base: Series | None, most: int) -> l
 
 def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) -> Section:
     """The charts of the first seed for which the clients' accuracies are known."""
+    # Means over seeds would hide that a client wins with one seed and loses with another.
     ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
     note = _in_words(summary) + GAIN_NOTE
     if one.many_seeds:

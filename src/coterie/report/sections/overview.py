@@ -105,6 +105,7 @@ def _differing_keys(series: Sequence[Series]) -> str:
     keys: dict[str, None] = {}
     for one in series[1:]:
         keys |= dict.fromkeys(differing(first, one.first.tables))
+    # Seeds differ within a series; they are named in the introduction.
     keys.pop("seed", None)
     if not keys:
         return ""

@@ -43,6 +43,7 @@ MOST_UNFINISHED = 12  # runs that are named
 
 def runs_section(series: Sequence[Series], base: Series | None) -> Section:
     """A row for each series, compared with the baseline where there is one."""
+    # A series alone would be compared with itself.
     if len(series) < 2:
         base = None
     many_seeds = any(one.many_seeds for one in series)

@@ -1,0 +1,58 @@
+"""A run that is followed from its folder, while another process writes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from coterie.runs.store import RunFolder
+
+
+class Follower:
+    """The rows of a run, read again when their file has changed.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.config = folder.resolved
+        self.rounds = int(self.config["train"]["rounds"])
+        self.file = folder.path / "rounds.jsonl"
+        self.rows: list[dict[str, Any]] = []
+        self._last_read: tuple[int, ...] = ()
+
+    def read(self) -> bool:
+        """Read what is new; returns whether anything is.
+
+        Raises:
+            CheckpointError: if a line before the last is damaged.
+        """
+        try:
+            now = os.stat(self.file)
+        except FileNotFoundError:
+            return False
+        # A run that is resumed writes the file anew, and it can become shorter: so neither its
+        # size nor its time alone tells whether it has changed.
+        version = (now.st_size, now.st_mtime_ns, now.st_ino)
+        if version == self._last_read:
+            return False
+        self.rows = self.folder.rows()
+        self._last_read = version
+        return True
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has written its last round, and the summary after it."""
+        # Between the last row and the summary the models are written.
+        return len(self.rows) >= self.rounds and (self.folder.path / "summary.json").is_file()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last row was written, or since the run began."""
+        file = self.file
+        if not file.exists():
+            file = self.folder.path / "config.toml"
+        return time.time() - file.stat().st_mtime
