@@ -1,8 +1,7 @@
-"""What training costs by the formulas of FedGSP (eq. 15-17), with the paper's constants for
-defaults.
+"""What training costs by the formulas of FedGSP (eq. 15-17).
 
-The paper says 6.3 million parameters and 25.2 MB; its network has 6,603,710, which are 26.4 MB or
-25.2 MiB.
+The defaults are the paper's constants. It says 6.3 million parameters and 25.2 MB; its network has
+6,603,710, which are 26.4 MB or 25.2 MiB.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any
 from coterie.data.population import Population
 from coterie.math.balanced import Growth, grow
 
+# The paper's f: round, counted from 1 -> number of groups.
 GroupsInRound = Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Time and traffic of ``R`` rounds in which a share ``kappa`` of ``f(r)`` groups of clients
-    trains.
+    """Time and traffic of ``R`` rounds in which ``kappa f(r)`` groups of clients train.
 
     Args:
         clients: ``K``.
@@ -37,8 +36,10 @@ class Costs:
     Example:
         >>> paper = Costs()
         >>> rounds, log = 34, growing("log", 2.0, 10, 368)
-        >>> f"{paper.computation(rounds, log):.2f} s, {paper.communication(rounds):,.1f} s, {paper.traffic(rounds) / 1e9:.1f} GB"
-        '10.19 s, 2,669.2 s, 189.2 GB'
+        >>> f"{paper.computation(rounds, log):.2f} s, {paper.communication(rounds):,.1f} s"
+        '10.19 s, 2,669.2 s'
+        >>> f"{paper.traffic(rounds) / 1e9:.1f} GB"
+        '189.2 GB'
     """
 
     clients: int = 368
@@ -54,14 +55,17 @@ class Costs:
 
     @classmethod
     def measured(cls, population: Population, parameters: int, kappa: float = 0.3) -> Costs:
-        """With the clients, the samples per client and the float32 model of a run instead of the
-        paper's.
+        """The costs of a run, with its clients, samples per client and float32 model.
+
+        Speeds are those of the paper.
 
         Example:
-            >>> from coterie.runs.python import load
-            >>> digits = load("digits", partition={"kind": "iid", "clients": 10})
-            >>> here = Costs.measured(digits, parameters=650)
-            >>> here.clients, here.model_bytes
+            >>> from coterie.data import load_population
+            >>> from coterie.core.keys import Key
+            >>> partition = {"kind": "iid", "clients": 10}
+            >>> digits = load_population({"kind": "digits"}, partition, key=Key(0))
+            >>> costs = Costs.measured(digits, parameters=650)
+            >>> costs.clients, costs.model_bytes
             (10, 2600.0)
         """
         sizes = population.sizes("train")
@@ -78,21 +82,22 @@ class Costs:
         total = 0.0
         for r in range(1, rounds + 1):
             f = groups(r)
+            # The clients of a group train one after another; groups train at the same time.
             chain = self.clients / min(self.clients, f)
-            total += (
-                self.flops_sample * self.samples * self.epochs * chain
-                + self.flops_aggregate * (self.kappa * f - 1)
-            )
+            training = self.flops_sample * self.samples * self.epochs * chain
+            # kappa f models are added up, which takes one addition less.
+            aggregation = self.flops_aggregate * (self.kappa * f - 1)
+            total += training + aggregation
         return total / self.flops_second
 
     def communication(self, rounds: int) -> float:
         """``T_comm = 8 kappa K M R (1/R_in + 1/R_out)`` in seconds (eq. 16)."""
+        # 8 bits to a byte.
         each = 8 * self.kappa * self.clients * self.model_bytes
         return each * rounds * (1 / self.bits_in + 1 / self.bits_out)
 
     def traffic(self, rounds: int) -> float:
-        """``D_comm = 2 kappa K M R`` in bytes (eq. 17): two transfers for every client that
-        trains."""
+        """``D_comm = 2 kappa K M R`` in bytes (eq. 17): two transfers for each client that trains."""
         return 2 * self.kappa * self.clients * self.model_bytes * rounds
 
 
@@ -108,7 +113,7 @@ def growing(growth: Growth, alpha: float, beta: int, clients: int) -> GroupsInRo
 
 
 def constant(groups: int) -> GroupsInRound:
-    """Always the same number of groups: NaiveGSP, and with one group per client FedAvg.
+    """``f`` of a fixed number of groups: NaiveGSP, and with one group per client FedAvg.
 
     Example:
         >>> fedavg = constant(368)
@@ -126,13 +131,11 @@ def rounds_to_target(rows: Iterable[Mapping[str, Any]], accuracy: float) -> int 
         accuracy: 0 to 1.
 
     Example:
-        >>> rows = [{"round": 0, "accuracy": 0.5}, {"round": 1, "accuracy": None}, {"round": 2, "accuracy": 0.8}]
+        >>> rows = [{"round": t, "accuracy": a} for t, a in enumerate((0.5, None, 0.8))]
         >>> rounds_to_target(rows, 0.8), rounds_to_target(rows, 0.9)
         (3, None)
     """
-    reached = (
-        row["round"] + 1
-        for row in rows
-        if row["accuracy"] is not None and row["accuracy"] >= accuracy
-    )
-    return next(reached, None)
+    for row in rows:
+        if row["accuracy"] is not None and row["accuracy"] >= accuracy:
+            return row["round"] + 1
+    return None

@@ -1,5 +1,4 @@
-"""How alike groups of clients are, by their label histograms: class probability distance,
-divergence.
+"""How alike groups of clients are, by their label histograms.
 
 Source: Zeng et al., FedGSP (2022), eq. 4 and 14.
 """
@@ -27,9 +26,11 @@ def totals(histograms: Matrix, group: IntArray) -> Matrix:
         >>> totals(np.array([[1, 0], [0, 2], [5, 5]]), np.array([3, 3, -1])).tolist()
         [[1.0, 2.0]]
     """
-    names, row = np.unique(group[group >= 0], return_inverse=True)
-    found = np.zeros((len(names), histograms.shape[1]))
-    np.add.at(found, row, histograms[group >= 0])
+    has_group = group >= 0
+    numbers, row = np.unique(group[has_group], return_inverse=True)
+    found = np.zeros((len(numbers), histograms.shape[1]))
+    # `found[row] += ...` would count only the last of several clients of a group.
+    np.add.at(found, row, histograms[has_group])
     return found
 
 
@@ -43,12 +44,13 @@ def divergence(total: Matrix) -> float:
         >>> divergence(np.array([[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]]))
         16.0
     """
-    return float(_squared(total).sum())
+    return float(_squared_distances(total).sum())
 
 
 def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
     """Class probability distance of every pair, where a sample is a class, one-hot (FedGSP eq. 14).
 
+    The paper does not say what the samples of its MMD are; this reading is the default here.
     ``MMD^2 = (1 - e^(-2 gamma)) |P - Q|^2`` with the Gaussian kernel ``exp(-gamma |a - b|^2)``,
     which is 1 for equal and ``e^(-2 gamma)`` for different classes. Ratios do not depend on
     ``gamma``.
@@ -64,7 +66,7 @@ def cpd_label(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
         >>> cpd_label(np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])).round(6).tolist()
         [0.240206]
     """
-    return -np.expm1(-2 * gamma) * _squared(_shares(histograms))
+    return -np.expm1(-2 * gamma) * _squared_distances(_class_shares(histograms))
 
 
 def cpd_vector(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
@@ -77,7 +79,8 @@ def cpd_vector(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
         >>> cpd_vector(np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])).round(6).tolist()
         [0.346082]
     """
-    return -2 * np.expm1(-gamma * _squared(_shares(histograms)))
+    # expm1 keeps the digits that 1 - exp(-x) loses where distributions are nearly equal.
+    return -2 * np.expm1(-gamma * _squared_distances(_class_shares(histograms)))
 
 
 def common_gamma(histograms: Matrix) -> float:
@@ -87,7 +90,8 @@ def common_gamma(histograms: Matrix) -> float:
         >>> common_gamma(np.array([[1.0, 0.0], [0.0, 1.0]]))
         0.25
     """
-    middle = float(np.median(_squared(_shares(histograms))))
+    middle = float(np.median(_squared_distances(_class_shares(histograms))))
+    # Clients that are all alike have no width of their own: the width is 1 then.
     if middle > 0:
         return 0.5 / middle
     return 0.5
@@ -100,15 +104,17 @@ def median(distances: FloatArray) -> float | None:
     return None
 
 
-def _shares(histograms: Matrix) -> Matrix:
+def _class_shares(histograms: Matrix) -> Matrix:
     counts = np.asarray(histograms, np.float64)
+    # A client without samples has zero shares, not NaN.
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-12)
 
 
-def _squared(rows: Matrix) -> FloatArray:
-    if len(rows) < 2:
-        return np.empty(0)
+def _squared_distances(rows: Matrix) -> FloatArray:
+    """``|a - b|^2`` of all pairs, float64 ``[n (n-1) / 2]``."""
     from scipy.spatial.distance import pdist
 
+    if len(rows) < 2:
+        return np.empty(0)
     found: FloatArray = pdist(rows, "sqeuclidean")
     return found

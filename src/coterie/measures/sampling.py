@@ -14,18 +14,22 @@ from coterie.core.keys import Key
 Mask = NDArray[np.bool_]
 
 
+# --- which clients --------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationSample:
-    """The clients that are asked first: one random order for the whole run, so that rounds can be
-    compared.
+    """The clients that are scored in a round, where scoring all would take too long.
+
+    One random order holds for the whole run, so that rounds are compared on the same clients.
 
     Args:
         size: clients scored in a round, at most.
-        order: int64 ``[N]``, all clients in the order in which they are asked.
+        order: int64 ``[N]``, all clients in the order in which they are chosen.
 
     Example:
-        >>> panel = EvaluationSample.of(4, 10, Key(0))
-        >>> ids = panel.draw(np.ones(10, bool), np.arange(10) < 3)
+        >>> sample = EvaluationSample.of(4, 10, Key(0))
+        >>> ids = sample.draw(np.ones(10, bool), np.arange(10) < 3)
         >>> len(ids), int((ids < 3).sum())
         (4, 2)
     """
@@ -35,39 +39,51 @@ class EvaluationSample:
 
     @classmethod
     def of(cls, size: int, clients: int, key: Key) -> EvaluationSample:
-        """A panel of some of so many clients.
+        """A sample of some of so many clients.
 
         Args:
             size: clients scored in a round, at most.
             clients: ``N``.
             key: the run's stream.
         """
+        # The stream has the name that it had before, so that runs of version 0.1 resume.
         return cls(size, key.of("panel").generator().permutation(clients))
 
     def draw(self, testable: Mask, known: Mask) -> IntArray:
-        """The clients of a round, ascending: half of them with a group, half without, or more where
-        one kind is short.
+        """The clients of a round, ascending: half of them with a group, half without.
+
+        Where one kind has fewer, more of the other kind are taken.
 
         Args:
-            testable: bool ``[N]``, who has test samples and is there.
-            known: bool ``[N]``, who has a group.
+            testable: bool ``[N]``, which clients are present and have test samples.
+            known: bool ``[N]``, which clients have a group.
+
+        Returns:
+            int64 ``[at most size]``.
         """
-        inside = testable & known
-        outside = testable & ~known
-        many = int(inside.sum())
-        others = int(outside.sum())
-        half = min(many, max(self.size - others, -(-self.size // 2)))
-        chosen = self._first(inside, half), self._first(outside, min(others, self.size - half))
+        grouped = testable & known
+        ungrouped = testable & ~known
+        ungrouped_count = int(ungrouped.sum())
+        half = -(-self.size // 2)
+        of_grouped = min(int(grouped.sum()), max(self.size - ungrouped_count, half))
+        of_ungrouped = min(ungrouped_count, self.size - of_grouped)
+        chosen = (self._first(grouped, of_grouped), self._first(ungrouped, of_ungrouped))
         return np.sort(np.concatenate(chosen))
 
     def _first(self, wanted: Mask, n: int) -> IntArray:
-        """The first ``n`` of those wanted, looking no further than it takes."""
-        look = 4 * max(n, 1)
+        """The first ``n`` clients of those wanted, in the run's order."""
+        # Of a million clients a few thousand are enough to find some hundreds, so the search looks
+        # at a longer and longer part of the order.
+        length = 4 * max(n, 1)
         while True:
-            found = self.order[:look][wanted[self.order[:look]]]
-            if len(found) >= n or look >= len(self.order):
+            part = self.order[:length]
+            found = part[wanted[part]]
+            if len(found) >= n or length >= len(self.order):
                 return found[:n]
-            look *= 4
+            length *= 4
+
+
+# --- estimates ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +106,20 @@ class Stratum:
         return self.clients / len(self.size)
 
     def variance(self, values: FloatArray) -> float:
-        """The variance of the estimated sum of ``values`` over all clients, with the finite
-        population's correction.
+        """The variance of the estimated sum of ``values`` over all clients.
 
-        ``N^2 (1 - n/N) s^2 / n``; NaN where a single client stands for others.
+        ``N^2 (1 - n/N) s^2 / n``, with the correction for a finite population: 0 where all clients
+        were sampled. NaN where a single client stands for others.
         """
         n = len(values)
         if n == self.clients:
             return 0.0
-        if n > 1:
-            return self.clients**2 * (1 - n / self.clients) * float(values.var(ddof=1)) / n
-        return float("nan")
+        if n == 1:
+            return float("nan")
+        return self.clients**2 * (1 - n / self.clients) * float(values.var(ddof=1)) / n
 
 
-def ratio(strata: list[Stratum]) -> tuple[float | None, float | None]:
+def ratio_estimate(strata: list[Stratum]) -> tuple[float | None, float | None]:
     """Correct predictions over samples of all clients, and its standard error.
 
     ``R = sum_h N_h mean(c_h) / sum_h N_h mean(s_h)``; the error is that of the residuals ``c - R
@@ -119,9 +135,10 @@ def ratio(strata: list[Stratum]) -> tuple[float | None, float | None]:
 
     Example:
         >>> whole = Stratum(2, np.array([1.0, 3.0]), np.array([2.0, 4.0]))
-        >>> ratio([whole])
+        >>> ratio_estimate([whole])
         (0.6666666666666666, 0.0)
-        >>> value, error = ratio([Stratum(100, np.array([1.0, 3.0]), np.array([2.0, 4.0]))])
+        >>> sampled = Stratum(100, np.array([1.0, 3.0]), np.array([2.0, 4.0]))
+        >>> value, error = ratio_estimate([sampled])
         >>> round(value, 4), round(error, 4)
         (0.6667, 0.11)
     """
@@ -129,20 +146,22 @@ def ratio(strata: list[Stratum]) -> tuple[float | None, float | None]:
     if not total:
         return None, None
     value = sum(s.factor * float(s.correct.sum()) for s in strata) / total
-    error = np.sqrt(sum(s.variance(s.correct - value * s.size) for s in strata)) / total
-    return value, _finite(error)
+    # Clients with many samples have many correct predictions, too; only the difference varies.
+    residual_variance = sum(s.variance(s.correct - value * s.size) for s in strata)
+    return value, _finite_or_none(np.sqrt(residual_variance) / total)
 
 
-def mean(stratum: Stratum) -> tuple[float, float | None]:
+def mean_estimate(stratum: Stratum) -> tuple[float, float | None]:
     """The mean of the clients' own accuracies, and its standard error."""
     each = stratum.correct / stratum.size
-    return float(each.mean()), _finite(np.sqrt(stratum.variance(each)) / stratum.clients)
+    error = np.sqrt(stratum.variance(each)) / stratum.clients
+    return float(each.mean()), _finite_or_none(error)
 
 
-def errors(
+def sampling_errors(
     correct: FloatArray, size: FloatArray, known: Mask, clients: tuple[int, int]
 ) -> dict[str, Any]:
-    """What a round's row says of a panel beside the accuracies.
+    """What a round's row says of an evaluation sample beside the accuracies.
 
     Args:
         correct: ``[n]``, of the clients scored.
@@ -152,29 +171,41 @@ def errors(
 
     Returns:
         ``evaluated``: clients scored; ``accuracy_all`` over all clients, whatever the sample's
-        shares; the standard errors ``accuracy_error``, ``accuracy_all_error`` (``None`` where
-        nobody of one kind was scored) and ``accuracy_mean_error``.
+        shares; the standard errors ``accuracy_error``, ``accuracy_all_error`` (``None`` where no
+        client of one kind was scored) and ``accuracy_mean_error``.
     """
-    strata = [
-        Stratum(count, correct[mine], size[mine])
-        for count, mine in zip(clients, (known, ~known), strict=True)
-        if mine.any()
-    ]
-    whole, whole_error = ratio(strata)
-    inside = [s for s in strata[:1] if known.any()]
-    unseen = any(
-        count and not mine.any() for count, mine in zip(clients, (known, ~known), strict=True)
-    )
+    grouped = _strata(correct[known], size[known], clients[0])
+    ungrouped = _strata(correct[~known], size[~known], clients[1])
+    accuracy_all, all_error = ratio_estimate(grouped + ungrouped)
+    # A kind of clients of which none was scored may have any accuracy.
+    if (clients[0] and not grouped) or (clients[1] and not ungrouped):
+        all_error = None
+    mean_error = None
+    if grouped:
+        mean_error = mean_estimate(grouped[0])[1]
     return {
         "evaluated": len(size),
-        "accuracy_all": whole,
-        "accuracy_error": ratio(inside)[1],
-        "accuracy_all_error": None if unseen else whole_error,
-        "accuracy_mean_error": mean(inside[0])[1] if inside else None,
+        "accuracy_all": accuracy_all,
+        "accuracy_error": ratio_estimate(grouped)[1],
+        "accuracy_all_error": all_error,
+        "accuracy_mean_error": mean_error,
     }
 
 
-def _finite(value: float) -> float | None:
+# TO BE REMOVED with their last callers.
+errors = sampling_errors
+mean = mean_estimate
+ratio = ratio_estimate
+
+
+def _strata(correct: FloatArray, size: FloatArray, clients: int) -> list[Stratum]:
+    """The stratum of one kind of clients, or none where none of them was sampled."""
+    if not len(size):
+        return []
+    return [Stratum(clients, correct, size)]
+
+
+def _finite_or_none(value: float) -> float | None:
     if np.isfinite(value):
         return float(value)
     return None

@@ -1,5 +1,4 @@
-"""The quantities of FedGroup's convergence analysis, estimated in a run, to see how grouping
-shrinks them."""
+"""The quantities of FedGroup's convergence analysis, to see in a run how grouping shrinks them."""
 
 from __future__ import annotations
 
@@ -20,31 +19,31 @@ from coterie.errors import ConfigError
 from coterie.objectives import plain
 
 
-def gradient_divergence(door: Clients, groups: Groups, key: Key) -> float | None:
-    """Intra-group gradient divergence (Definition 2, eqs. 12 and 13), estimated at the current
-    models.
+def gradient_divergence(clients: Clients, groups: Groups, key: Key) -> float | None:
+    """Intra-group gradient divergence (Definition 2, eqs. 12 and 13), at the current models.
 
     ``delta_{k,g} = |grad F_k(w_g) - grad F_g(w_g)|``, where the paper takes the maximum over ``w``,
-    and ``delta = sum_g sum_k p_k delta_{k,g}`` with ``p_k = n_k / sum of n over the group``,
+    and ``delta = sum_g sum_k p_k delta_{k,g}`` with ``p_k = n_k / sum of n over the group``. It is
     averaged over the groups by their share of the samples, so that ``delta`` of one group and of
     many can be compared.
 
     Args:
-        door: the clients; each one's full gradient is asked for, unmetered.
+        clients: each one's full gradient is computed; it does not count as traffic.
         groups: models and membership.
         key: random stream.
 
     Returns:
-        ``delta``; ``None`` where nobody answers.
+        ``delta``; ``None`` where no client answers.
     """
     ids = np.flatnonzero(groups.member >= 0)
-    if door.able is not None:
-        ids = np.intersect1d(ids, door.able)
-    reply = door.measure(
-        Train(plain, full_gradient=True), ids, groups.models, groups.member[ids], key=key
-    )
+    # Clients that are not there, or have no training data, have no gradient.
+    if clients.able is not None:
+        ids = np.intersect1d(ids, clients.able)
+    work = Train(plain, full_gradient=True)
+    reply = clients.measure(work, ids, groups.models, groups.member[ids], key=key)
     if not len(reply):
         return None
+    # The update of one full-batch step of size 1 is the negative gradient.
     gradient = -torch.from_numpy(reply.fields["delta"]).to(torch.float64)
     size = reply.fields["size"]
     member = groups.member[reply.ids]
@@ -60,8 +59,7 @@ def gradient_divergence(door: Clients, groups: Groups, key: Key) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Smoothness ``L`` and Lipschitz constant ``M`` of multinomial logistic regression on given
-    data.
+    """Smoothness ``L`` and Lipschitz constant ``M`` of multinomial logistic regression.
 
     With ``x`` extended by a 1 for the bias, ``L <= lambda_max(mean x x^T) / 2`` (the softmax
     Hessian is at most 1/2), ``M <= sqrt(2) mean |x|``.
@@ -75,24 +73,25 @@ class Constants:
         """From all training samples of a population.
 
         Example:
-            >>> p = Population(torch.tensor([[3.0], [4.0]]), torch.tensor([0, 1]), ([0], [1]), ([], []), classes=2)
+            >>> x = torch.tensor([[3.0], [4.0]])
+            >>> p = Population(x, torch.tensor([0, 1]), ([0], [1]), ([], []), classes=2)
             >>> round(Constants.of(p).smoothness, 3)
             6.741
         """
         if population.lazy:
             raise ConfigError(
-                "train.measures: theory needs all samples at once, got a federation that is made client by client; "
-                "expected lazy = false in [data]"
+                "train.measures: theory needs all samples at once, got a federation that is made "
+                "client by client; expected lazy = false in [data]"
             )
         held = torch.from_numpy(np.concatenate(population.train))
-        x = _extended(population.x[held])
-        return cls(
-            float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]) / 2,
-            math.sqrt(2) * float(x.norm(dim=1).mean()),
-        )
+        x = _with_bias(population.x[held])
+        largest = float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])
+        length = float(x.norm(dim=1).mean())
+        return cls(smoothness=largest / 2, lipschitz=math.sqrt(2) * length)
 
 
-def _extended(x: Tensor) -> Tensor:
+def _with_bias(x: Tensor) -> Tensor:
+    """Flat inputs with a 1 at the end, float64 ``[n, f + 1]``."""
     flat = x.reshape(len(x), -1).to(torch.float64)
     return torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.float64)], dim=1)
 
@@ -111,8 +110,9 @@ def bound(
         >>> round(bound(1.0, Constants(2.0, 4.0), Solver(epochs=2, lr=0.5), eta_g=0.1, groups=3), 6)
         6.8
     """
-    growth = math.expm1(min(700.0, solver.epochs * math.log1p(solver.lr * constants.smoothness)))
-    return (
-        delta * constants.lipschitz / constants.smoothness * growth
-        + constants.lipschitz * eta_g * (groups - 1)
-    )
+    # (eta L + 1)^E - 1, through logarithms: exact for small eta L, and cut off before it overflows.
+    exponent = solver.epochs * math.log1p(solver.lr * constants.smoothness)
+    growth = math.expm1(min(700.0, exponent))
+    within_groups = delta * constants.lipschitz / constants.smoothness * growth
+    between_groups = constants.lipschitz * eta_g * (groups - 1)
+    return within_groups + between_groups
