@@ -325,7 +325,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     """What an actor does, in this process: shards come once, and are forgotten when it is told
     so."""
-    from coterie.engines.ray.actor import Actor, Equipment, Job
+    from coterie.engines.ray.actor import Actor, Equipment, ActorJob
 
     data = blobs(clients=3)
     net = small_net()
@@ -336,7 +336,7 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     keys = tuple(Key(1).at(0).client(i) for i in range(3))
     models = torch.stack([flatten(net), 0.9 * flatten(net)]).numpy()
     which = np.array([0, 1, 0])
-    job = Job(Train(plain), keys, which, labels, places, (("all", 1),))
+    job = ActorJob(Train(plain), keys, which, labels, places, (("all", 1),))
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 3)
     for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
         actor = Actor()

@@ -26,7 +26,7 @@ from coterie.core.keys import Key
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
-from coterie.engines.worker import Job
+from coterie.engines.worker import PoolJob
 from coterie.engines.worker_pool import WorkerPool, cores, start_method
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
@@ -122,7 +122,7 @@ class PoolEngine(SimulationEngine):
         jobs = []
         for worker in range(self.pool.workers):
             mine = np.flatnonzero(ids % self.pool.workers == worker)
-            jobs.append(Job(work, key, ids[mine], rows[mine], self._moves))
+            jobs.append(PoolJob(work, key, ids[mine], rows[mine], self._moves))
         replies = self.pool.ask(jobs, end)
         self._moves = []
         if replies is None or any(reply is None for reply in replies):
@@ -154,7 +154,7 @@ class PoolEngine(SimulationEngine):
             self._ensure(len(models), len(left))
             self.pool.starts[: len(models)] = models.numpy()
             longest_first = np.argsort(-self.runner.steps(work, ids[left]), kind="stable")
-            job = Job(work, key, ids[left], rows[left], self._moves)
+            job = PoolJob(work, key, ids[left], rows[left], self._moves)
             alive = self.pool.train(job, longest_first.tolist(), end)
             self._moves = []
             done = np.flatnonzero(self.pool.done[: len(left)])

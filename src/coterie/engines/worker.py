@@ -27,7 +27,7 @@ END = -1  # the number that ends a worker's job
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PoolJob:
     """What workers are to do; each gets one.
 
     Args:
@@ -107,7 +107,7 @@ def work_until_the_end(
                 if os.getppid() != parent:
                     return
             try:
-                job: Job = pipe.recv()
+                job: PoolJob = pipe.recv()
                 if isinstance(job.work, Train):
                     pipe.send(_train(runner, job, job.work, tasks, shared))
                 else:
@@ -116,7 +116,7 @@ def work_until_the_end(
                 return
 
 
-def _score(runner: LocalRunner, job: Job, work: Evaluate, shared: Shared) -> Reply | None:
+def _score(runner: LocalRunner, job: PoolJob, work: Evaluate, shared: Shared) -> Reply | None:
     """The scores of this worker's clients; ``None`` if that failed."""
     try:
         for moves in job.moves:
@@ -127,7 +127,7 @@ def _score(runner: LocalRunner, job: Job, work: Evaluate, shared: Shared) -> Rep
 
 
 def _train(
-    runner: LocalRunner, job: Job, work: Train, tasks: Connection, shared: Shared
+    runner: LocalRunner, job: PoolJob, work: Train, tasks: Connection, shared: Shared
 ) -> Failure | None:
     """Take tasks until an end mark; ``None`` when all went well."""
     for moves in job.moves:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.engines.serial import ClientError
-from coterie.engines.worker import END, TASK, Failure, Job, Shared, work_until_the_end
+from coterie.engines.worker import END, TASK, Failure, PoolJob, Shared, work_until_the_end
 from coterie.local import LocalRunner
 
 _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
@@ -105,7 +105,7 @@ class WorkerPool:
         self.sizes_and_losses: NDArray[np.float64] = self._shared.sizes_and_losses.numpy()
         self.done: NDArray[np.uint8] = self._shared.done.numpy()
 
-    def train(self, job: Job, tasks: Sequence[int], end: float | None) -> bool:
+    def train(self, job: PoolJob, tasks: Sequence[int], end: float | None) -> bool:
         """Hand out tasks and wait until all are done.
 
         Args:
@@ -129,7 +129,7 @@ class WorkerPool:
                 raise ClientError(answer.line) from RuntimeError(answer.trace)
         return answers is not None
 
-    def ask(self, jobs: Sequence[Job], end: float | None) -> list[Any] | None:
+    def ask(self, jobs: Sequence[PoolJob], end: float | None) -> list[Any] | None:
         """A job for each worker, and what they answer; ``None`` if a worker died or the time is
         over. After a `Failure` the other answers are not waited for."""
         try:

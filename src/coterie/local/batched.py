@@ -32,6 +32,7 @@ from coterie.local.batch_schedule import BatchSchedule
 from coterie.local.cuda_graphs import CudaGraphCache, cuda_graph
 from coterie.local.device import Device
 from coterie.local.dropout import draw_masks, with_masks
+from coterie.local.model_buffers import ModelBuffers
 from coterie.local.probe import LossNetwork, NetworkProbe, refuse_statistics
 from coterie.local.step import SgdStep
 
@@ -103,7 +104,7 @@ class BatchedTrainer:
         self.probe = NetworkProbe(self.network, self.device)
         self.trained = [name for name, p in module.named_parameters() if p.requires_grad]
         self.decayed = [i for i, name in enumerate(self.trained) if name in decay]
-        self.capacity = 0
+        self.buffers = ModelBuffers(self.layout, self.trained, self.device.name)
         self.replay = CudaGraphCache(cuda_graph)
         self.gradient = vmap(grad_and_value(self._loss), randomness="error")
 
@@ -132,7 +133,8 @@ class BatchedTrainer:
         x = torch.cat([x for x, _ in samples])
         y = torch.cat([y for _, y in samples])
         self.probe.run(x, y)
-        self._fill_buffers(starts, solver)
+        if self.buffers.fill(starts, solver):
+            self.replay.clear()  # recordings know the old buffers by their addresses
         streams: list[torch.Generator] = []
         if self.probe.calls[2]:
             streams = [key.of("noise").torch() for key in keys]
@@ -145,8 +147,10 @@ class BatchedTrainer:
             done[: schedule.active[steps]] = False
         seen = np.zeros(len(samples))
         np.add.at(seen, schedule.clients(), schedule.count * schedule.last)
-        loss = self.loss[: len(samples)].cpu().numpy().astype(np.float64) / np.maximum(seen, 1)
-        return self._updates(starts), loss, done
+        loss = self.buffers.loss[: len(samples)].cpu().numpy().astype(np.float64) / np.maximum(
+            seen, 1
+        )
+        return self.buffers.updates(starts), loss, done
 
     def cost(self, size: int, most: int, x: Tensor, solver: Solver) -> int:
         """Bytes that a client with ``size`` samples like ``x`` takes in a block whose largest has
@@ -156,41 +160,6 @@ class BatchedTrainer:
         sample = x[0].numel() * x.element_size()
         models = 4 * self.layout.d * (4 + bool(solver.momentum))
         return models + size * sample + batch * (2 * sample + 3 * self.probe.saved)
-
-    # --- buffers ----------------------------------------------------------------------------------
-
-    def _fill_buffers(self, starts: Tensor, solver: Solver) -> None:
-        """Parameters, starts and velocities of a block, each tensor of the network as ``[capacity,
-        ...]``."""
-        n = len(starts)
-        if n > self.capacity:
-            self._make_buffers(n)
-        parts = torch.split(starts, list(self.layout.sizes), dim=1)
-        for (_, place), part in zip(self.start.items(), parts, strict=True):
-            place[:n] = part.view(n, *place.shape[1:]).to(self.device.name)
-        for name, p in zip(self.trained, self.params, strict=True):
-            p[:n] = self.start[name][:n]
-        if solver.momentum:
-            for velocity in self.velocity:
-                velocity[:n] = 0
-        self.loss[:n] = 0
-
-    def _make_buffers(self, n: int) -> None:
-        # Recordings know the old buffers by their addresses.
-        self.replay.clear()
-        self.capacity = n
-        self.start: dict[str, Tensor] = {}
-        for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
-            self.start[name] = torch.empty(n, *shape).to(self.device.name)
-        self.params = [torch.empty_like(self.start[name]) for name in self.trained]
-        self.velocity = [torch.empty_like(p) for p in self.params]
-        self.loss = torch.empty(n, device=self.device.name)
-
-    def _updates(self, starts: Tensor) -> Tensor:
-        n = len(starts)
-        moved = dict(zip(self.trained, self.params, strict=True))
-        ends = [moved.get(name, self.start[name])[:n].reshape(n, -1) for name in self.layout.names]
-        return torch.cat(ends, dim=1).to("cpu") - starts
 
     # --- the steps --------------------------------------------------------------------------------
 
@@ -227,9 +196,9 @@ class BatchedTrainer:
         if not self.device.graphs or not recorded:
             self._together(inputs, block.step)
             return
-        state = [*self.params, self.loss]
+        state = [*self.buffers.params, self.buffers.loss]
         if solver.momentum:
-            state += self.velocity
+            state += self.buffers.velocity
         self.replay(
             (active, width, solver), inputs, lambda kept: self._together(kept, block.step), state
         )
@@ -243,7 +212,7 @@ class BatchedTrainer:
 
     def _step_by_length(self, block: Block, step: Step, x: Tensor, y: Tensor) -> None:
         """One step of the first clients, with a gradient call for each length of a batch."""
-        grads = [torch.empty_like(p[: len(y)]) for p in self.params]
+        grads = [torch.empty_like(p[: len(y)]) for p in self.buffers.params]
         losses = torch.empty_like(step.weight)
         for length in np.unique(step.lengths).tolist():
             mine = np.flatnonzero(step.lengths == length)
@@ -276,14 +245,12 @@ class BatchedTrainer:
         self, rows: slice | Tensor, x: Tensor, y: Tensor, masks: Sequence[Tensor]
     ) -> tuple[list[Tensor], Tensor]:
         """Of some clients, the gradient of each parameter ``[A, ...]`` and the losses ``[A]``."""
-        params = {
-            f"model.{name}": p[rows] for name, p in zip(self.trained, self.params, strict=True)
-        }
-        fixed = {
-            f"model.{name}": p[rows] for name, p in self.start.items() if name not in self.trained
-        }
+        start = self.buffers.start
+        trained = zip(self.trained, self.buffers.params, strict=True)
+        params = {f"model.{name}": p[rows] for name, p in trained}
+        fixed = {f"model.{name}": p[rows] for name, p in start.items() if name not in self.trained}
         if self.network.compares:
-            fixed |= {f"received.{name}": p[rows] for name, p in self.start.items()}
+            fixed |= {f"received.{name}": p[rows] for name, p in start.items()}
         grads, losses = self.gradient(params, fixed, x, y, tuple(masks))
         return list(grads.values()), losses
 
@@ -306,12 +273,13 @@ class BatchedTrainer:
     def _descend(self, grads: list[Tensor], losses: Tensor, weight: Tensor, step: SgdStep) -> None:
         """One step down, of as many clients as there are gradients."""
         n = len(losses)
-        params = [p[:n] for p in self.params]
+        buffers = self.buffers
+        params = [p[:n] for p in buffers.params]
         anchor: list[Tensor] = []
         if step.mu:
-            anchor = [self.start[name][:n] for name in self.trained]
+            anchor = [buffers.start[name][:n] for name in self.trained]
         velocity: list[Tensor] = []
         if step.solver.momentum:
-            velocity = [v[:n] for v in self.velocity]
+            velocity = [v[:n] for v in buffers.velocity]
         step.apply(params, grads, anchor, velocity)
-        self.loss[:n] += losses.detach() * weight
+        buffers.loss[:n] += losses.detach() * weight

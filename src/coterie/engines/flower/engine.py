@@ -30,7 +30,7 @@ from coterie.engines.flower.register import ClientRegister, Pause, Terms
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OutgoingRequest:
     """A request as messages are made of it.
 
     Args:
@@ -110,7 +110,7 @@ class FlowerEngine:
 
     def _request(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key
-    ) -> Request:
+    ) -> OutgoingRequest:
         rows = which[:, None] if which.ndim == 1 else which
         if isinstance(work, Describe):  # a description of data needs no model
             rows = rows[:, :0]
@@ -126,9 +126,9 @@ class FlowerEngine:
         }
         text = wire.dumps(work, self.terms.objective)
         most = most_bytes(work, models.shape[1], rows.shape[1])
-        return Request(work, text, key, wanted, records, most)
+        return OutgoingRequest(work, text, key, wanted, records, most)
 
-    def _message(self, request: Request, client: int) -> Message:
+    def _message(self, request: OutgoingRequest, client: int) -> Message:
         """A message with a record of its own: what one client is sent, no other sees."""
         names = request.wanted[client]
         kept: set[str] = set()
@@ -187,7 +187,7 @@ class FlowerEngine:
         self._lost["no answer"] += len(left)
         return came
 
-    def _read(self, request: Request, client: int, message: Message) -> list[Reply]:
+    def _read(self, request: OutgoingRequest, client: int, message: Message) -> list[Reply]:
         """A reply as the validator wants it. Whatever a client sent, this does not raise: what is
         no reply is counted."""
         failed = failure_of(message)
@@ -215,7 +215,7 @@ class FlowerEngine:
         ids = np.array([client if sender == client else -1])
         return [Reply(round, ids, values, purpose)]
 
-    def _take_report(self, request: Request, client: int, note: Mapping[str, Any]) -> None:
+    def _take_report(self, request: OutgoingRequest, client: int, note: Mapping[str, Any]) -> None:
         """Remember what a client reported beside its reply, and which models it keeps now."""
         drifted = note.get("drifted")
         version = note.get("assignment_version")

@@ -40,7 +40,7 @@ Load = Callable[[], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ActorJob:
     """A call: who trains what, on which samples.
 
     Args:
@@ -128,7 +128,7 @@ class Actor:
         self.x = equipment.load()
         return fingerprint(self.x)
 
-    def call(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
+    def call(self, job: ActorJob, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
         """What ``train`` gives, with the updates in pieces where the job asks for them: small
         values travel faster."""
         found = self.train(job, models, *shards)
@@ -138,7 +138,7 @@ class Actor:
             return found, *[None] * job.pieces
         return (None, *found[1:]), *np.array_split(found[0].ravel(), job.pieces)
 
-    def train(self, job: Job, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
+    def train(self, job: ActorJob, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
         """Updates, sizes and losses of the clients of a job, and the seconds spent; or what failed,
         and where."""
         begun = time.perf_counter()
@@ -158,14 +158,14 @@ class Actor:
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             return ClientError(failure(self.at, job.keys[0], error)), traceback.format_exc()
 
-    def _train_together(self, job: Job, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
+    def _train_together(self, job: ActorJob, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
         sizes = np.array([len(y) for y in job.labels])
         samples = partial(self._samples, job)
         cohort = Cohort(sizes, samples, starts, np.arange(len(sizes)), job.keys)
         delta, loss, _ = blocks.train(job.work, cohort)
         return delta.numpy(), sizes.astype(np.float64), loss
 
-    def _train_each(self, job: Job, starts: Tensor) -> tuple[Any, ...]:
+    def _train_each(self, job: ActorJob, starts: Tensor) -> tuple[Any, ...]:
         equipment = self.equipment
         objective = job.work.objective
         if objective not in self.trainers:
@@ -183,7 +183,7 @@ class Actor:
             loss[at] = trained.loss
         return delta.numpy(), size, loss
 
-    def _samples(self, job: Job, at: int) -> tuple[Tensor, Tensor]:
+    def _samples(self, job: ActorJob, at: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of the client at a place of the job. Copies: what Ray hands over is
         read-only, and torch wants to write."""
         shard, rows = job.places[at]

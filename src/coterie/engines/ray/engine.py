@@ -28,7 +28,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Train
 from coterie.data.population import Population
-from coterie.engines.ray.actor import Job
+from coterie.engines.ray.actor import ActorJob
 from coterie.engines.ray.cluster import Cluster
 from coterie.engines.ray.dealing import Pace, cut
 from coterie.engines.ray.members import ActorOptions, Member, Members
@@ -43,7 +43,7 @@ _DEEP = 2  # calls an actor has at hand, so that it need not wait for the next
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TrainRequest:
     """A request to train, as calls are made of it.
 
     Args:
@@ -133,7 +133,7 @@ class RayEngine(SimulationEngine):
         fields = {"delta": work.uploaded(delta[done]), "size": size[done], "loss": loss[done]}
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
-    def _results(self, request: Request, end: float | None) -> Iterator[tuple[IntArray, Any]]:
+    def _results(self, request: TrainRequest, end: float | None) -> Iterator[tuple[IntArray, Any]]:
         """What actors answer, call by call, until all is there or the time is over."""
         members = self.members
         calls = deque(self._cut(request))
@@ -166,7 +166,7 @@ class RayEngine(SimulationEngine):
         finally:
             members.end_those_at_work()
 
-    def _hand_out(self, request: Request, calls: deque[IntArray]) -> None:
+    def _hand_out(self, request: TrainRequest, calls: deque[IntArray]) -> None:
         """Give every actor that is there its next calls, one each before any gets a second."""
         for _ in range(_DEEP):
             for member in self.members.all:
@@ -174,7 +174,7 @@ class RayEngine(SimulationEngine):
                     places = calls.popleft()
                     member.at[self._call(request, member, places)] = places
 
-    def _cut(self, request: Request) -> list[IntArray]:
+    def _cut(self, request: TrainRequest) -> list[IntArray]:
         """The calls of a round, as places in the request."""
         steps = self.runner.steps(request.work, request.ids)
         if self.round_timeout is not None and self.actors.each == "serial":
@@ -187,7 +187,7 @@ class RayEngine(SimulationEngine):
             parts = actors
         return cut(steps, actors, parts, self.pace)
 
-    def _call(self, request: Request, member: Member, places: IntArray) -> Any:
+    def _call(self, request: TrainRequest, member: Member, places: IntArray) -> Any:
         """Call an actor to train the clients at these places."""
         population = self.runner.population
         clients = request.ids[places].tolist()
@@ -209,7 +209,7 @@ class RayEngine(SimulationEngine):
             models = request.models[request.which[places]]
             rows = np.arange(len(places))
         pieces = _pieces(4 * request.models.shape[1] * len(places))
-        job = Job(
+        job = ActorJob(
             work=request.work,
             keys=tuple(request.key.client(client) for client in clients),
             which=rows,
@@ -226,7 +226,7 @@ class RayEngine(SimulationEngine):
             member.pieces[call] = rest
         return call
 
-    def _check_lost(self, lost: Counter[int], request: Request) -> None:
+    def _check_lost(self, lost: Counter[int], request: TrainRequest) -> None:
         """Whether the same client went down with its actor too often: it may be what kills them."""
         if not lost:
             return
@@ -247,7 +247,7 @@ class RayEngine(SimulationEngine):
         self.store.clear()
 
 
-def _request(work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> Request:
+def _request(work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> TrainRequest:
     """A request whose shared models are in the object store, if they are too large to travel with
     every call."""
     values = models.numpy()
@@ -257,7 +257,7 @@ def _request(work: Train, ids: IntArray, models: Tensor, which: IntArray, key: K
         shared = values[used]
         if shared.nbytes > _SMALL:
             shared = ray.put(shared)
-    return Request(work, ids, values, which, rows, shared, key)
+    return TrainRequest(work, ids, values, which, rows, shared, key)
 
 
 def _pieces(size: int) -> int:
