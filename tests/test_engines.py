@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.clients.clients import Clients
-from coterie.clients.validation import ReplyValidator
+from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
@@ -451,9 +451,8 @@ def good(ids: list[int], round: int = 3) -> Reply:
 
 
 def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
-    reply, refused = ReplyValidator(cap=100).validate(
-        Train(plain), np.array([1, 2, 3]), replies, round=3, d=5, r=1
-    )
+    expected = Expected(Train(plain), np.array([1, 2, 3]), round=3, d=5)
+    reply, refused = ReplyValidator(cap=100).validate(expected, replies)
     return reply, dict(refused)
 
 

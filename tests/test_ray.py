@@ -325,7 +325,7 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     """What an actor does, in this process: shards come once, and are forgotten when it is told
     so."""
-    from coterie.engines.ray.actor import Actor, Equipment, ActorJob
+    from coterie.engines.ray.actor import Actor, ActorJob, Equipment
 
     data = blobs(clients=3)
     net = small_net()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
-from coterie.clients.validation import ReplyValidator, validator_for
+from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore
 from coterie.core.engine import DriftReports, Engine, Reply
@@ -32,10 +32,10 @@ class Clients:
         validator: checks what they send.
         quorum: says when a round counts.
         classes: number of classes, which all clients agree on.
-        able: int64, the clients that can train (they are there and hold samples); ``None``: all.
+        able: int64, the clients that can train (they are present and hold samples); ``None``: all.
         layout: names and places of the model's tensors in its flat vector.
         features: values of one input.
-        drift_reports: where clients notice drift themselves, what they reported; a simulation has none.
+        drift_reports: what clients that notice drift themselves reported; a simulation has none.
         store: what the clients of a simulation keep; a checkpoint holds it (``store.state()``).
     """
 
@@ -73,7 +73,7 @@ class Clients:
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._validate(work, ids, models, which, replies, key)
         self.ledger.refused += refused
-        self.ledger.got(key, reply, shared)
+        self.ledger.received(key, reply, shared)
         return reply
 
     def _shared_size(self, work: Work, d: int) -> int:
@@ -88,8 +88,8 @@ class Clients:
     def measure(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Reply:
-        """The same for the experimenter's eyes: no transfer, since no deployment would send it;
-        refusals count."""
+        """The same for the experimenter alone. The ledger has no transfer, since no deployment would
+        send it; refusals count."""
         replies = self.engine.run(work, ids, models, which, key=key)
         reply, refused = self._validate(work, ids, models, which, replies, key)
         self.ledger.refused += refused
@@ -104,28 +104,33 @@ class Clients:
         replies: Sequence[Reply],
         key: Key,
     ) -> tuple[Reply, Counter[str]]:
-        r = which.shape[1] if which.ndim == 2 else 1
-        return self.validator.validate(
-            work,
-            np.asarray(ids),
-            replies,
-            round=key.round,
-            d=models.shape[1],
-            r=r,
-            purpose=key.purpose,
-        )
+        r = 1
+        if which.ndim == 2:
+            r = which.shape[1]
+        expected = Expected(work, np.asarray(ids), key.round, key.purpose, models.shape[1], r)
+        return self.validator.validate(expected, replies)
 
     def set_population(
         self, population: Population, present: NDArray[np.bool_] | None = None
     ) -> None:
-        """From now on the clients of a simulation hold these data, and these of them are there."""
+        """From now on the clients of a simulation hold these data.
+
+        Args:
+            population: who holds what.
+            present: bool ``[N]``, who is there; ``None``: all.
+        """
         self.engine.set_population(population)
+        # A late reply may be about the data of before, so the larger cap holds.
         now = validator_for(population)
-        before = self.validator
-        tested = None if before.tested is None else max(before.tested, now.tested or 0)
-        self.validator = replace(before, cap=max(before.cap, now.cap), tested=tested)
+        cap = max(self.validator.cap, now.cap)
+        tested = self.validator.tested
+        if tested is not None:
+            tested = max(tested, now.tested or 0)
+        self.validator = replace(self.validator, cap=cap, tested=tested)
         able = population.sizes("train") > 0
-        self.able = np.flatnonzero(able if present is None else able & present)
+        if present is not None:
+            able = able & present
+        self.able = np.flatnonzero(able)
 
     def close(self) -> None:
         """Let go of processes and shared memory."""

@@ -14,15 +14,24 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 
+_FLOAT = 4  # bytes of a value on its way: float32, whatever it was computed in
+
 
 @dataclass(slots=True)
 class Ledger:
-    """What passed the door since it was last read: transfers, refusals, seconds of training."""
+    """What passed between server and clients since it was last read.
+
+    Args:
+        blocks: transfers, request by request.
+        refused: replies that were refused, by reason.
+        training: seconds that the server waited for training.
+        sent_models: which client was sent which model, by the place of the model in memory.
+    """
 
     blocks: list[Block] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     training: float = 0.0
-    held: set[tuple[int, int]] = field(default_factory=set)
+    sent_models: set[tuple[int, int]] = field(default_factory=set)
 
     def sent(
         self, key: Key, ids: IntArray, models: Tensor, which: IntArray, shared: int | None = None
@@ -38,26 +47,31 @@ class Ledger:
             shared: how many of the ``d`` values are sent, where the others stay with clients.
         """
         values = models.shape[1] if shared is None else shared
-        which = which[:, None] if which.ndim == 1 else which
-        start = models.data_ptr()
+        if which.ndim == 1:
+            which = which[:, None]
+        # A model is known by where it lies in memory: states are immutable, so that the same place
+        # means the same values for as long as a round lasts.
+        first = models.data_ptr()
         stride = models.shape[1]
         fresh = np.zeros(len(ids), np.int64)
-        for at, (id, rows) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
-            wanted = {(id, start + row * stride) for row in rows}
-            fresh[at] = len(wanted - self.held)
-            self.held |= wanted
-        self.blocks.append(Block(key.round, key.what, False, ids, fresh, 4 * values * fresh))
+        for at, (client, rows) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
+            wanted = {(client, first + row * stride) for row in rows}
+            fresh[at] = len(wanted - self.sent_models)
+            self.sent_models |= wanted
+        size = _FLOAT * values * fresh
+        self.blocks.append(Block(key.round, key.what, False, ids, fresh, size))
 
-    def got(self, key: Key, reply: Reply, shared: int) -> None:
-        """What came home; an update of all ``shared`` values counts as one model, anything less
+    def received(self, key: Key, reply: Reply, shared: int) -> None:
+        """What clients sent; an update of all ``shared`` values counts as one model, anything less
         only as bytes."""
-        each = sum(4 * math.prod(values.shape[1:]) for values in reply.fields.values())
+        size = sum(_FLOAT * math.prod(values.shape[1:]) for values in reply.fields.values())
         whole = "delta" in reply.fields and reply.fields["delta"].shape[1:] == (shared,)
-        count = np.full(len(reply), int(whole))
-        names = tuple("slice" if name == "delta" and not whole else name for name in reply.fields)
-        self.blocks.append(
-            Block(key.round, key.what, True, reply.ids, count, np.full(len(reply), each), names)
-        )
+        names = tuple(reply.fields)
+        if not whole:
+            names = tuple("slice" if name == "delta" else name for name in names)
+        models = np.full(len(reply), int(whole))
+        sizes = np.full(len(reply), size)
+        self.blocks.append(Block(key.round, key.what, True, reply.ids, models, sizes, names))
 
     def read(self) -> Ledger:
         """The entries so far; the ledger starts anew."""
@@ -65,5 +79,5 @@ class Ledger:
         self.blocks = []
         self.refused = Counter()
         self.training = 0.0
-        self.held = set()
+        self.sent_models = set()
         return past

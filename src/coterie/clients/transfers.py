@@ -1,7 +1,7 @@
-"""Every transfer that passes the door, and views of it.
+"""Every transfer between server and clients, and sums over them.
 
-A transfer is (round, from, to, what, models, bytes). What is sent to or had from many clients at
-once is one block, so that a run of a thousand clients costs no more than one of ten;
+A transfer is (round, from, to, what, models, bytes). What is sent to or received from many clients
+at once is one block, so that a run of a thousand clients costs no more than one of ten;
 ``Block.transfers`` spells it out.
 """
 
@@ -55,8 +55,10 @@ class Block:
         for client, models, size in zip(
             self.clients.tolist(), self.models.tolist(), self.bytes.tolist(), strict=True
         ):
-            sender, receiver = (client, SERVER) if self.up else (SERVER, client)
-            yield Transfer(self.round, sender, receiver, self.what, models, size)
+            if self.up:
+                yield Transfer(self.round, client, SERVER, self.what, models, size)
+            else:
+                yield Transfer(self.round, SERVER, client, self.what, models, size)
 
 
 def full(blocks: Iterable[Block]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""The gate: nothing a client sends reaches an algorithm unchecked, and nothing it sends raises."""
+"""Validation of replies: nothing a client sends reaches an algorithm unchecked, and nothing it sends
+raises."""
 
 from __future__ import annotations
 
@@ -17,12 +18,40 @@ from coterie.core.work import Evaluate, Train, Work
 from coterie.data.population import Population
 
 Fields = Mapping[str, tuple[tuple[int, ...], str]]
+_LARGEST_ITEM = 8  # bytes of a number; PyTorch has no larger ones
+_GOOD = ""  # the reason of a row that is not refused
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a reply must answer.
+
+    Args:
+        work: what clients were asked to do.
+        asked: int64 ``[n]``, who was asked.
+        round: of the request.
+        purpose: of the request.
+        d: values of a model.
+        r: models that each client was sent.
+    """
+
+    work: Work
+    asked: IntArray
+    round: int
+    purpose: str = ""
+    d: int = 0
+    r: int = 1
+
+    @property
+    def fields(self) -> Fields:
+        """What one client's reply holds."""
+        return self.work.fields(self.d, self.r)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyValidator:
-    """Admits a reply when it answers this request of this round, from a client that was asked, and
-    the first from it.
+    """Accepts a reply when it answers this request of this round, from a client that was asked, and
+    is the first from it.
 
     It must have exactly the expected keys, shapes and dtype kinds, finite values of at most
     ``limit`` in size, and ``0 < n <= cap`` samples.
@@ -34,9 +63,10 @@ class ReplyValidator:
 
     Example:
         >>> from coterie.core.work import Evaluate
-        >>> validator, asked = ReplyValidator(), np.array([4, 7])
-        >>> late = Reply(1, np.array([4]), {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)})
-        >>> reply, refused = validator.validate(Evaluate(), asked, [late], round=2, d=10, r=1)
+        >>> expected = Expected(Evaluate(), np.array([4, 7]), round=2)
+        >>> one = {"correct": np.ones((1, 1)), "loss": np.ones((1, 1)), "size": np.ones(1)}
+        >>> late = Reply(1, np.array([4]), one)
+        >>> reply, refused = ReplyValidator().validate(expected, [late])
         >>> len(reply), dict(refused)
         (0, {'late': 1})
     """
@@ -45,58 +75,57 @@ class ReplyValidator:
     tested: float | None = None
     limit: float = 1e15
 
-    def validate(
-        self,
-        work: Work,
-        asked: IntArray,
-        replies: Sequence[Reply],
-        *,
-        round: int,
-        d: int,
-        r: int,
-        purpose: str = "",
-    ) -> tuple[Reply, Counter[str]]:
+    def validate(self, expected: Expected, replies: Sequence[Reply]) -> tuple[Reply, Counter[str]]:
         """One clean block in ascending order of clients, and what was refused, by reason."""
         refused: Counter[str] = Counter()
-        fields = work.fields(d, r)
-        testing = isinstance(work, Evaluate) and work.split == "test"
-        cap = self.tested if testing and self.tested is not None else self.cap
         seen = np.empty(0, np.int64)
         kept: list[tuple[Reply, IntArray]] = []
         for reply in replies:
-            stale = reply.round != round or reply.purpose != purpose
-            reason = "late" if stale else _malformed(reply, fields)
+            reason = _reason_for_all(reply, expected)
             if reason is not None:
                 refused[reason] += max(1, np.size(reply.ids))
                 continue
-            reasons = self._reasons(reply, fields, cap)
-            if isinstance(work, Train) and work.choose is not None:
-                reasons[(reasons == "") & ~_is_column(reply.fields["choice"], r)] = "choice"
-            reasons[~np.isin(reply.ids, asked)] = "stranger"
-            good = np.flatnonzero(reasons == "")
+            reasons = self._reasons(reply, expected)
+            refused.update(reasons[reasons != _GOOD].tolist())
+            good = np.flatnonzero(reasons == _GOOD)
+            # The first reply of a client counts, in this block and in those before it.
             rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
             rows = rows[~np.isin(reply.ids[rows], seen)]
-            refused.update(reasons[reasons != ""].tolist())
             refused["duplicate"] += len(good) - len(rows)
             seen = np.concatenate([seen, reply.ids[rows]])
             kept.append((reply, rows))
-        return _merge(kept, fields, round), +refused
+        return _merged(kept, expected), +refused
 
-    def _reasons(self, reply: Reply, fields: Fields, cap: float) -> NDArray[np.str_]:
+    def _reasons(self, reply: Reply, expected: Expected) -> NDArray[np.str_]:
         """Why each row is refused, ``""`` where it is not."""
-        reasons = np.full(len(reply.ids), "", dtype="<U16")
-        for name in fields:
-            values = reply.fields[name]
-            values = values.reshape(len(values), math.prod(values.shape[1:]))
-            if (
-                values.size and not max(float(values.max()), -float(values.min())) <= self.limit
-            ):  # true of a NaN, too
-                with np.errstate(invalid="ignore", over="ignore"):
-                    reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
-                reasons[~np.isfinite(values).all(axis=1)] = "not finite"
+        reasons = np.full(len(reply.ids), _GOOD, dtype="<U16")
+        for name in expected.fields:
+            self._check_values(reply.fields[name], reasons)
         size = reply.fields["size"]
-        reasons[(reasons == "") & ~((size > 0) & (size.astype(np.float64) <= cap))] = "size"
+        in_range = (size > 0) & (size.astype(np.float64) <= self._cap(expected.work))
+        reasons[(reasons == _GOOD) & ~in_range] = "size"
+        if isinstance(expected.work, Train) and expected.work.choose is not None:
+            valid = _is_column(reply.fields["choice"], expected.r)
+            reasons[(reasons == _GOOD) & ~valid] = "choice"
+        reasons[~np.isin(reply.ids, expected.asked)] = "stranger"
         return reasons
+
+    def _check_values(self, values: NDArray[Any], reasons: NDArray[np.str_]) -> None:
+        """Note the rows whose values are too large or not finite."""
+        values = values.reshape(len(values), math.prod(values.shape[1:]))
+        # Nearly always all is well, which the extremes of the whole block show, without an array of
+        # the same size. One NaN makes both extremes NaN, which is in no range.
+        if not values.size or max(float(values.max()), -float(values.min())) <= self.limit:
+            return
+        with np.errstate(invalid="ignore", over="ignore"):
+            reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
+        reasons[~np.isfinite(values).all(axis=1)] = "not finite"
+
+    def _cap(self, work: Work) -> float:
+        """The most samples a client may claim to have used."""
+        if isinstance(work, Evaluate) and work.split == "test" and self.tested is not None:
+            return self.tested
+        return self.cap
 
 
 def _is_column(choice: NDArray[Any], r: int) -> NDArray[np.bool_]:
@@ -104,50 +133,52 @@ def _is_column(choice: NDArray[Any], r: int) -> NDArray[np.bool_]:
     return (choice >= 0) & (choice < r) & (choice == np.floor(choice))
 
 
-def _malformed(reply: Reply, fields: Fields) -> str | None:
-    if (
-        not isinstance(reply.ids, np.ndarray)
-        or reply.ids.ndim != 1
-        or not _plain(reply.ids.dtype, "i")
-    ):
+def _reason_for_all(reply: Reply, expected: Expected) -> str | None:
+    """Why a whole block is refused; ``None`` if its rows are to be checked one by one."""
+    if reply.round != expected.round or reply.purpose != expected.purpose:
+        return "late"
+    ids = reply.ids
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or not _is_plain(ids.dtype, "i"):
         return "ids"
+    fields = expected.fields
     if not isinstance(reply.fields, Mapping) or set(reply.fields) != set(fields):
         return "keys"
-    n = len(reply.ids)
     for name, (shape, kind) in fields.items():
         values = reply.fields[name]
-        if not isinstance(values, np.ndarray) or values.shape != (n, *shape):
+        if not isinstance(values, np.ndarray) or values.shape != (len(ids), *shape):
             return "shape"
-        if not _plain(values.dtype, kind):
+        if not _is_plain(values.dtype, kind):
             return "dtype"
     return None
 
 
-def _plain(dtype: np.dtype[Any], kind: str) -> bool:
+def _is_plain(dtype: np.dtype[Any], kind: str) -> bool:
     """Of that kind, in this machine's byte order, and of a size that PyTorch has, too."""
-    return dtype.kind == kind and dtype.isnative and dtype.itemsize <= 8
+    return dtype.kind == kind and dtype.isnative and dtype.itemsize <= _LARGEST_ITEM
 
 
-def _merge(kept: list[tuple[Reply, IntArray]], fields: Fields, round: int) -> Reply:
-    if (
-        len(kept) == 1
-        and len(kept[0][1]) == len(kept[0][0].ids)
-        and np.all(np.diff(kept[0][0].ids) > 0)
-    ):
-        return Reply(round, kept[0][0].ids, kept[0][0].fields)
-    ids = np.concatenate([reply.ids[rows] for reply, rows in kept] or [np.empty(0, np.int64)])
+def _merged(kept: list[tuple[Reply, IntArray]], expected: Expected) -> Reply:
+    """The rows that were kept, as one block in ascending order of clients."""
+    if len(kept) == 1:
+        reply, rows = kept[0]
+        # One whole block in order, as engines make it: its arrays are used as they are, since a
+        # copy of all updates is what a round has no memory for.
+        if len(rows) == len(reply.ids) and np.all(np.diff(reply.ids) > 0):
+            return Reply(expected.round, reply.ids, reply.fields)
+    parts = [reply.ids[rows] for reply, rows in kept]
+    ids = np.concatenate([np.empty(0, np.int64), *parts])
     order = np.argsort(ids, kind="stable")
     merged = {}
-    for name, (shape, _) in fields.items():
-        parts = [reply.fields[name][rows] for reply, rows in kept] or [
-            np.empty((0, *shape), np.float32)
-        ]
-        merged[name] = np.concatenate(parts)[order]
-    return Reply(round, ids[order], merged)
+    for name, (shape, _) in expected.fields.items():
+        values = [reply.fields[name][rows] for reply, rows in kept]
+        if not values:
+            values = [np.empty((0, *shape), np.float32)]
+        merged[name] = np.concatenate(values)[order]
+    return Reply(expected.round, ids[order], merged)
 
 
 def validator_for(population: Population) -> ReplyValidator:
-    """A gate that lets no client of a simulation claim more samples than any of them holds.
+    """A validator that lets no client of a simulation claim more samples than any of them holds.
 
     Example:
         >>> import torch
@@ -155,5 +186,6 @@ def validator_for(population: Population) -> ReplyValidator:
         >>> validator_for(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
         ReplyValidator(cap=2.0, tested=4.0, limit=1000000000000000.0)
     """
-    most = (float(max(1, population.sizes(split).max())) for split in ("train", "test"))
-    return ReplyValidator(*most)
+    trained = float(max(1, population.sizes("train").max()))
+    tested = float(max(1, population.sizes("test").max()))
+    return ReplyValidator(trained, tested)
