@@ -58,7 +58,10 @@ def run_server(grid: Grid, context: Context) -> None:
 
 @client.query("describe")
 def describe_client(message: Message, context: Context) -> Message:
-    """Say who this is: name, version, network, classes; see ``coterie.clients.identity.Identity``."""
+    """Say who this is: name, version, network, classes.
+
+    See ``coterie.clients.identity.Identity``.
+    """
     from coterie.engines.flower import write_failure, write_identity
 
     try:
@@ -127,12 +130,13 @@ def _node(message: Message, context: Context) -> tuple[Node, str]:
     name = str(options.get("client", ""))
     if not name:
         raise DataError("node: no name, got none; expected --node-config 'client=\"hospital-3\"'")
-    classes = options.get("classes")
-    spec = _federation_spec(
-        str(context.run_config[KEYS["config"]]),
-        str(context.run_config[KEYS["settings"]]),
-        None if classes is None else str(classes),
-    )
+    # Texts, not records: specs are looked up by them.
+    config = str(context.run_config[KEYS["config"]])
+    settings = str(context.run_config[KEYS["settings"]])
+    classes = None
+    if "classes" in options:
+        classes = str(options["classes"])
+    spec = _federation_spec(config, settings, classes)
     train, test = _load(context)
     data = ClientData.of(train, test, shape=spec.shape, classes=spec.classes)
     cache = NodeCache(cache_root(options, name), run_of(message))

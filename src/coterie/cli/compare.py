@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TableOptions:
     """What the table of a sweep compares.
 
     Args:
@@ -107,18 +108,22 @@ def compare_command(
         from coterie.sweep.plan import make_plan
         from coterie.sweep.runner import cores_per_run
 
+        # Runs side by side would otherwise each start a process per core.
         if workers is None and jobs > 1:
             workers = cores_per_run(jobs)
         values = {**engine_values(engine, workers), **data_root_value(data_root)}
         names = split_names(algorithms)
-        chosen_seeds = read_seeds(seeds) if seeds else ()
+        # Without --seeds the plan takes the configuration's own.
+        chosen_seeds: Sequence[int] = ()
+        if seeds:
+            chosen_seeds = read_seeds(seeds)
         plan = make_plan(config, names, chosen_seeds, grid or (), assignments or (), values)
-        comparison = Comparison(check_choices(plan, baseline, figure), target, figure)
-        run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, comparison)
+        options = TableOptions(check_choices(plan, baseline, figure), target, figure)
+        run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, options)
 
 
 def run_sweep(
-    plan: SweepPlan, out: Path, jobs: int, request: StopRequest, comparison: Comparison
+    plan: SweepPlan, out: Path, jobs: int, request: StopRequest, options: TableOptions
 ) -> None:
     """Execute the runs of a plan that are not done yet, and show and write their table.
 
@@ -127,7 +132,7 @@ def run_sweep(
         out: the folder of the sweep.
         jobs: how many runs go side by side.
         request: whether a signal asked to stop.
-        comparison: what the table compares.
+        options: what the table compares.
 
     Raises:
         SweepError: with a line for each run that failed.
@@ -141,10 +146,11 @@ def run_sweep(
     progress = SweepProgress.start(plan, out, jobs)
     with request.while_running() as stop:
         failures = sweep(plan, out, jobs, progress, stop)
-    table = tabulate(plan, out, comparison.baseline, comparison.target, comparison.figure)
+    table = tabulate(plan, out, options.baseline, options.target, options.figure)
     say("")
     console().print(columns_table(column_names(table), row_texts(table)))
     files = " ".join(map(str, write_tables(table, plan, out)))
+    # The table is of the runs that are done, so it is written before failures end the command.
     say("\n".join(["", *notes(table), "", f"tables: {files}"]))
     if failures:
         lines = [f"{f.run.name} ({out / f.run.id}): {f.line}" for f in failures]
@@ -191,6 +197,7 @@ class SweepProgress:
         from coterie.terminal import duration, percent, say
 
         self.ended += 1
+        # It was done before this command began, which the first line said.
         if state == "skipped":
             return
         summary = None

@@ -1,4 +1,7 @@
-"""What the shell completes: names and run folders. Nothing here waits for torch."""
+"""What the shell completes: names and run folders.
+
+The registries import torch, which takes seconds, so names are repeated here; a test compares them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ ALGORITHMS = (
     *("astraea", "cfl", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedclust", "fedfusion"),
     *("fedgroup", "fedgrouprox", "fedgsp", "fedmmd", "fedprox", "fedyogi", "fesem", "flexcfl"),
     *("flhc", "ida", "ifca", "naive_gsp", "pacfl", "rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
-)  # the registries themselves wait for torch
+)
 ENGINES = ("pool", "serial", "vmap", "ray")
 NAMED = {"data.source": DATASETS, "algorithm.name": ALGORITHMS, "engine.name": ENGINES}
-SHOWN = 50  # run folders
+SHOWN_RUNS = 50
 
 
 def complete_algorithms(incomplete: str) -> list[str]:
@@ -67,22 +70,35 @@ def complete_engine(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Folders of runs below what was typed, or below ``runs``; and folders on the way there."""
-    found: list[str] = []
-    typed = incomplete.rpartition("/")[0]
-    for folder in dict.fromkeys(
-        (typed or ("/" if incomplete.startswith("/") else "."), typed or "runs")
-    ):
-        prefix = "" if folder == "." else folder.rstrip("/") + "/"
-        for name, run in sorted(_folders(Path(folder).expanduser())):
-            found.append(f"{prefix}{name}" if run else f"{prefix}{name}/")
-    wanted = _starting(found, incomplete)
-    runs = [name for name in wanted if not name.endswith("/")]
-    return (runs or wanted)[:SHOWN]
+    """Folders of runs below the folder that was typed.
+
+    Without one they are those of this folder and of ``runs``. Where none fits, other folders are
+    completed: a run may be below them.
+    """
+    runs: list[str] = []
+    others: list[str] = []
+    for prefix in _prefixes(incomplete):
+        folder = Path(prefix or ".").expanduser()
+        for name, is_run in sorted(_folders(folder)):
+            if is_run:
+                runs.append(f"{prefix}{name}")
+            else:
+                others.append(f"{prefix}{name}/")
+    wanted = _starting(runs, incomplete) or _starting(others, incomplete)
+    return wanted[:SHOWN_RUNS]
+
+
+def _prefixes(incomplete: str) -> list[str]:
+    """The folders to search, as they begin the completed words."""
+    typed, slash, _ = incomplete.rpartition("/")
+    if slash:
+        return [f"{typed}/"]
+    return ["", "runs/"]
 
 
 def _folders(folder: Path) -> Iterator[tuple[str, bool]]:
     """The folders in a folder, and whether each is that of a run."""
+    # What cannot be read is not completed: there is nobody to tell.
     with suppress(OSError):
         for path in folder.iterdir():
             if path.is_dir() and not path.name.startswith("."):

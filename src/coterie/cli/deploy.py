@@ -21,7 +21,7 @@ Assignments = Annotated[
 ]
 
 
-def init_command(
+def deploy_init(
     folder: Folder,
     config: Annotated[Path, typer.Option(help="A configuration, as for `coterie run`.")],
     clients: Annotated[
@@ -49,7 +49,7 @@ def init_command(
     say(f"next: coterie deploy local {folder}, then fill in {files}")
 
 
-def run_command(
+def deploy_run(
     folder: Folder, resume: Resume = False, assignments: Assignments = None, debug: Debug = False
 ) -> None:
     """Run on the SuperLink that deploy.toml names."""
@@ -63,7 +63,7 @@ def run_command(
         run_remote(folder, config, settings, resume)
 
 
-def local_command(
+def deploy_local(
     folder: Folder,
     clients: Annotated[
         int | None,
@@ -98,7 +98,7 @@ def local_command(
             run_remote(folder, config, federation.settings(settings), resume)
 
 
-def key_command(
+def deploy_key(
     folder: Folder,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of clients.")],
     debug: Debug = False,

@@ -63,10 +63,10 @@ study_app = make_group(
 )
 deploy_app = make_group(
     {
-        "init": deploy.init_command,
-        "run": deploy.run_command,
-        "local": deploy.local_command,
-        "key": deploy.key_command,
+        "init": deploy.deploy_init,
+        "run": deploy.deploy_run,
+        "local": deploy.deploy_local,
+        "key": deploy.deploy_key,
     },
     help="Run a federation of real clients over Flower.",
 )

@@ -116,7 +116,7 @@ def _execute(
     start = 0
     if checkpoint is not None:
         start = checkpoint.round
-    say(_first_line(prepared, folder.path, start if resume else None))
+    say(_first_line(prepared, folder.path, start, resume))
     with (
         Reporter(prepared.config.train.rounds, start) as reporter,
         request.while_running() as stop,
@@ -132,13 +132,14 @@ def _execute(
     console().print(summary_table(summary, str(folder.path)), soft_wrap=True)
 
 
-def _first_line(prepared: Prepared, folder: Path, resumed_from: int | None) -> str:
+def _first_line(prepared: Prepared, folder: Path, done: int, resume: bool) -> str:
     """What is about to run, and where it is stored.
 
     Args:
         prepared: the run.
         folder: of the run.
-        resumed_from: how many rounds are done, for a run that is resumed.
+        done: how many rounds are done.
+        resume: whether the run is resumed.
     """
     from coterie.terminal import counted
 
@@ -147,8 +148,11 @@ def _first_line(prepared: Prepared, folder: Path, resumed_from: int | None) -> s
     model = f"{config.model.name} ({parameters:,} parameters)"
     clients = counted(prepared.population.clients, "client")
     rounds = counted(config.train.rounds, "round")
-    if resumed_from is not None:
-        rounds += f", from round {resumed_from + 1}"
+    if done == config.train.rounds:
+        rounds += ", all of them done"
+    elif resume:
+        # People count rounds from 1, files from 0.
+        rounds += f", from round {done + 1}"
     name = f"{config.algorithm.name} on {config.data.source}"
     return f"{name}: {clients}, {model}, {rounds}, in {folder}"
 

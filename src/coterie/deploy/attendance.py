@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
-from coterie.deploy.client_register import padded
+from coterie.deploy.nodes_file import padded
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import QuorumError
@@ -96,10 +95,9 @@ def stand_in_population(engine: FlowerEngine, settings: DeploymentSettings) -> P
     The server knows no samples. Rounds ask a population only who can train and be evaluated.
     """
 
-    def held(able: Sequence[bool] | BoolArray) -> tuple[NDArray[np.int64], ...]:
-        sample = np.zeros(1, np.int64)
-        nothing = np.empty(0, np.int64)
-        return tuple(sample if one else nothing for one in able)
+    def held(able: BoolArray) -> tuple[NDArray[np.int64], ...]:
+        # Row 0 for a client that has samples, no row for any other.
+        return tuple(np.zeros(int(one), np.int64) for one in able)
 
     return Population(
         torch.zeros(1, *settings.shape),

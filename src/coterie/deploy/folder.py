@@ -4,6 +4,7 @@ in."""
 from __future__ import annotations
 
 import pprint
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -85,8 +86,8 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
 
 def _app_name(folder: Path) -> str:
     """The folder's name, with only those letters that the name of a Python project may have."""
-    letters = [c if c.isalnum() else "-" for c in folder.resolve().name.lower()]
-    return "".join(letters).strip("-") or "federation"
+    name = re.sub(r"[^a-z0-9]", "-", folder.resolve().name.lower())
+    return name.strip("-") or "federation"
 
 
 def _toml_string(text: str) -> str:

@@ -22,9 +22,9 @@ from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.data import save_partition
 from coterie.deploy.attendance import Attendance
-from coterie.deploy.client_register import ClientRegister, names_only
 from coterie.deploy.events import WriteEvent
 from coterie.deploy.federation_spec import FederationSpec, read_config
+from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import ConfigError
@@ -146,11 +146,11 @@ def _make_engine(
     write_event: WriteEvent,
 ) -> FlowerEngine:
     """The engine over Flower's grid, which knows the clients that an earlier server met."""
-    register = ClientRegister(folder.path / NODES, settings.shape, settings.classes)
-    run_name, names = register.read()
+    nodes_file = NodesFile(folder.path / NODES, settings.shape, settings.classes)
+    run_name, names = nodes_file.read()
 
     def save_names(names: Sequence[str]) -> None:
-        register.write(run_name, names)
+        nodes_file.write(run_name, names)
         save_partition(folder.path / "partition.npz", names_only(names, settings.clients))
 
     save_names(names)

@@ -1,5 +1,5 @@
-"""A run's models to take away: weights, a loader that needs no Coterie, the group of each client, and
-a model card."""
+"""A run's models to take away: weights, a loader that needs no Coterie, the group of each client,
+and a model card."""
 
 from __future__ import annotations
 

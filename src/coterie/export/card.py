@@ -123,7 +123,7 @@ def write_markdown(card: Card) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters["text"] = escape_markdown
+    environment.filters["text"] = escape_untrusted
     environment.filters["percent"] = percent
     return environment.get_template("card.md.j2").render(
         card=card,
@@ -134,11 +134,11 @@ def write_markdown(card: Card) -> str:
     )
 
 
-def escape_markdown(text: Any) -> str:
-    """Text that was read, as Markdown that shows it and nothing else.
+def escape_untrusted(text: Any) -> str:
+    """Text of the data or of the user, as Markdown that shows it and nothing else.
 
     Example:
-        >>> escape_markdown("a|<b>")
+        >>> escape_untrusted("a|<b>")
         'a&#124;&lt;b&gt;'
     """
     return "".join(map(_escape_letter, str(text)))
@@ -201,7 +201,7 @@ def _mix_table(card: Card) -> list[list[str]]:
     totals = counts.sum(axis=1, keepdims=True)
     # A group without clients has no samples, and a row of zeros.
     shares = np.divide(100 * counts, totals, out=np.zeros_like(counts), where=totals > 0)
-    table = [["model", *(escape_markdown(card.labels[column]) for column in columns)]]
+    table = [["model", *(escape_untrusted(card.labels[column]) for column in columns)]]
     for group, row in zip(card.figures.groups, shares[:, columns], strict=True):
         table.append([group.name, *(f"{share:.0f}" for share in row)])
     return table

@@ -16,7 +16,7 @@ from coterie.runs.files import replace_file
 
 
 @dataclass(frozen=True, slots=True)
-class ClientRegister:
+class NodesFile:
     """The file ``nodes.json`` of a run: names of clients, and what they work on.
 
     A name is on disk before its number is used. So after a kill, too, a client that comes back has
