@@ -1,4 +1,4 @@
-"""What a run looks like in a terminal: progress, tables, bars. Nothing that was read is taken for
+"""What a run prints in a terminal: progress and tables. Names that were read are never taken for
 markup."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def console(file: TextIO | None = None) -> Console:
 
 
 def say(line: str, file: IO[str] | None = None) -> None:
-    """A line of a run, which goes on if nobody reads it any more."""
+    """Print a line of a run. The run goes on if its output is no longer read, as by a closed ``head``."""
     with suppress(BrokenPipeError):
         print(line, file=file, flush=True)
 

@@ -37,9 +37,9 @@ def test_demo_finds_the_planted_groups_and_says_so(tmp_path):
 
     from coterie.cli.demo import run_demo
 
-    said = io.StringIO()
-    path = run_demo(tmp_path, Console(file=said, width=200))
+    printed = io.StringIO()
+    path = run_demo(tmp_path, Console(file=printed, width=200))
     assert path.parent == tmp_path
     assert "grouping gained" in parse(path).text
-    assert "adjusted Rand index 1.00; 10 of 10 newcomers" in said.getvalue()
-    assert said.getvalue().rstrip().endswith(f"page: {path.resolve()}")
+    assert "adjusted Rand index 1.00; 10 of 10 newcomers" in printed.getvalue()
+    assert printed.getvalue().rstrip().endswith(f"page: {path.resolve()}")

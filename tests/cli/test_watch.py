@@ -63,18 +63,19 @@ def finish(folder: RunFolder, finished: Path, pause: float = 0.0) -> None:
 
 def test_once_says_how_a_run_stands(going: RunFolder, finished: Path, capsys) -> None:
     assert invoke(["watch", str(going.path), "--once"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     rows = RunFolder.open(finished).rows()
-    assert "flexcfl on digits, mclr, seed 0" in said
-    assert "round 2/5" in said
-    assert " left\n" in said
+    assert "flexcfl on digits, mclr, seed 0" in printed
+    assert "round 2/5" in printed
+    assert " left\n" in printed
     for size, accuracy in zip(rows[1]["sizes"], rows[1]["accuracy_groups"], strict=True):
         assert any(
-            f"{size}  " in line and f"{100 * accuracy:.1f} %" in line for line in said.splitlines()
+            f"{size}  " in line and f"{100 * accuracy:.1f} %" in line
+            for line in printed.splitlines()
         )
     assert (
         f"newcomers {rows[0]['newcomers'] + rows[1]['newcomers']} (and {rows[0]['cold_start']} in cold"
-        in said
+        in printed
     )
     finish(going, finished)
     assert invoke(["watch", str(going.path), "--once"]) == 0
@@ -96,16 +97,16 @@ def test_one_model_has_no_table_of_groups(going: RunFolder, finished: Path, caps
     going.rewind(0)
     going.append_round({**rows[0], "sizes": [1000], "accuracy_groups": [0.5]})
     watch(going.path, once=True)
-    said = capsys.readouterr().out
-    assert "one model for 1,000 clients" in said
-    assert "group  " not in said
+    printed = capsys.readouterr().out
+    assert "one model for 1,000 clients" in printed
+    assert "group  " not in printed
 
 
 def test_a_finished_run_shows_its_end(finished: Path, capsys) -> None:
     assert invoke(["watch", str(finished)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("run       flexcfl on digits")
-    assert "round " not in said.splitlines()[0]
+    printed = capsys.readouterr().out
+    assert printed.startswith("run       flexcfl on digits")
+    assert "round " not in printed.splitlines()[0]
 
 
 def test_plain_lines_follow_a_run_to_its_end(going: RunFolder, finished: Path, capsys) -> None:

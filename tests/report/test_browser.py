@@ -173,11 +173,11 @@ class Opened:
             viewport={"width": width, "height": 900}, color_scheme=scheme
         )
         self.page = self.context.new_page()
-        self.said = []
+        self.messages = []
         self.asked = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.messages.append("a dialog"), dialog.dismiss()))
         self.page.on("request", lambda request: self.asked.append(request.url))
         begun = time.monotonic()
         self.page.goto(path.as_uri())
@@ -199,7 +199,7 @@ class Opened:
         return ids
 
     def tooltip(self, id: str, mark: str) -> str:
-        """What is told of the first mark of a chart that answers."""
+        """The tooltip of the first mark of a chart that has one."""
         self.page.locator(f"#{id}").scroll_into_view_if_needed()
         for at in range(3):
             box = self.page.locator(f"#{id} {mark}").nth(at).bounding_box()
@@ -250,7 +250,7 @@ def test_charts_are_drawn_without_scrolling(browser, pages):
         assert opened.page.evaluate("scrollY") == 0
         opened.page.wait_for_selector(".chart:not([data-drawn])", state="detached")
         assert opened.page.evaluate("scrollY") == 0
-        assert opened.said == []
+        assert opened.messages == []
 
 
 CLIPPED = """() => [...document.querySelectorAll(".chart")].flatMap((chart) => {
@@ -274,17 +274,17 @@ def test_legends_of_twenty_groups_are_not_cut_off(browser, tmp_path, width):
 
 
 def test_nothing_is_asked_for_or_complained_of(opened, pages):
-    assert opened.said == []
+    assert opened.messages == []
     assert opened.asked == [pages[0].as_uri()]
 
 
 def test_tooltips_answer(opened):
     assert "seconds" in opened.tooltip("time", ".mark-rect.role-mark path")
-    told = opened.tooltip("map-1", ".mark-symbol.role-mark path")
-    assert "client" in told
-    assert "group" in told
+    text = opened.tooltip("map-1", ".mark-symbol.role-mark path")
+    assert "client" in text
+    assert "group" in text
     assert "label" in opened.tooltip("mix-1", ".mark-rect.role-mark path")
-    assert opened.said == []
+    assert opened.messages == []
 
 
 def test_keyboard_and_screen_readers_find_their_way(opened):
@@ -319,7 +319,7 @@ def test_hostile_names_change_nothing_in_the_structure(browser, opened, pages):
         hostile.draw_all()
         assert hostile.tooltip("map-1", ".mark-symbol.role-mark path")
         assert hostile.page.evaluate(OUTLINE) == opened.page.evaluate(OUTLINE)
-        assert hostile.said == []
+        assert hostile.messages == []
         assert hostile.asked == [pages[1].as_uri()]
         assert hostile.page.title() == HOSTILE[0]
         assert HOSTILE[1] in hostile.page.locator("p.intro").inner_text()
@@ -338,7 +338,7 @@ def test_a_dark_phone_shows_it_without_scrolling_sideways(browser, pages):
     with Opened(browser, pages[1], width=390, scheme="dark") as phone:
         phone.draw_all()
         assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert phone.said == []
+        assert phone.messages == []
         body = "getComputedStyle(document.body)"
         ink, paper = (
             phone.page.evaluate(f"{body}.{name}") for name in ("color", "backgroundColor")

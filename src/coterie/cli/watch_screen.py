@@ -76,7 +76,7 @@ def _usual_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def silence_line(run: Follower) -> str:
     """A line if no round has come for long, else nothing.
 
-    From outside, a run that was killed looks like a slow one, so the line says both.
+    From outside, a run that was killed cannot be told from a slow one, so the line names both.
     """
     if run.done:
         return ""

@@ -129,7 +129,7 @@ def summarise_gains(ours: Series, theirs: Series) -> GainSummary | None:
     known = np.concatenate(parts)
     if not len(known):
         return None
-    # A mean gain can hide clients that lost much: the worst tenth is told apart.
+    # A mean gain can hide clients that lost much: the worst tenth is counted apart.
     worst = np.sort(known)[: max(1, len(known) // 10)]
     won = int((known > NO_GAIN).sum())
     lost = int((known < -NO_GAIN).sum())

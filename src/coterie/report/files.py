@@ -88,7 +88,7 @@ def _draw(spec: Spec, kind: str) -> bytes:
             "columns": legend_columns(spec, WIDTH),
         },
     }
-    # A specification without a theme takes the one of where it is drawn: here, of paper.
+    # A specification without a theme takes the one of where it is drawn: in a file, of paper.
     whole = {**spec, "width": WIDTH, "background": "white", "config": config}
     if kind == "svg":
         return str(vl_convert.vegalite_to_svg(whole)).encode()

@@ -156,7 +156,7 @@ def group_agreement(view: RunView) -> float | None:
         >>> group_agreement(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
         1.0
     """
-    # Imported late: it takes half a second, and pages without planted groups do not need it.
+    # Imported late: it is slow to load, and pages without planted groups do not need it.
     from sklearn.metrics import adjusted_rand_score
 
     # Clients without a group would count as a group of their own.

@@ -41,7 +41,7 @@ def map_chart(run: RunView) -> Spec:
         letters = sorted({row["population"] for row in rows})
         shape = alt.Shape("population:N", title="planted population", sort=letters)
         base = base.encode(shape=shape)
-    # Colour tells the group, so the fill is free to tell newcomers.
+    # Colour shows the group, so the fill is free to show newcomers.
     size = 85 if run.clients <= MANY_CLIENTS else 40
     filled = base.mark_point(filled=True, size=size, opacity=0.88)
     if not any(row["late"] for row in rows):

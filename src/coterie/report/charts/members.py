@@ -94,7 +94,7 @@ def _places(run: RunView, stays: Sequence[Stay]) -> IntArray:
     last = np.where(run.groups < 0, np.iinfo(np.int64).max, run.groups)
     number = np.arange(run.clients)
     place = np.empty(run.clients, np.int64)
-    # `lexsort` takes the most important key last; the number makes the order one of its own.
+    # `lexsort` takes the most important key last; the number settles what is left.
     place[np.lexsort((number, first, last))] = number
     return place
 

@@ -13,8 +13,7 @@ from coterie.report.tree import SEVERAL_GROUPS
 Spec = dict[str, Any]
 PERCENT = 100.0
 
-# Colours that can be told apart on light and dark paper, also by most who are colour-blind. With
-# more than eight groups they come again.
+# Colours for light and dark paper alike. With more than eight groups they come again.
 GROUPS = ("#2f74c0", "#d97700", "#1f9e7a", "#c2509b", "#8a63d2", "#a68c00", "#2f97b8", "#a8562f")
 # Grey comes first: the first run of a comparison is mostly the baseline.
 RUNS = ("#838d99", "#8a63d2", "#d0527a", "#2f97b8", "#a68c00", "#1f9e7a", "#d97700", "#2f74c0")
@@ -148,7 +147,7 @@ def legend_columns(spec: Spec, width: int) -> int:
 def pack(spec: Spec) -> Spec:
     """A specification whose data stand in columns, without the names of the fields in every row.
 
-    A page of many clients is a third of the size that way; ``draw.js`` unpacks the data.
+    It keeps a page of many clients small; ``draw.js`` unpacks the data.
 
     Example:
         >>> pack({"datasets": {"d": [{"a": 1, "b": 2}, {"a": 3}]}})

@@ -161,7 +161,13 @@ def _newcomers(run: RunView) -> list[Section]:
         {
             "title": "Where newcomers were placed",
             "note": _newcomer_note(placements),
-            "columns": ["client", "joined in round", "population", "placed in", "with its own"],
+            "columns": [
+                "client",
+                "joined in round",
+                "population",
+                "placed in",
+                "with its population",
+            ],
             "rows": [_newcomer_row(placed) for placed in placements[:MOST_NEWCOMERS]],
         }
     ]

@@ -8,7 +8,8 @@
     rows[id] = 0;
     for (const [name, data] of Object.entries(spec.datasets || {})) {
       if (!Array.isArray(data)) {
-        spec.datasets[name] = data.rows.map((row) => Object.fromEntries(data.fields.map((field, i) => [field, row[i]])));
+        const unpack = (row) => Object.fromEntries(data.fields.map((field, i) => [field, row[i]]));
+        spec.datasets[name] = data.rows.map(unpack);
       }
       rows[id] = Math.max(rows[id], spec.datasets[name].length);
     }
@@ -26,7 +27,8 @@
   };
   const theme = (id) => {
     const css = getComputedStyle(document.documentElement);
-    const [ink, muted, line] = ["--ink", "--muted", "--line"].map((name) => css.getPropertyValue(name).trim());
+    const colour = (name) => css.getPropertyValue(name).trim();
+    const [ink, muted, line] = ["--ink", "--muted", "--line"].map(colour);
     const { columns, stacked } = legends(id);
     return {
       background: "transparent",
@@ -37,10 +39,11 @@
         labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", titlePadding: 10,
       },
       legend: {
-        labelColor: ink, titleColor: muted, titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12,
-        symbolBaseStrokeColor: muted, symbolBaseFillColor: muted, labelLimit: window.innerWidth < 640 ? 260 : 320,
+        labelColor: ink, titleColor: muted, titleFontWeight: "normal",
+        labelFontSize: 12, titleFontSize: 12, labelLimit: window.innerWidth < 640 ? 260 : 320,
+        symbolBaseStrokeColor: muted, symbolBaseFillColor: muted,
         orient: "bottom", direction: "horizontal", columns, offset: 14,
-        layout: { bottom: { direction: stacked ? "vertical" : "horizontal", margin: stacked ? 10 : 40 } },
+        layout: { bottom: stacked ? { direction: "vertical", margin: 10 } : { direction: "horizontal", margin: 40 } },
       },
       text: { color: ink },
       rule: { color: muted },
@@ -53,7 +56,9 @@
     const place = document.getElementById(id);
     const label = labels[id] || (labels[id] = place.getAttribute("aria-label"));
     const options = {
-      ast: true, actions: false, renderer: rows[id] > MANY ? "canvas" : "svg", config: theme(id), defaultStyle: false,
+      ast: true, // expressions are interpreted: the page's policy allows no code made of text
+      actions: false, defaultStyle: false, config: theme(id),
+      renderer: rows[id] > MANY ? "canvas" : "svg",
       tooltip: { theme: "coterie", disableDefaultStyle: true },
     };
     return vegaEmbed("#" + id, specs[id], options)
@@ -68,7 +73,9 @@
   const all = () => { for (const id of Object.keys(specs)) if (!drawn.has(id)) draw(id); };
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
-      if (entry.isIntersecting && !drawn.has(entry.target.id)) { near.unobserve(entry.target); draw(entry.target.id); }
+      if (!entry.isIntersecting || drawn.has(entry.target.id)) continue;
+      near.unobserve(entry.target);
+      draw(entry.target.id);
     }
   }, { rootMargin: "800px" });
   // The charts that are far from the reader are drawn when the browser has nothing else to do, one
