@@ -98,7 +98,7 @@ def test_every_error_has_its_code() -> None:
     assert codes == [2, 3, 4, 5, 70]
 
 
-def test_an_unknown_command_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_has_one_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["rum"]) == 2
     (line,) = errors(capsys)
     assert line.count("Did you mean") == 1

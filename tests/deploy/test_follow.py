@@ -22,7 +22,7 @@ def followed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[dict[str, Any], list[int]]:
-    """Follow a run whose log holds these lines; returns the summary and the rounds told."""
+    """Follow a run whose log holds these lines; returns the summary and the rounds reported."""
     from coterie.deploy import follow
 
     (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines))
@@ -39,18 +39,18 @@ def followed(
     return follow.follow(tmp_path, config, 7, lambda row: rounds.append(row["round"])), rounds
 
 
-def told(number: int, what: str, value: Any) -> str:
+def event(number: int, what: str, value: Any) -> str:
     return "INFO :  @coterie " + json.dumps({"number": number, what: value})
 
 
-START = told(0, "start", {"folder": "/runs/a", "round": 0, "rounds": 2, "parameters": 650})
+START = event(0, "start", {"folder": "/runs/a", "round": 0, "rounds": 2, "parameters": 650})
 
 
 def test_a_run_is_shown_from_its_log_each_line_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
-        told(1 + t, "round", {"round": t, "accuracy": 0.5, "sizes": [3], "skipped": False})
+        event(1 + t, "round", {"round": t, "accuracy": 0.5, "sizes": [3], "skipped": False})
         for t in range(2)
     ]
     lines = [
@@ -60,7 +60,7 @@ def test_a_run_is_shown_from_its_log_each_line_once(
         rows[0],
         "@coterie {torn",
         rows[1],
-        told(3, "done", {"rounds": 2}),
+        event(3, "done", {"rounds": 2}),
     ]
     summary, rounds = followed(lines, "finished:completed", tmp_path, monkeypatch)
     assert (summary, rounds) == ({"rounds": 2}, [0, 1])
@@ -71,12 +71,12 @@ def test_a_run_is_shown_from_its_log_each_line_once(
     ("lines", "code", "words"),
     [
         (
-            [START, told(1, "error", {"code": 5, "message": "quorum: too few"})],
+            [START, event(1, "error", {"code": 5, "message": "quorum: too few"})],
             5,
             "quorum: too few",
         ),
-        ([START, told(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
-        ([START, told(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
+        ([START, event(1, "error", {"code": 4, "message": "damaged"})], 4, "damaged"),
+        ([START, event(1, "error", {"code": 70, "message": "odd"})], 7, "odd"),
         ([START, "ERROR: killed"], 7, "run 7: finished:failed, got 'ERROR: killed'"),
         ([START, "Installed d"], 7, "got no word of why, as when it is killed"),
         ([], 7, "got no word of why"),

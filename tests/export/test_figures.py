@@ -7,7 +7,7 @@ import numpy as np
 from coterie.export.figures import reported_figures
 
 
-def test_accuracies_of_other_groups_are_not_told_of_these() -> None:
+def test_accuracies_of_earlier_groups_are_not_shown() -> None:
     which = np.array([0, 1, 1, 2])
     scored = {"round": 3, "accuracy": 0.5, "accuracy_all": 0.4, "accuracy_groups": [0.1, 0.9]}
     now = reported_figures(["group-0", "group-1", "no-group"], which, [scored])

@@ -22,10 +22,10 @@ from coterie.local import LocalRunner
 from tests.conftest import blobs, small_net
 from tests.contract.test_algorithms import CASES
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 TABLE = {
-    name: set(re.findall(r"`(\w+)`", told))
-    for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)
+    name: set(re.findall(r"`(\w+)`", fields))
+    for name, fields in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)
 }
 SOLVER = ct.Solver(epochs=1, batch_size=10, lr=0.1)
 # by these more leaves a client, and no case of the contract has them
@@ -61,18 +61,18 @@ def test_what_the_ledger_saw_is_what_the_table_says(name: str) -> None:
 
 
 def test_the_ledger_tells_an_update_from_a_part_of_one() -> None:
-    with Clients(SerialEngine(LocalRunner(blobs(), NET, SOLVER))) as door:
+    with Clients(SerialEngine(LocalRunner(blobs(), NET, SOLVER))) as clients:
         models = flatten(NET)[None]
         one = np.array([3])
         for upload in (None, (0, 5)):
-            door.run(
+            clients.run(
                 ct.Train(ct.fedavg().local.objective, upload=upload),
                 one,
                 models,
                 0 * one,
                 key=Key(0),
             )
-        blocks = door.ledger.read().blocks
+        blocks = clients.ledger.read().blocks
     assert [block.fields for block in blocks if block.up] == [
         ("delta", "size", "loss"),
         ("slice", "size", "loss"),
@@ -83,12 +83,14 @@ def test_the_ledger_tells_an_update_from_a_part_of_one() -> None:
 # --- noise ----------------------------------------------------------------------------------------
 
 
-def told(
+def reported(
     work: Describe, population: ct.Population, ids: np.ndarray, key: Key, kind: str = "serial"
 ) -> Reply:
     runner = LocalRunner(population, NET, SOLVER)
-    with Clients(SerialEngine(runner) if kind == "serial" else PoolEngine(runner, 1)) as door:
-        return door.run(work, ids, flatten(NET)[None], np.empty((len(ids), 0), np.int64), key=key)
+    with Clients(SerialEngine(runner) if kind == "serial" else PoolEngine(runner, 1)) as clients:
+        return clients.run(
+            work, ids, flatten(NET)[None], np.empty((len(ids), 0), np.int64), key=key
+        )
 
 
 def crowd() -> ct.Population:
@@ -107,13 +109,13 @@ def test_noise_is_drawn_once_per_client(privacy: str, statistic: str) -> None:
     work = Describe(statistic, 4, level=3.0, privacy=privacy)
     population = blobs()
     ids = np.arange(12)
-    first = told(work, population, ids, Key(5, round=0)).fields[statistic]
-    again = told(work, population, ids, Key(5, "other", round=9), "pool").fields[statistic]
-    some = told(work, population, ids[[2, 7]], Key(5)).fields[statistic]
+    first = reported(work, population, ids, Key(5, round=0)).fields[statistic]
+    again = reported(work, population, ids, Key(5, "other", round=9), "pool").fields[statistic]
+    some = reported(work, population, ids[[2, 7]], Key(5)).fields[statistic]
     assert np.array_equal(first, again)
     assert np.array_equal(first[[2, 7]], some)
     if statistic == "histogram":
-        assert not np.array_equal(first, told(work, population, ids, Key(6)).fields[statistic])
+        assert not np.array_equal(first, reported(work, population, ids, Key(6)).fields[statistic])
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 1e-300])
@@ -132,16 +134,16 @@ def test_a_budget_too_small_for_whole_numbers_is_refused(epsilon: float) -> None
         with pytest.raises(ct.ConfigError, match=r"epsilon: .*>= 1e-06"):
             make(epsilon=epsilon)
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=1e-6)
-    drawn = told(work, crowd(), MANY, Key(1)).fields["histogram"]
+    drawn = reported(work, crowd(), MANY, Key(1)).fields["histogram"]
     assert 0.4 < (drawn > 1e5).mean() < 0.5
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_discrete_laplace_has_the_law_it_should(epsilon: float) -> None:
-    """``P(z) = (1 - a) / (1 + a) a^|z|`` with ``a = e^-epsilon``; told counts are whole and not
+    """``P(z) = (1 - a) / (1 + a) a^|z|`` with ``a = e^-epsilon``; reported counts are whole and not
     below 0."""
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=epsilon)
-    found = told(work, crowd(), MANY, Key(1)).fields["histogram"]
+    found = reported(work, crowd(), MANY, Key(1)).fields["histogram"]
     assert (found >= 0).all()
     assert (found == np.rint(found)).all()
     a = np.exp(-epsilon)
@@ -151,14 +153,14 @@ def test_discrete_laplace_has_the_law_it_should(epsilon: float) -> None:
         assert abs((found[:, 0] == 2 + z).mean() - expected) < spread
     assert abs((found[:, 1] == 0).mean() - 1 / (1 + a)) < 5 / np.sqrt(
         len(MANY)
-    )  # no sample: all below 0 told as 0
+    )  # no sample: all below 0 reported as 0
     assert abs(np.corrcoef(found[:, 0], found[:, 2])[0, 1]) < 0.1
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_randomised_response_tells_the_truth_as_often_as_it_should(epsilon: float) -> None:
     work = Describe("histogram", 4, privacy="randomised_response", epsilon=epsilon)
-    found = told(work, crowd(), MANY, Key(1)).fields["histogram"]
+    found = reported(work, crowd(), MANY, Key(1)).fields["histogram"]
     assert (found.sum(axis=1) == 1).all()
     truth = np.exp(epsilon) / (np.exp(epsilon) + 3)
     expected = np.array([truth, *[(1 - truth) / 3] * 3])
@@ -168,16 +170,20 @@ def test_randomised_response_tells_the_truth_as_often_as_it_should(epsilon: floa
 def test_a_private_statistic_goes_with_no_sample_count() -> None:
     ids = np.arange(12)
     for privacy in ("discrete_laplace", "randomised_response"):
-        reply = told(Describe("histogram", 4, privacy=privacy, epsilon=0.01), blobs(), ids, Key(2))
+        reply = reported(
+            Describe("histogram", 4, privacy=privacy, epsilon=0.01), blobs(), ids, Key(2)
+        )
         assert (reply.fields["size"] == 1).all()
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=0.01)
-    with Clients(SerialEngine(LocalRunner(blobs(), NET, SOLVER)), ReplyValidator(cap=1.0)) as door:
-        assert len(door.run(work, ids, flatten(NET)[None], 0 * ids, key=Key(2))) == 12
+    with Clients(
+        SerialEngine(LocalRunner(blobs(), NET, SOLVER)), ReplyValidator(cap=1.0)
+    ) as clients:
+        assert len(clients.run(work, ids, flatten(NET)[None], 0 * ids, key=Key(2))) == 12
 
 
 def test_noise_of_two_budgets_is_not_the_same() -> None:
     one, two = (
-        told(
+        reported(
             Describe("histogram", 4, privacy="discrete_laplace", epsilon=e),
             crowd(),
             MANY[:300],
@@ -196,7 +202,7 @@ def test_kept_noise_tells_the_change_of_drifting_data() -> None:
     more = np.array([0, 0, 1, 2])
     after = before.with_parts((more,) * len(MANY), before.test)
     work = Describe("histogram", 4, privacy="discrete_laplace", epsilon=1.0)
-    a, b = (told(work, p, MANY, Key(1)).fields["histogram"][:, 0] for p in (before, after))
+    a, b = (reported(work, p, MANY, Key(1)).fields["histogram"][:, 0] for p in (before, after))
     assert (b[a > 0] - a[a > 0] == 1).all()
 
 
@@ -204,7 +210,9 @@ def test_a_changed_dominant_class_is_answered_afresh() -> None:
     before = crowd()
     after = before.with_parts((np.array([2]),) * len(MANY), before.test)
     work = Describe("histogram", 4, privacy="randomised_response", epsilon=0.1)
-    a, b = (told(work, p, MANY, Key(1)).fields["histogram"].argmax(axis=1) for p in (before, after))
+    a, b = (
+        reported(work, p, MANY, Key(1)).fields["histogram"].argmax(axis=1) for p in (before, after)
+    )
     shift = np.bincount((b - a) % 4, minlength=4) / len(MANY)
     assert shift.max() < 0.3
 
