@@ -32,7 +32,7 @@ from coterie.studies.reproduce.computed import FORMULAS, fedavg_transfers, flexc
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS
 from coterie.studies.reproduce.outcome_rows import outcome_row
-from coterie.studies.reproduce.page import write_page
+from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.reproduction import (
     LOADING_SECONDS,
@@ -254,7 +254,7 @@ def test_runs_are_done_once_and_come_to_a_page(two_lines: list[Line], tmp_path: 
         assert found.spread is not None
         summaries = [json.loads((f / "summary.json").read_text()) for f in found.folders]
         assert found.values == tuple(100 * s["accuracy"]["max"] for s in summaries)
-    text, html = write_page(tmp_path, outcomes, "quick", [0, 1])
+    text, html = write_reproduction(tmp_path, outcomes, "quick", [0, 1])
     shown = text.read_text(encoding="utf-8")
     row = next(line for line in shown.splitlines() if line.startswith("| mnist-mclr/fedavg"))
     gap = outcomes[0].difference

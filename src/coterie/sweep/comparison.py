@@ -143,6 +143,7 @@ def tabulate(
             ours = [plan.cells[name, index, seed] for seed in plan.seeds]
             theirs = [plan.cells[baseline, index, seed] for seed in plan.seeds]
             difference = None
+            # The baseline has no difference to itself, not one of 0.
             if name != baseline:
                 difference = _difference(ours, theirs, measured)
             row = _row(ours, measured, difference, target is not None)
@@ -154,6 +155,7 @@ def tabulate(
 def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:
     """Equal for rows of the same runs that are compared with the same runs."""
     name = ours[0].algorithm
+    # The baseline's own rows are equal if their runs are.
     others = [run.id for run in theirs if run.algorithm != name]
     return (name, *(run.id for run in ours), *others)
 
@@ -182,11 +184,13 @@ def _row(
     done = [measured[run.id] for run in runs if run.id in measured]
     accuracy = [one.accuracy for one in done if one.accuracy is not None]
     reached = [one for one in done if one.rounds is not None]
+    # Bytes to the target are those of the runs that reached it.
     counted = done
     if has_target:
         counted = reached
     sd = None
     if len(accuracy) > 1:
+        # With n - 1: the seeds are a sample of all seeds.
         sd = statistics.stdev(accuracy)
     return Row(
         algorithm=runs[0].algorithm,
@@ -217,6 +221,7 @@ def _difference(
 ) -> Difference | None:
     """The difference over the seeds of which both runs are done."""
     known = {name: one.accuracy for name, one in measured.items() if one.accuracy is not None}
+    # Paired by seed: the same seed means the same data and cohorts, so their luck cancels.
     differences = [
         known[one.id] - known[other.id]
         for one, other in zip(ours, theirs, strict=True)
@@ -244,6 +249,7 @@ def paired(differences: Sequence[float]) -> Difference | None:
         return None
     if n == 1:
         return Difference(differences[0], None, 1)
+    # Few seeds: the normal distribution would make the interval too narrow.
     t = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
     half = t * statistics.stdev(differences) / math.sqrt(n)
     return Difference(statistics.fmean(differences), half, n)

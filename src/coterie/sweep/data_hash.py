@@ -33,6 +33,7 @@ def data_key(config: RunConfig) -> str:
         "source": config.data.source,
     }
     partition = config.resolved()["data"]["partition"]
+    # Sorted keys: two files that differ only in their order have the same data.
     return json.dumps([source, partition, config.seed], sort_keys=True, default=str)
 
 
@@ -78,6 +79,7 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
         partition = split_samples(config, samples)
         found[key] = DataHash(source_hash + hash_partition(partition), partition.clients)
         for one in by_key[key]:
+            # All are checked before any is refused: the user mends them at once.
             errors += _errors_against(one, partition.clients)
     if errors:
         raise ConfigError("\n".join(dict.fromkeys(errors)))
@@ -122,6 +124,7 @@ def hash_partition(partition: Partition) -> str:
         >>> hash_partition(Partition((a,), (b,))) == hash_partition(Partition((b,), (a,)))
         False
     """
+    # Names and the transform (rotations, for example) change what clients see.
     words = json.dumps([partition.transform, list(partition.names)]).encode()
     arrays: list[np.ndarray] = [np.frombuffer(words, np.uint8)]
     arrays += _rows_of(partition.train)
@@ -137,6 +140,7 @@ def hash_partition(partition: Partition) -> str:
 
 def _rows_of(split: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The arrays that say which client holds which rows."""
+    # Of a lazy federation two arrays say it all; a list per client would hold millions.
     if isinstance(split, Ranges):
         return [split.start, split.size]
     return [np.asarray(rows, np.int64) for rows in split]
@@ -147,5 +151,6 @@ def _hash(arrays: Iterable[np.ndarray]) -> str:
     total = hashlib.sha256()
     for array in arrays:
         total.update(f"{array.dtype.str}{array.shape}".encode())
+        # The bytes as they are in memory: a copy of a large dataset would double it.
         total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return total.hexdigest()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from coterie.config.problems import Problem, refuse
 from coterie.sweep.options import check_option
 
+# A range such as 0-999999999 is a slip of the hand: its list would fill the memory.
 MAX_SEEDS = 10_000
 SEEDS = "seeds as 0-4, or 0,2,5-7"
 
@@ -27,6 +28,7 @@ def read_seeds(text: str) -> list[int]:
         >>> read_seeds("0-2,7")
         [0, 1, 2, 7]
     """
+    # A dictionary keeps the order and takes each seed once.
     found: dict[int, None] = {}
     for part in text.split(","):
         found |= dict.fromkeys(_read_range(part, text))
@@ -63,7 +65,9 @@ def read_grid(grid: Sequence[str], algorithms: Sequence[str]) -> dict[str, list[
     found: dict[str, list[str]] = {}
     for assignment in grid:
         key, equals, text = (part.strip() for part in assignment.partition("="))
+        # Values stay text: which type they have depends on the algorithm that reads them.
         values = list(dict.fromkeys(split_values(text)))
+        # An empty value is a slip, too: TOML has no way to write one.
         if not equals or not all(key.split(".")) or not all(values):
             example = "key=v1,v2, as algorithm.groups=2,3"
             refuse(Problem("--grid", "not a key and its values", assignment, example))
@@ -95,6 +99,7 @@ def split_values(text: str) -> list[str]:
             depth += 1
         elif letter in "]}":
             depth -= 1
+        # A closing quote is over when its letter is read, so it cannot hide the next comma.
         if letter == "," and depth <= 0 and not quote:
             pieces.append("")
         else:

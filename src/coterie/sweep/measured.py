@@ -61,9 +61,11 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         if target is None:
             moved = _bytes_of(rows)
         else:
+            # `covered` leaves out rounds in which some clients have no group yet.
             rounds = rounds_to_target(covered(rows), target)
             if rounds is not None:
                 moved = _bytes_of(rows[:rounds])
+    # The file was written by another version, or by hand.
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path / "summary.json or rounds.jsonl", error) from None
     scored = None

@@ -54,6 +54,7 @@ def check_base(base: Mapping[str, Any], file: str) -> tuple[str, int]:
     name = None
     if isinstance(table, Mapping):
         name = table.get("name")
+    # Validation has the words for what is wrong; it must find it, since the run needs both.
     if not isinstance(name, str) or not isinstance(seed, int) or not isinstance(table, Mapping):
         check(base, file)
         raise AssertionError("a configuration without algorithm or seed was not refused")
@@ -82,6 +83,7 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
     """
     if any(key_for(name, key, algorithms) for name in algorithms):
         return
+    # Options of all algorithms, since the key may have been meant for any of them.
     known = sorted({option for name in algorithms for option in algorithm_options(name) or ()})
     expected = "a key of another table"
     if known:
@@ -93,6 +95,7 @@ def check_option(source: str, key: str, algorithms: Sequence[str]) -> None:
 # --- keys -----------------------------------------------------------------------------------------
 
 
+# A sweep asks for each cell, and a custom factory would be imported each time.
 @lru_cache(maxsize=256)
 def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
     """The options of an algorithm: name -> (type, default).
@@ -131,6 +134,7 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
         >>> key_for("fedprox", "fedprox.mu", names), key_for("fedavg", "algorithm.mu", names)
         ('algorithm.mu', None)
     """
+    # A name comes before a table: an algorithm may be called like one.
     owner = _owner(key, algorithms)
     if owner is not None:
         if owner != algorithm:
@@ -170,6 +174,7 @@ def tables_for(
         assignments: ``key=value``, each; those of other algorithms are left out.
         values: key path -> value, set last; ``None`` sets nothing.
     """
+    # A copy: all runs of a sweep start from the same tables, and `put` changes them in place.
     tables = deepcopy(dict(base))
     tables["algorithm"] = {"name": algorithm, **_options_from(base.get("algorithm"), algorithm)}
     for assignment in assignments:
@@ -196,6 +201,7 @@ def _options_from(table: Any, algorithm: str) -> dict[str, Any]:
     """
     if not isinstance(table, Mapping):
         return {}
+    # The name is set by the caller.
     settings = {key: value for key, value in table.items() if key != "name"}
     if table.get("name") == algorithm:
         return settings

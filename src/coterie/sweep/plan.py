@@ -29,8 +29,11 @@ from coterie.sweep.options import (
     tables_for,
 )
 
+# Each run is validated and held in memory: so many take minutes to plan.
 MAX_RUNS = 10_000
-ID_DIGITS = 12  # hexadecimal digits of a run's id
+# Hexadecimal digits of a run's id. With 48 bits, two of 10,000 runs share an id once in five
+# million sweeps.
+ID_DIGITS = 12
 
 Point = tuple[tuple[str, str | None], ...]
 Cell = tuple[str, int, int]  # algorithm, index of the point of the grid, seed
@@ -84,6 +87,7 @@ class SweepPlan:
     @property
     def runs(self) -> list[SweepRun]:
         """Every run once, in the order of the cells."""
+        # Cells of options that do not apply share a run; a dictionary keeps its first place.
         return list({run.id: run for run in self.cells.values()}.values())
 
 
@@ -129,6 +133,7 @@ def make_plan(
         ['fedavg, seed 0', 'fedprox, algorithm.mu=0.1, seed 0', 'fedprox, algorithm.mu=1, seed 0']
     """
     base = read(path)
+    # An algorithm's option must wait until it is known which algorithms have it.
     for_algorithms = []
     for override in overrides:
         if is_algorithm_key(override, algorithms):
@@ -140,10 +145,12 @@ def make_plan(
     check_algorithms(names)
     for override in for_algorithms:
         check_option("--set", override.partition("=")[0].strip(), names)
+    # Seeds and algorithms of the configuration are those of a sweep of one run.
     all_seeds = tuple(seeds) or (base_seed,)
     choices = read_grid(grid, names)
     points = tuple(itertools.product(*choices.values()))
     _check_size(len(names) * len(points) * len(all_seeds))
+    # The plan without its runs says which cells there are.
     layout = SweepPlan(names, all_seeds, tuple(choices), points, {})
     tables = _tables_of_cells(layout, base, for_algorithms, values)
     configs = _validate_all(tables, str(path))
@@ -170,6 +177,7 @@ def _tables_of_cells(
             # The grid comes after the overrides, so it wins where both set the same key.
             assignments = [*overrides, *map("=".join, zip(layout.keys, point, strict=True))]
             for seed in layout.seeds:
+                # What the command line sets, such as the engine, wins over everything.
                 last = {"seed": seed, **values}
                 cell = (name, index, seed)
                 found[cell] = tables_for(name, layout.algorithms, base, assignments, last)
@@ -203,6 +211,7 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
         name, index, seed = cell
         known = data[data_key(config)]
         resolved = fit_to_clients(config, known.clients).resolved()
+        # The data count, too: the same path may hold other samples tomorrow.
         both = config_hash(resolved) + known.digest
         run_id = hashlib.sha256(both.encode()).hexdigest()[:ID_DIGITS]
         point = _point_of(name, index, layout)

@@ -37,6 +37,7 @@ def is_done(run: SweepRun, out: Path) -> bool:
         resolved = folder.resolved
     except (CheckpointError, ConfigError):
         return False
+    # A run that was stopped has a summary as well, of the rounds so far.
     if not isinstance(summary, dict) or not summary.get("complete"):
         return False
     # The folder's name also depends on the data. A user may have put other files in it by hand.
@@ -74,6 +75,7 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
         CoterieError: for anything expected.
     """
     with lock_of(run, out):
+        # Checked under the lock: another sweep may just have finished it.
         if is_done(run, out):
             return False
         # A process that was killed while it made the folder left one under a temporary name.
@@ -90,8 +92,10 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
 
 def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) -> None:
     config = check(run.tables, str(folder.path))
+    # A damaged checkpoint is skipped there, for the one before it.
     checkpoint = folder.latest_checkpoint(config.resolved())
     saved = folder.path / "partition.npz"
+    # The saved partition, so that a library of another version deals no other samples.
     prepared = prepare(config, saved)
     # A kill may have come between the configuration and the partition.
     if not saved.exists():

@@ -24,7 +24,7 @@ POLL_SECONDS = 0.3  # between two checks of a run that another sweep works on
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RunFailure:
     """A run that failed, and why, in one line."""
 
     run: SweepRun
@@ -34,6 +34,14 @@ class Failure:
 Report = Callable[[SweepRun, str], None]
 
 
+def available_cores() -> int:
+    """The cores that this process may use."""
+    # On Linux a process may be limited to some of the cores, for example in a container.
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def cores_per_run(jobs: int) -> int:
     """The cores for each of several runs that go side by side, at least one.
 
@@ -41,12 +49,7 @@ def cores_per_run(jobs: int) -> int:
         >>> cores_per_run(10_000)
         1
     """
-    # On Linux a process may be limited to some of the cores, for example in a container.
-    if sys.platform == "linux":
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, cores // jobs)
+    return max(1, available_cores() // jobs)
 
 
 def sweep(
@@ -55,7 +58,7 @@ def sweep(
     jobs: int = 1,
     report: Report | None = None,
     stop: Callable[[], int] | None = None,
-) -> list[Failure]:
+) -> list[RunFailure]:
     """Execute every run of a plan that is not done, alone or with other sweeps of the same folder.
 
     Args:
@@ -98,11 +101,11 @@ class _Sweep:
     stop: Callable[[], int]
     jobs: int
     workers: list[Worker] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[RunFailure] = field(default_factory=list)
     waiting: list[SweepRun] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
 
-    def run(self, runs: Sequence[SweepRun]) -> list[Failure]:
+    def run(self, runs: Sequence[SweepRun]) -> list[RunFailure]:
         self.waiting = [run for run in runs if not self._skip(run, "skipped")]
         try:
             while self.waiting or self._busy():
@@ -112,6 +115,7 @@ class _Sweep:
                 self._start_runs()
                 self._collect()
         finally:
+            # Also after an error: no process may outlive the sweep.
             for worker in self.workers:
                 worker.end()
         return self.failures
@@ -142,6 +146,7 @@ class _Sweep:
             if len(self._busy()) >= self.jobs:
                 return
             if is_taken(run, self.out):
+                # When its lock is free again, another sweep has finished it, or died on the way.
                 self.shared.add(run.id)
             elif run.id in self.shared and self._skip(run, "shared"):
                 self.waiting.remove(run)
@@ -159,6 +164,7 @@ class _Sweep:
         wait([worker.answers.fileno() for worker in busy], POLL_SECONDS)
         for worker in busy:
             answer = worker.answer()
+            # Several may have answered while the sweep waited.
             if answer is not None:
                 self._take(worker, answer)
 
@@ -167,6 +173,7 @@ class _Sweep:
         worker.run = None
         assert run is not None
         if worker.process.poll() is not None:
+            # It died; the next run gets a new process.
             worker.end()
             self.workers.remove(worker)
         state = answer["state"]
@@ -176,13 +183,14 @@ class _Sweep:
             self.waiting.append(run)
             return
         if state == "failed":
-            self.failures.append(Failure(run, answer["line"]))
+            self.failures.append(RunFailure(run, answer["line"]))
         self.report(run, state)
 
     def _stop(self, signal: int, count: int) -> NoReturn:
         """Let every worker finish its round, then stop."""
         for worker in self.workers:
             worker.stop()
+        # A round in progress is finished, so that its work is not lost.
         while self._busy():
             self._collect()
         done = count - len(self.waiting) - len(self.failures)

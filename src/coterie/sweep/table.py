@@ -35,6 +35,7 @@ TEX = {
 def column_names(table: SweepTable) -> list[str]:
     """The names of the columns."""
     accuracy = f"accuracy ({FIGURES[table.figure][0]}), %"
+    # The head says which accuracy it is: a page of the same runs may show another one.
     names = ["algorithm", *table.keys, "runs", accuracy, "sd", "difference", "± 95 %"]
     if table.target is None:
         return [*names, "bytes", "seconds"]
@@ -75,6 +76,7 @@ def _difference_texts(row: Row) -> tuple[str, str]:
 
 def _rounds_text(row: Row) -> str:
     """Mean rounds to the target, and how many runs reached it where not all did."""
+    # A dash would mean that no run is done.
     if row.done and not row.reached:
         return "never"
     rounds = _number(row.rounds)
@@ -102,6 +104,7 @@ def notes(table: SweepTable) -> list[str]:
     """What the columns mean, in a sentence each."""
     one_seed = len(table.seeds) == 1
     over = f"mean and standard deviation over {len(table.seeds)} seeds"
+    # A standard deviation needs two.
     if one_seed:
         over = f"of one seed ({table.seeds[0]})"
     lines = [f"Accuracy: {FIGURES[table.figure][1]}, {over}."]
@@ -127,6 +130,7 @@ def notes(table: SweepTable) -> list[str]:
 
 def _scored_notes(table: SweepTable) -> list[str]:
     """A warning where the rows' accuracies are over different clients, else nothing."""
+    # A method that leaves out hard clients would look better than it is.
     counts = {row.scored for row in table.rows if row.scored is not None}
     if len(counts) < 2:
         return []
@@ -150,19 +154,19 @@ def comparison_markdown(table: SweepTable) -> str:
     names = column_names(table)
     texts = 1 + len(table.keys)
     rules = ["---"] * texts + ["---:"] * (len(names) - texts)
-    rows = [[escape_markdown(name) for name in names], rules]
-    rows += [[escape_markdown(text) for text in row] for row in row_texts(table)]
+    rows = [[escape_cell(name) for name in names], rules]
+    rows += [[escape_cell(text) for text in row] for row in row_texts(table)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.append("")
-    lines += [escape_markdown(note) for note in notes(table)]
+    lines += [escape_cell(note) for note in notes(table)]
     return "\n".join(lines) + "\n"
 
 
-def escape_markdown(text: str) -> str:
+def escape_cell(text: str) -> str:
     """Text for a cell of a Markdown table.
 
     Example:
-        >>> print(escape_markdown("a|b <i> *c* my_mod:d"))
+        >>> print(escape_cell("a|b <i> *c* my_mod:d"))
         a\\|b &lt;i> \\*c\\* my\\_mod:d
     """
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
@@ -198,5 +202,6 @@ def escape_latex(text: str) -> str:
         >>> print(escape_latex("a_b & 5 %"), escape_latex("-1.20"))
         a\\_b \\& 5 \\% $-$1.20
     """
+    # Letter by letter, so that what one replacement puts in is not replaced again.
     safe = "".join(TEX.get(letter, letter) for letter in text)
     return re.sub(r"(?<![^ ])([+-])(?=\d)", r"$\1$", safe)

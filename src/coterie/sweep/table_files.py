@@ -33,6 +33,7 @@ def comparison_csv(table: SweepTable) -> str:
 
 
 def _csv_row(row: Row, target: float | None) -> list[Value]:
+    # Empty cells, not dashes, where nothing is known: a column stays one of numbers.
     values: list[Value] = [row.algorithm, *row.values, row.done, row.mean, row.sd]
     values += _difference_values(row)
     if target is not None:
@@ -47,6 +48,7 @@ def _difference_values(row: Row) -> list[Value]:
         return [None, None, None, None]
     if found.half is None:
         return [found.mean, None, None, found.pairs]
+    # Both ends, not half the width: a plot needs no arithmetic.
     return [found.mean, found.mean - found.half, found.mean + found.half, found.pairs]
 
 

@@ -21,7 +21,7 @@ from typing import TextIO
 
 from filelock import Timeout
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, first_line
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out
@@ -37,6 +37,7 @@ class Worker:
     """
 
     def __init__(self) -> None:
+        # A process of its own, so that a crash of a run (memory, a native library) ends only it.
         command = [sys.executable, "-m", "coterie.sweep.worker"]
         self.process = subprocess.Popen(
             command,
@@ -71,6 +72,7 @@ class Worker:
         # The exit code is read before the pipe: a process may answer and end in between, and then
         # its answer counts.
         code = self.process.poll()
+        # Looks without waiting: `readline` alone would block until the run ends.
         if wait([self.answers.fileno()], 0):
             line = self.answers.readline()
             if line:
@@ -92,6 +94,7 @@ class Worker:
 
     def end(self) -> None:
         """End the process; a run in progress is killed and keeps its last checkpoint."""
+        # Without a run it waits for a task, and ends when the pipe closes.
         if self.run is not None:
             self.process.kill()
         self.stop()
@@ -132,8 +135,10 @@ def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
         if carry_out(run, out, stop):
             return {"state": "done"}
         return {"state": "shared"}
+    # Another sweep took the lock between the check and the run.
     except Timeout:
         return {"state": "taken"}
+    # The state is saved; the sweep resumes the run when it starts again.
     except Stopped:
         return {"state": "stopped"}
     except CoterieError as error:
@@ -144,9 +149,9 @@ def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
 
 def _crash_line(error: Exception, file: Path) -> str:
     """One line about a bug; its traceback is written into a file."""
+    # Client names in a message may hold characters that no UTF-8 file can.
     file.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
-    first = (str(error).splitlines() or [""])[0]
-    what = f"{type(error).__name__} ({first})"
+    what = f"{type(error).__name__} ({first_line(error)})"
     return f"coterie: a bug, got {what}; the traceback is in {file}, please report it"
 
 

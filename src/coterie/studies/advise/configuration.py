@@ -10,7 +10,7 @@ from coterie.config import RunConfig, check, load
 from coterie.config.reading import put
 from coterie.data.npz import read_npz
 from coterie.data.sources.checks import missing_column
-from coterie.errors import ConfigError, DataError
+from coterie.errors import ConfigError, DataError, first_line
 
 DATA_FILES = (".parquet", ".npz")
 
@@ -124,8 +124,8 @@ def _schema(path: Path) -> Any:
     try:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError, ValueError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path}: cannot be read as parquet ({line})") from None
+        reason = first_line(error)
+        raise DataError(f"{path}: cannot be read as parquet ({reason})") from None
 
 
 def _column(

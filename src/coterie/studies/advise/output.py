@@ -19,7 +19,7 @@ from coterie.studies.advise.decision import FORCED_GROUPS
 from coterie.studies.advise.differences import describe_differences
 from coterie.studies.advise.trials import HELD_OUT, Trial
 from coterie.studies.advise.wording import margin_text, probe_text
-from coterie.sweep.table import escape_markdown
+from coterie.sweep.table import escape_cell
 from coterie.terminal import amount, counted, percent, printable
 
 CLIENTS_SHOWN = 12  # of a group
@@ -134,7 +134,7 @@ def advice_markdown(advice: Advice) -> str:
 def _markdown_table(advice: Advice) -> Iterator[str]:
     rules = ["---", *["---:"] * (len(COLUMNS) - 1)]
     for row in (COLUMNS, rules, *trial_rows(advice)):
-        yield f"| {' | '.join(escape_markdown(text) for text in row)} |"
+        yield f"| {' | '.join(escape_cell(text) for text in row)} |"
 
 
 def _explanation(advice: Advice) -> list[str]:
@@ -157,13 +157,12 @@ def _explanation(advice: Advice) -> list[str]:
 
 def _group_lines(advice: Advice) -> Iterator[str]:
     for group in recommended_groups(advice):
-        clients = [escape_markdown(printable(str(name))) for name in group["clients"]]
+        clients = [escape_cell(printable(str(name))) for name in group["clients"]]
         names = ", ".join(clients[:CLIENTS_SHOWN])
         if len(clients) > CLIENTS_SHOWN:
             names += f", and {len(clients) - CLIENTS_SHOWN} more"
         labels = ", ".join(
-            f"{escape_markdown(label)} {100 * share:.0f} %"
-            for label, share in group["labels"].items()
+            f"{escape_cell(label)} {100 * share:.0f} %" for label, share in group["labels"].items()
         )
         count = counted(len(clients), "client")
         yield f"- group {group['group']}: {count} ({names}); labels {labels}"

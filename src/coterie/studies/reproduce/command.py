@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.outcome_rows import outcomes_headline, value_text
-from coterie.studies.reproduce.page import write_page
+from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line, Profile
 from coterie.studies.reproduce.reproduction import (
     LOADING_SECONDS,
@@ -23,6 +22,7 @@ from coterie.studies.reproduce.reproduction import (
 )
 from coterie.studies.reproduce.tables import paper
 from coterie.sweep.grid import read_seeds
+from coterie.sweep.runner import available_cores
 from coterie.terminal import columns_table, console, counted, duration, say
 
 PROGRESS_SECONDS = 20.0  # between two lines of progress within a run
@@ -143,13 +143,13 @@ def reproduce_tables(
         # The page grows with the runs; to write it after each of many short ones takes too long.
         nonlocal written
         if time.monotonic() - written > PAGE_SECONDS:
-            write_page(out, made.outcomes(), profile, made.seeds)
+            write_reproduction(out, made.outcomes(), profile, made.seeds)
             written = time.monotonic()
 
     try:
         made.run(runs, before=before, after=after, stop=stop)
     finally:
-        markdown, html = write_page(out, made.outcomes(), profile, made.seeds)
+        markdown, html = write_reproduction(out, made.outcomes(), profile, made.seeds)
     say(f"{outcomes_headline(made.outcomes())}; {duration(time.monotonic() - begun)}")
     say(f"page: {html.resolve()} and {markdown.name}")
     raise_failures(made)
@@ -192,17 +192,11 @@ def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) ->
     lines = counted(len(made.lines), "line")
     say(
         f"profile {profile}, seeds {seeds}: {lines}, {counted(len(runs), 'run')} to do, {done} "
-        f"done; about {duration(seconds)} on two idle cores (this machine has {_cores()})"
+        f"done; about {duration(seconds)} on two idle cores (this machine has {available_cores()})"
     )
     for line in dict.fromkeys(missing):
         if line:
             say(f"left out: {line}")
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass

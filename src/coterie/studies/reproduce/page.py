@@ -41,7 +41,7 @@ class _Part:
         return " ".join(texts)
 
 
-def write_page(
+def write_reproduction(
     out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
 ) -> tuple[Path, Path]:
     """Write ``reproduce.md`` and ``reproduce.html``; returns their paths.
