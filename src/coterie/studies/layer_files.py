@@ -70,6 +70,7 @@ def study_headline(study: LayerStudy) -> str:
     known = [layer for layer in study.layers if layer.separation is not None]
     if not known:
         return f"{len(study.layers)} layers of {len(study.clients)} clients"
+    # By the ratio, not the difference: layers have weights of different size.
     best = max(known, key=lambda layer: layer.separation or 0)
     return (
         f"Layer {best.layer} parts the groups best: {best.separation:.1f} times as far between "
@@ -92,6 +93,7 @@ def write_study(study: LayerStudy, out: Path, title: str, intro: str) -> tuple[P
     Raises:
         ConfigError: if the folder cannot be written.
     """
+    # One name for all three, so that a second study of the folder replaces all of it.
     page, data, table = (out / f"layers.{kind}" for kind in ("html", "json", "csv"))
     texts = {page: _page(study, title, intro), data: _json(study), table: _csv(study)}
     with refuse_unwritable("--out", out):

@@ -100,6 +100,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
         (['1 linear 128x64', '2 linear 10x128'], 1.0)
     """
     population = prepared.population
+    # All clients start from the same weights: otherwise the start would decide the distances.
     w0 = flatten(prepared.module)
     ids = np.flatnonzero(population.sizes("train") > 0)
     key = Key(prepared.config.seed).of("study").at(0)
@@ -110,6 +111,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
         raise QuorumError(
             f"study: clients that answered, got {len(reply)}; expected at least {MIN_CLIENTS}"
         )
+    # Only of the clients that answered, in the order of the reply.
     planted = None
     if population.planted is not None:
         planted = population.planted[reply.ids]
@@ -144,6 +146,7 @@ def layer_spans(module: nn.Module) -> list[tuple[str, slice]]:
             found[-1] = (layer, slice(begun.start, span.stop))
             continue
         last = path
+        # The class and the shape tell a reader which layer it is; paths like `features.3` do not.
         kind = type(module.get_submodule(path)).__name__.lower()
         shape = "x".join(map(str, layout.shapes[layout.names.index(name)]))
         found.append((f"{len(found) + 1} {kind} {shape}", span))

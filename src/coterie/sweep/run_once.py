@@ -37,7 +37,6 @@ def is_done(run: SweepRun, out: Path) -> bool:
         resolved = folder.resolved
     except (CheckpointError, ConfigError):
         return False
-    # A run that was stopped has a summary as well, of the rounds so far.
     if not isinstance(summary, dict) or not summary.get("complete"):
         return False
     # The folder's name also depends on the data. A user may have put other files in it by hand.

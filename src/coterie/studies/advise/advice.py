@@ -142,6 +142,7 @@ def advise(
     # One stream for all steps: advice on the same data is the same, bit for bit.
     key = Key(config.seed).of("advise")
     found, differing = _probe(setup, key, report)
+    # The probe comes first: its number of groups is that of the trials.
     plain = _run_plain(setup, found.groups, report)
     baseline = max(plain, key=lambda trial: trial.accuracy)
     options = {name: trial_options(name, found.groups, population.clients) for name in methods}
@@ -200,6 +201,7 @@ def _check(population: Population, methods: Sequence[str]) -> None:
 
 def _with_cohort(config: RunConfig, population: Population) -> RunConfig:
     """The configuration with a cohort of a tenth of the clients, at least ten."""
+    # Rounded up; the same share as in the trials.
     tenth = -(-population.clients // 10)
     cohort = min(population.clients, max(10, tenth))
     tables = config.resolved()
@@ -275,6 +277,7 @@ def _members(verdict: Verdict, best: Trial, found: ProbeResult) -> IntArray:
     if verdict not in ("helps", "splits"):
         return np.where(found.member >= 0, 0, found.member)
     grouped = best.member >= 0
+    # Largest first, as in the probe: the two columns of clients.csv can be compared.
     sizes = np.bincount(best.member[grouped])
     rank = np.argsort(np.argsort(-sizes, kind="stable"))
     # Clients without a group have -1, which is no index: they are left out again below.

@@ -50,6 +50,7 @@ def print_advice(
     # Before any training, so that a folder that cannot be written costs no time.
     folder = _make_folder(out)
     say(f"{_data_text(population)}, {config.model.name}")
+    # For a file of samples, what the user sets is not searched for.
     keys = {assignment.partition("=")[0].strip() for assignment in set_by_user}
     bare = is_bare(path)
     found = advise(

@@ -63,6 +63,7 @@ def configuration(
     if not path.is_file():
         expected = "a configuration, or a .parquet or .npz file"
         raise DataError(f"{path}: no such file, got nothing; expected {expected}")
+    # Assignments come last: the user may choose another model or cohort.
     tables = _tables(path, columns)
     for assignment in assignments:
         put(tables, assignment)
@@ -77,6 +78,7 @@ def _tables(path: Path, columns: Mapping[str, str | None]) -> dict[str, Any]:
     numeric, names = _columns_of(path)
     client = _column(path, names, columns.get("client"), CLIENT_COLUMNS, "client")
     label = _column(path, names, columns.get("label"), LABEL_COLUMNS, "label")
+    # What names a client, a class or a split is a number in many files, but no input.
     numeric -= {client, label, SPLIT_COLUMN}
     features = _feature_columns(path, names, numeric, columns.get("features"))
     data = {
@@ -89,6 +91,7 @@ def _tables(path: Path, columns: Mapping[str, str | None]) -> dict[str, Any]:
     }
     return {
         "data": data,
+        # The smallest model: it trains in seconds, whatever the data are.
         "model": {"name": "mclr"},
         "local": {"epochs": 5, "batch_size": 10},
         # The cohort is chosen later, when the number of clients is known.
@@ -158,6 +161,7 @@ def _feature_columns(
         if len(chosen) == 1:
             return chosen[0]
         return chosen
+    # A column of arrays (an image, a vector) has one of these names, as a rule.
     found = next((name for name in FEATURE_COLUMNS if name in names), None)
     if found is not None:
         return found
@@ -167,4 +171,5 @@ def _feature_columns(
             f"--features: no column of features found, got {present}; "
             "expected --features COLUMN[,...]"
         )
+    # In the order of the file, so that the same file gives the same inputs.
     return [name for name in names if name in numeric]

@@ -60,12 +60,15 @@ def gain(ours: Trial, theirs: Trial, key: Key) -> Gain:
     size = ours.size
     scored = np.flatnonzero(size > 0)
     rng = key.of("bootstrap").generator()
+    # Clients are drawn with replacement, each with all its samples: samples of one client
+    # are not independent.
     resampled = rng.choice(scored, (RESAMPLES, len(scored)))
     means = by_client[resampled].sum(axis=1) / size[resampled].sum(axis=1)
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     seeds = by_seed.sum(axis=1) / size.sum()
     over_seeds = 0.0
     if len(seeds) > 1:
+        # With few seeds the normal distribution's 1.96 would be far too small.
         t = T_95.get(len(seeds), 2.0)
         over_seeds = float(t * float(seeds.std(ddof=1)) / np.sqrt(len(seeds)))
     return Gain(
@@ -122,6 +125,7 @@ def decide(
         helps. ``groups without gain``: there are groups, but no candidate helps. ``one group``:
         there are none, and no split helps.
     """
+    # A method that ended with one group gained by something else than groups.
     helpful = [
         name
         for name, found in gains.items()
@@ -142,6 +146,7 @@ def _cheapest(
 ) -> str:
     """The candidate that moves the fewest bytes, among those as good as the best one."""
     best = gains[max(helpful, key=lambda name: gains[name].mean)]
+    # Within the uncertainty of the best one it would be chance to prefer it.
     as_good = [name for name in helpful if gains[name].mean >= best.mean - best.half]
     # FlexCFL moves more bytes than FedGroup, but it alone follows clients whose data change.
     if shifting and "flexcfl" in as_good:

@@ -55,6 +55,7 @@ def differences(population: Population, member: IntArray, key: Key) -> GroupDiff
     if len(np.unique(groups)) < 2:
         return GroupDifferences()
     histograms = population.histograms()[known].astype(np.float64)
+    # Shares, so that a client with many samples does not count more than one with few.
     shares = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
     labels, p_labels = _compare(shares, groups, key.of("labels"))
     features = _features(population, known, key)
@@ -71,6 +72,7 @@ def _compare(rows: FloatArray, groups: IntArray, key: Key) -> tuple[float, float
     centred = rows - rows.mean(axis=0)
     observed = _between(centred, groups)
     shuffled = np.array([_between(centred, rng.permutation(groups)) for _ in range(SHUFFLES)])
+    # Equal rows everywhere give 0 / 0.
     ratio = observed / max(shuffled.mean(), 1e-30)
     # The observed grouping counts as one of the random ones, so p is never 0.
     p = (1 + (shuffled >= observed).sum()) / (1 + SHUFFLES)
@@ -114,6 +116,7 @@ def _features(population: Population, ids: IntArray, key: Key) -> FloatArray:
     inputs = []
     for client in ids:
         rows = np.sort(rng.permutation(population.train[client])[:SAMPLES_PER_CLIENT])
+        # Sorted rows are read in the order of memory.
         inputs.append(population.x[torch.from_numpy(rows)].flatten(1).to(torch.float32))
     # A few samples of each client, so that large clients do not set the scale alone.
     few = torch.cat([one[:SAMPLES_FOR_SCALE] for one in inputs])
@@ -122,6 +125,7 @@ def _features(population: Population, ids: IntArray, key: Key) -> FloatArray:
     d = len(mean)
     w = _float32(rng.normal(size=(d, FEATURES)) / np.sqrt(d))
     b = _float32(rng.uniform(0, 2 * np.pi, FEATURES))
+    # Cut at 3: a single extreme value would decide the cosine of a whole input.
     features = [
         torch.cos(((one - mean) / scale).clamp(-3, 3) @ w + b).mean(dim=0) for one in inputs
     ]

@@ -95,6 +95,7 @@ def recommended_groups(advice: Advice) -> list[dict[str, Any]]:
     for group in np.unique(advice.member[advice.member >= 0]):
         inside = np.flatnonzero(advice.member == group)
         total = histograms[inside].sum(axis=0)
+        # Stable: labels of the same count stay in their order on every machine.
         largest = np.argsort(-total, kind="stable")[:LABELS_SHOWN]
         samples = max(1, total.sum())
         labels = {str(label): float(total[label] / samples) for label in largest if total[label]}
@@ -234,6 +235,7 @@ def write_advice(advice: Advice, out: Path) -> list[Path]:
     Raises:
         ConfigError: if the folder cannot be written.
     """
+    # All texts are made before the first file is written.
     texts = {
         "advise.md": advice_markdown(advice),
         "advise.json": json.dumps(plain(advice_json(advice)), indent=1, ensure_ascii=False) + "\n",
@@ -242,6 +244,7 @@ def write_advice(advice: Advice, out: Path) -> list[Path]:
     }
     try:
         for name, text in texts.items():
+            # A client may have a name that is no UTF-8; its bytes are written with a backslash.
             (out / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
     except OSError as error:
         raise ConfigError(

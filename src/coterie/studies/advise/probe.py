@@ -58,9 +58,12 @@ def probe(clients: Clients, population: Population, start: Tensor, key: Key) -> 
         start: ``[d]``, the model.
         key: random stream.
     """
+    # A client without samples has no update.
     able = np.flatnonzero(population.sizes("train") > 0)
+    # At least two clients to a group, however large the model is.
     most = max(2 * MAX_GROUPS, int(MAX_NUMBERS // len(start)))
     sampled = np.sort(key.of("asked").generator().permutation(able)[:most])
+    # Steps, not epochs: a large client would move farther than a small one.
     work = Train(plain, steps=STEPS)
     reply = clients.run(work, sampled, start[None], np.zeros_like(sampled), key=key.of("probe"))
     delta = torch.from_numpy(reply.fields["delta"])
@@ -72,6 +75,7 @@ def probe(clients: Clients, population: Population, start: Tensor, key: Key) -> 
     if len(ids) >= MIN_CLIENTS:
         groups = estimate_groups(delta, MAX_GROUPS, key.of("count"))
     in_parts: tuple[int, ...] = ()
+    # With fewer, a part of the clients would be too small to count groups in.
     if len(ids) >= 2 * MIN_CLIENTS:
         in_parts = tuple(_count_in_part(delta, key.of("again").at(n)) for n in range(PARTS))
     member = np.full(population.clients, -1)
@@ -96,6 +100,7 @@ def _group_rows(delta: Tensor, groups: int, key: Key) -> tuple[IntArray, FloatAr
     The margin is the cosine to the mean update of the row's group, less that to the next one.
     """
     labels = kmeans(edc_embedding(delta, groups), groups, key)
+    # The numbers of k-means are arbitrary. Largest first, they are the same in each output.
     largest_first = np.argsort(-np.bincount(labels, minlength=groups), kind="stable")
     labels = np.argsort(largest_first)[labels]
     # Sums of many small numbers: float32 would lose digits.
@@ -106,5 +111,6 @@ def _group_rows(delta: Tensor, groups: int, key: Key) -> tuple[IntArray, FloatAr
     near = cosine(delta, torch.stack(means).to(torch.float32))
     rows = np.arange(len(labels))
     to_group = near[rows, labels]
+    # So that the maximum below is over the other groups.
     near[rows, labels] = -np.inf
     return labels, to_group - near.max(axis=1)

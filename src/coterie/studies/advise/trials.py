@@ -32,6 +32,7 @@ def held_out(population: Population, key: Key) -> Population:
     train = []
     test = []
     for client, rows in enumerate(population.train):
+        # A stream for each client, so that it loses the same samples in every population.
         shuffled = key.client(client).generator().permutation(rows)
         cut = 0
         if len(rows) > 1:
@@ -86,6 +87,7 @@ class Trial:
         spent = [row["seconds"]["total"] - row["seconds"]["evaluation"] for row in self.rows]
         found = {}
         for name, values in (("bytes", moved), ("seconds", spent)):
+            # The median of the others: one slow round of the machine changes nothing.
             later = values[1:] or values
             usual = float(np.median(later))
             more = rounds * share - len(values)
@@ -178,6 +180,7 @@ class TrialSetup:
             options: of the algorithm.
             lr: learning rate; default: that of the configuration.
         """
+        # Validated like a configuration of the user, so options are checked in one place.
         config = with_algorithm(self.config, name, options)
         results = [self._run_seed(config, config.seed + n, lr) for n in range(self.seeds)]
         return Trial(

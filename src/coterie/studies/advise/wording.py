@@ -39,6 +39,7 @@ def probe_text(found: ProbeResult) -> str:
     groups = groups_text(found.groups)
     text = f"{clients} took {STEPS} steps from the same model; their updates form {groups}"
     in_parts = found.groups_in_parts
+    # Few clients cannot be counted in parts.
     if in_parts:
         same = sum(groups == found.groups for groups in in_parts)
         text += f" (as many in {same} of {len(in_parts)} samples of 80 % of the clients)"

@@ -38,12 +38,14 @@ def choose(
         if name not in PAPERS:
             raise ConfigError(f"paper: unknown, got {name!r}; expected one of {', '.join(PAPERS)}")
     lines = _lines_of(papers or PAPERS, table)
+    # A misspelt row would else be left out without a word.
     for row in rows:
         if not any(_matches(line, row) for line in lines):
             names = ", ".join(dict.fromkeys(line.name.split("/")[0] for line in lines))
             raise ConfigError(
                 f"--row: unknown, got {row!r}; expected one of {names}, or row/column"
             )
+    # Lines that are named run with any profile: the user asked for them.
     if rows:
         chosen = [line for line in lines if any(_matches(line, row) for row in rows)]
     elif profile == "quick":
@@ -95,6 +97,7 @@ def with_profile(line: Line, profile: Profile) -> Line:
 def _shortened(line: Line, tables: Tables) -> Tables:
     """A configuration of a line as the quick profile runs it."""
     quick = line.shortcut
+    # A line of few rounds in print does not get more of them.
     rounds = min(quick.get("rounds", line.full_rounds), line.full_rounds)
     found = overlay(tables, {"train": {"rounds": rounds}})
     parts = read_toml(line.paper)["part"]

@@ -100,6 +100,7 @@ def list_lines(selection: Selection, out: Path, root: str | None = None) -> None
     rows = []
     for line, needs in zip(made.lines, made.needs, strict=True):
         runs = [one for seed in needs for one in seed]
+        # One missing dataset is enough to say so.
         state = next((f"needs {r.config.data.source}" for r in runs if missing_data(r.config)), "")
         cost = duration(sum(one.seconds for one in runs))
         if line.compute:
@@ -146,6 +147,7 @@ def reproduce_tables(
             write_reproduction(out, made.outcomes(), profile, made.seeds)
             written = time.monotonic()
 
+    # The page is written whatever happens: it has what is done so far.
     try:
         made.run(runs, before=before, after=after, stop=stop)
     finally:

@@ -71,6 +71,7 @@ def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> fl
     """
     moved = 0.0
     for t in range(T):
+        # Only clients that were met have a group to move from, at most K new ones a round.
         pairs = min(N, K * t) // 2
         moved += p * 2 * pairs
     return K * (m + 1) * T + m * moved
@@ -122,6 +123,7 @@ def _d_comm(line: Line, root: str | None) -> float:
 
 def _time_saved(line: Line, root: str | None) -> float:
     """What FedGSP saves of FedAvg's time, in percent: it needs fewer rounds."""
+    # With the paper's constants, which are the defaults.
     costs = Costs()
     rounds = line.arguments["rounds"]
     fedavg_rounds = line.arguments["against"]

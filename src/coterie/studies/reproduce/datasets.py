@@ -21,12 +21,14 @@ def missing_data(config: RunConfig) -> str:
         config: of a run.
     """
     source = config.data.source
+    # With `hub` the library downloads them when a run starts.
     stems = _stems_of(source)
     if not stems or getattr(config.data, "hub", False):
         return ""
     root = getattr(config.data, "root", None) or os.environ.get("COTERIE_DATA")
     if root:
         folder = Path(root).expanduser() / source
+        # All files of a dataset: a run fails if one is missing.
         if all((folder / f"{stem}.parquet").is_file() for stem in stems):
             return ""
     files = f"{source}/{{{','.join(stems)}}}.parquet"

@@ -27,6 +27,7 @@ def median_accuracy(rows: Rows) -> float | None:
         >>> median_accuracy([{"accuracy": a, "clients_assigned": n} for a, n in assigned])
         60.0
     """
+    # Earlier rounds score only some of the clients.
     accuracies = [row["accuracy"] for row in covered(rows)]
     if not accuracies:
         return None

@@ -18,6 +18,7 @@ def outcomes_headline(outcomes: Sequence[Outcome]) -> str:
         >>> outcomes_headline([])
         'Nothing is run yet'
     """
+    # Only accuracies: points of them can be compared across lines.
     gaps = [
         abs(outcome.difference)
         for outcome in outcomes
@@ -101,6 +102,7 @@ def _rounds_text(outcome: Outcome) -> str:
 
 
 def _notes_text(outcome: Outcome) -> str:
+    # A row and its column may have the same note.
     notes = list(dict.fromkeys(outcome.line.notes))
     if outcome.problem:
         notes.append(outcome.problem)

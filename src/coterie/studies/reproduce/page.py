@@ -154,6 +154,7 @@ def _table_sections(of: Paper, part: _Part) -> list[Section]:
     title = f"{of.title}, {name}"
     rows = []
     for outcome in part.outcomes:
+        # Figures are set right-aligned; the first and the last column are text.
         first, *figures, notes = outcome_row(outcome)
         rows.append([first, *((text, "figure") for text in figures), notes])
     note = f"{part.table.title}. {part.note}".strip()
@@ -192,6 +193,7 @@ def _charts(of: Paper, part: _Part) -> list[Chart]:
     for outcome in part.outcomes:
         if outcome.folders:
             row, column = outcome.line.name.split("/")
+            # The first seed stands for all; a chart of every seed would be full of curves.
             rows.setdefault(row, {}).setdefault(outcome.folders[0], column)
     charts: list[Chart] = []
     for index, (row, runs) in enumerate(rows.items()):

@@ -96,6 +96,7 @@ class Line:
 
 
 def _validated(tables: Tables, seed: int, root: str | None) -> RunConfig:
+    # A copy: all seeds of a line share its tables.
     data = dict(tables["data"])
     if root is not None:
         data["root"] = root

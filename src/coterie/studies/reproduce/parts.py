@@ -31,9 +31,11 @@ def configuration_of(content: Mapping[str, Any], parts: Iterable[str]) -> Tables
         >>> configuration_of(content, ["mnist", "cnn"])
         {'model': {'name': 'cnn'}, 'algorithm': {'name': 'ifca', 'groups': 3}}
     """
+    # The file's content is cached, and must not change with the first line.
     found: Tables = copy.deepcopy(content["base"])
     for part in parts:
         found = overlay(found, content["part"][part])
+    # Filled in last: a higher part may have set another value.
     values = found.pop("value", {})
     filled: Tables = _fill(found, values)
     return filled

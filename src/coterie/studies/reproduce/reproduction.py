@@ -124,6 +124,7 @@ class Reproduction:
         self.seeds = list(seeds)
         self.runs = runs
         self.root = root
+        # Of the runs that failed, or that another process works on: id -> one line.
         self.problems: dict[str, str] = {}
         # line -> seed -> its run and, if it has one, the other run
         self.needs: list[list[tuple[PaperRun, ...]]] = [[] for _ in self.lines]
@@ -132,6 +133,7 @@ class Reproduction:
         for seed in self.seeds:
             for line, needs in zip(self.lines, self.needs, strict=True):
                 made = [PaperRun.of(line, config) for config in line.configs(seed, root)]
+                # Lines of several tables may need the same run; it is executed once.
                 needs.append(tuple(by_id.setdefault(one.run.id, one) for one in made))
         self.all_runs = list(by_id.values())
 
@@ -160,6 +162,7 @@ class Reproduction:
         return sum(one.seconds * (1 - self._share_done(one)) for one in runs)
 
     def _share_done(self, one: PaperRun) -> float:
+        # A run that was not begun has no rows, and a damaged one is executed again.
         try:
             rows = RunFolder(self.runs / one.run.id).rows()
         except CoterieError:
@@ -188,6 +191,7 @@ class Reproduction:
         """
         self.runs.mkdir(parents=True, exist_ok=True)
         for number, one in enumerate(runs):
+            # Not the message of the run: the user resumes this command, not a single run.
             message = f"stopped after {number} of {len(runs)} runs; the same command goes on"
             signal = stop()
             if signal:
@@ -220,6 +224,7 @@ class Reproduction:
         problems: list[str] = []
         for runs in needs:
             undone = [one for one in runs if not is_done(one.run, self.runs)]
+            # A seed counts if all its runs are done, so that differences are between equal seeds.
             if undone:
                 problems += [self._why_undone(one) for one in undone]
                 continue

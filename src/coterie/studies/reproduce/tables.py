@@ -97,6 +97,7 @@ def _listed(content: Mapping[str, Any], table: Tables, key: str) -> list[Tables]
     """The rows or columns of a table. A name stands for those of the table of that name."""
     found: list[Tables] | str = table[key]
     if isinstance(found, str):
+        # Tables of the same rows (accuracies, transfers) write them down once.
         others = {other["name"]: other for other in content["table"]}
         found = others[found][key]
         assert not isinstance(found, str)
@@ -108,16 +109,14 @@ def _line(
 ) -> Line | None:
     """The line of a row and a column; ``None`` if the paper prints a dash."""
     place = _place(name, table, row, column)
-    value = None
-    std = None
-    if place is not None:
-        value = _at(place)
-        if value is None:
-            return None
-        std = _at((*place[:-1], f"{place[-1]}_std"))
+    value, std = _printed_at(place)
+    # A dash in print: the paper did not run it, so there is nothing to compare.
+    if place is not None and value is None:
+        return None
     tables, against = _configurations(content, table, row, column)
     line = f"{row['name']}/{column['name']}"
     quick = table.get("quick", {})
+    # A column's setting wins over the row's, and that over the table's.
     settings = {**table, **row, **column}
     compute = settings.get("compute", "")
     metric = ""
@@ -202,6 +201,13 @@ def _matching(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> i
     )
 
 
+def _printed_at(place: Place | None) -> tuple[float | None, float | None]:
+    """The value at a place and its standard deviation, which stands beside it."""
+    if place is None:
+        return None, None
+    return _at(place), _at((*place[:-1], f"{place[-1]}_std"))
+
+
 def _at(place: Place) -> float | None:
     """The value at a place of ``paper_tables.toml``; ``None`` for a dash."""
     found: Any = printed()
@@ -212,6 +218,7 @@ def _at(place: Place) -> float | None:
             found = found[part]
         else:
             return None
+    # Text stands for a dash, or for a remark of the paper.
     if found is None or isinstance(found, Mapping | list | str):
         return None
     return float(found)
