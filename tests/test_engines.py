@@ -28,8 +28,8 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Describe, Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
+from coterie.engines.failures import ClientError
 from coterie.engines.faults import CORRUPTIONS, corrupted
-from coterie.engines.serial import ClientError
 from coterie.local import LocalRunner, Stack
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.sgd import Autograd

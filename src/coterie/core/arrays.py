@@ -24,3 +24,14 @@ def empty_mapping() -> Mapping[str, Any]:
 def stack(rows: Sequence[Tensor]) -> Tensor:
     """Flat vectors as float32 ``[n, d]``."""
     return torch.stack([row.to(torch.float32) for row in rows])
+
+
+def places_of(some: IntArray, ids: IntArray) -> IntArray:
+    """Where each of some clients stands among ``ids``, which are distinct and in any order.
+
+    Example:
+        >>> places_of(np.array([3, 7]), np.array([7, 5, 3])).tolist()
+        [2, 0]
+    """
+    order = np.argsort(ids)
+    return order[np.searchsorted(ids[order], some)]

@@ -16,11 +16,13 @@ from coterie.core.work import Work
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one client, or a block of clients in simulation, sent: every field has the clients
-    first, ``[n, ...]``.
+    """What one client sent, or in a simulation a block of clients.
 
-    ``purpose`` repeats the request it answers, since a client may be asked several times in a
-    round.
+    Args:
+        round: of the request that it answers.
+        ids: int64 ``[n]``, the clients.
+        fields: name -> values, the clients first: ``[n, ...]``.
+        purpose: of the request, since a client may be asked several times in a round.
     """
 
     round: int
@@ -44,7 +46,7 @@ class Engine(Protocol):
             work: what to do.
             ids: int64 ``[n]``, the clients.
             models: float32 ``[k, d]``.
-            which: int64 ``[n]`` or ``[n, r]``, the row(s) of ``models`` that each client gets.
+            which: int64 ``[n]`` or ``[n, r]``, the row or rows of ``models`` that each client gets.
             key: the stream of this request; client ``i`` draws from ``key.client(i)``,
                 ``key.round`` is the round.
 
@@ -54,8 +56,8 @@ class Engine(Protocol):
         ...
 
     def set_population(self, population: Any) -> None:
-        """From now on the clients hold these data (``coterie.data.Population``). Only a simulation
-        can say so."""
+        """From now on the clients hold these data (``coterie.data.Population``): in a simulation.
+        Real clients have what they have."""
         ...
 
     def close(self) -> None:

@@ -51,7 +51,11 @@ class Key:
         return replace(self, id=int(id))
 
     def integer(self) -> int:
-        """A 128-bit integer that is a fixed function of this key on every platform."""
+        """A 128-bit integer that is a fixed function of this key on every platform.
+
+        A hash, so that streams of neighbouring rounds or clients have nothing in common, and of the
+        parts with a zero between them, so that no two keys have the same text.
+        """
         text = f"{self.seed}\0{self.purpose}\0{self.round}\0{self.id}"
         return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
 

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 import torch
 from threadpoolctl import ThreadpoolController
 
-_found: tuple[int, ThreadpoolController | None] = (
-    0,
-    None,
-)  # how many modules were there, and what was found
+# How many modules were loaded when libraries were last searched for, and what was found.
+_found: tuple[int, ThreadpoolController | None] = (0, None)
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Torch on one thread, also as a decorator: in sums over clients several mostly wait for each
-    other, busily.
+    """Torch on one thread, also as a decorator.
+
+    Sums over clients are bound by memory: more threads wait for each other, and keep other
+    processes' cores busy while they do.
 
     Example:
         >>> with one_torch_thread():
@@ -55,11 +55,12 @@ def one_thread() -> Iterator[None]:
 
 
 def _pools() -> ThreadpoolController:
-    """The libraries with threads of their own; to look for them takes milliseconds, so only where
-    modules came."""
+    """The libraries with threads of their own. To search for them takes milliseconds, so it is done
+    again only after modules were loaded, which may have brought a library with them."""
     global _found
-    loaded, (known, pools) = len(sys.modules), _found
+    loaded = len(sys.modules)
+    known, pools = _found
     if pools is None or loaded != known:
         pools = ThreadpoolController()
-        _found = loaded, pools
+        _found = (loaded, pools)
     return pools

@@ -17,7 +17,8 @@ from coterie.core.work import Describe, SelectGroup, Train
 from coterie.deploy.cache import NodeCache
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.federation_spec import FederationSpec
-from coterie.engines.serial import ClientError, SerialEngine
+from coterie.engines.failures import ClientError
+from coterie.engines.serial import SerialEngine
 from coterie.local import LocalRunner
 from coterie.rules.migration import distance
 

@@ -54,7 +54,12 @@ class Faults:
 
 
 class FaultyEngine:
-    """The same verb around any engine. Only training replies are touched."""
+    """The same verb around any engine. Only training replies are touched.
+
+    Args:
+        engine: what clients really do.
+        faults: what happens to their replies on the way.
+    """
 
     def __init__(self, engine: Engine, faults: Faults) -> None:
         self.engine = engine
@@ -69,15 +74,19 @@ class FaultyEngine:
             return replies
         arrived = self.delayed
         self.delayed = []
-        for reply in (single for block in replies for single in _singles(block)):
-            arrived.extend(
-                self._meet(reply, key.of("faults").client(int(reply.ids[0])).generator())
-            )
+        for block in replies:
+            for reply in _singles(block):
+                # Each client has its own stream: what befalls it does not depend on the engine's
+                # order or blocks.
+                rng = key.of("faults").client(int(reply.ids[0])).generator()
+                arrived += self._what_arrives(reply, rng)
         if self.faults.shuffle:
             key.of("arrival").generator().shuffle(arrived)
         return arrived
 
-    def _meet(self, reply: Reply, rng: np.random.Generator) -> list[Reply]:
+    def _what_arrives(self, reply: Reply, rng: np.random.Generator) -> list[Reply]:
+        """The reply as it arrives now: not at all, once or twice, spoilt or not."""
+        # All four are drawn whatever happens, so that one probability does not move another's draw.
         lose, delay, duplicate, corrupt = rng.random(4)
         how = self.faults.hostile.get(int(reply.ids[0]))
         if how is None and corrupt < self.faults.corrupt:
@@ -87,7 +96,8 @@ class FaultyEngine:
         if lose < self.faults.lose:
             return []
         if delay < self.faults.delay:
-            self.delayed += [] if self.faults.forget else [reply]
+            if not self.faults.forget:
+                self.delayed.append(reply)
             return []
         if duplicate < self.faults.duplicate:
             return [reply, reply]
@@ -101,15 +111,13 @@ class FaultyEngine:
 
 
 def _singles(block: Reply) -> list[Reply]:
-    return [
-        Reply(
-            block.round,
-            block.ids[at : at + 1],
-            {name: v[at : at + 1] for name, v in block.fields.items()},
-            block.purpose,
-        )
-        for at in range(len(block))
-    ]
+    """The replies of a block, client by client."""
+    singles = []
+    for at in range(len(block)):
+        one = slice(at, at + 1)
+        fields = {name: values[one] for name, values in block.fields.items()}
+        singles.append(Reply(block.round, block.ids[one], fields, block.purpose))
+    return singles
 
 
 def corrupted(reply: Reply, how: str) -> Reply:

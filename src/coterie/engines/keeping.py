@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import IntArray, places_of
 from coterie.core.client_store import ClientStore, KeptState
 from coterie.core.engine import Engine, Reply
 from coterie.core.keep import Keep
@@ -64,7 +64,7 @@ class KeepingEngine:
             for reply in self.engine.run(whole, ids[block], starts, rows, key=key):
                 fields = dict(reply.fields)
                 delta = fields["delta"]
-                place = _places(ids[block], reply.ids)
+                place = places_of(reply.ids, ids[block])
                 start = rows[place].reshape(len(place), -1)
                 column = fields.get("choice", np.zeros(len(place))).astype(np.int64)
                 chosen = start[np.arange(len(place)), column]
@@ -133,9 +133,3 @@ def _blocks(places: IntArray, d: int, which: IntArray) -> Iterator[IntArray]:
     size = max(1, _BLOCK // (4 * d * max(1, models_each)))
     for at in range(0, len(places), size):
         yield places[at : at + size]
-
-
-def _places(ids: IntArray, some: IntArray) -> IntArray:
-    """Where each of ``some`` stands in ``ids``."""
-    order = np.argsort(ids)
-    return order[np.searchsorted(ids[order], some)]

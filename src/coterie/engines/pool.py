@@ -59,8 +59,7 @@ class PoolEngine(SimulationEngine):
         retries: int = 3,
         start: str | None = None,
     ) -> None:
-        super().__init__(runner)
-        self.round_timeout = round_timeout
+        super().__init__(runner, round_timeout)
         self.retries = retries
         self.pool = WorkerPool(workers or cores(), start or start_method())
         self._moves: list[Moves] = []
@@ -118,7 +117,7 @@ class PoolEngine(SimulationEngine):
         # Code that makes samples client by client is the user's, and may hang.
         end = None
         if self.runner.population.lazy:
-            end = self._deadline()
+            end = self.deadline()
         jobs = []
         for worker in range(self.pool.workers):
             mine = np.flatnonzero(ids % self.pool.workers == worker)
@@ -147,7 +146,7 @@ class PoolEngine(SimulationEngine):
         self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key
     ) -> Reply:
         """Train some clients, over as many pools as it takes."""
-        end = self._deadline()
+        end = self.deadline()
         arrived = Arrived()
         left = np.arange(len(ids))
         for _ in range(self.retries + 1):
@@ -170,11 +169,6 @@ class PoolEngine(SimulationEngine):
             f"engine: worker processes died {self.retries + 1} times in round {key.round} "
             f"at client {ids[left[0]]}"
         )
-
-    def _deadline(self) -> float | None:
-        if self.round_timeout is None:
-            return None
-        return time.monotonic() + self.round_timeout
 
     def _ensure(self, models: int, tasks: int) -> None:
         """Running workers with room for so many models and tasks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import IntArray, places_of
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
@@ -24,10 +25,19 @@ class SimulationEngine(ABC):
 
     Args:
         runner: the population, the module and the solver.
+        round_timeout: seconds after which clients that are not done are left out, ``None``: wait
+            for all.
     """
 
-    def __init__(self, runner: LocalRunner) -> None:
+    def __init__(self, runner: LocalRunner, round_timeout: float | None = None) -> None:
         self.runner = runner
+        self.round_timeout = round_timeout
+
+    def deadline(self) -> float | None:
+        """When a request that begins now is closed, on the monotonic clock; ``None``: never."""
+        if self.round_timeout is None:
+            return None
+        return time.monotonic() + self.round_timeout
 
     def run(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
@@ -65,16 +75,17 @@ class SimulationEngine(ABC):
         an ``Evaluate`` request, and gives the same bits. So a method that asked for the losses and
         chose by itself finds the same choices here.
         """
-        which = which[:, None] if which.ndim == 1 else which
+        if which.ndim == 1:
+            which = which[:, None]
         loss = np.zeros(which.shape)
         for scored in self.answer(Evaluate("train"), ids, models, which, key):
-            loss[_places(ids, scored.ids)] = scored.fields["loss"]
+            loss[places_of(scored.ids, ids)] = scored.fields["loss"]
         choice = least_loss(loss)
         row = which[np.arange(len(ids)), choice]
         trained = self.train(replace(work, choose=None), ids, models, row, key)
         replies = []
         for reply in trained:
-            chosen = choice[_places(ids, reply.ids)].astype(np.float64)
+            chosen = choice[places_of(reply.ids, ids)].astype(np.float64)
             fields = {**reply.fields, "choice": chosen}
             replies.append(Reply(reply.round, reply.ids, fields, reply.purpose))
         return replies
@@ -86,9 +97,3 @@ class SimulationEngine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of processes and shared memory."""
-
-
-def _places(ids: IntArray, some: IntArray) -> IntArray:
-    """Where each of ``some`` stands in ``ids``."""
-    order = np.argsort(ids)
-    return order[np.searchsorted(ids[order], some)]

@@ -7,8 +7,6 @@ float32.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -57,8 +55,7 @@ class VmapEngine(SimulationEngine):
             runner = LocalRunner(
                 runner.population, runner.module, runner.solver, runner.decay, where.name
             )
-        super().__init__(runner)
-        self.round_timeout = round_timeout
+        super().__init__(runner, round_timeout)
 
     def answer(
         self,
@@ -75,9 +72,7 @@ class VmapEngine(SimulationEngine):
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
-        end = None
-        if self.round_timeout is not None:
-            end = time.monotonic() + self.round_timeout
+        end = self.deadline()
         population = self.runner.population
 
         def samples(place: int) -> Sample:

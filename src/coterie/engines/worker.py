@@ -18,7 +18,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread
 from coterie.core.work import Evaluate, Train
-from coterie.engines.serial import failure
+from coterie.engines.failures import failure_line
 from coterie.local import LocalRunner
 from coterie.local.runner import Moves
 
@@ -143,7 +143,7 @@ def _train(
         try:
             trained = runner.train(work, client, start, shared.deltas[task], job.key)
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
-            return Failure(failure(client, job.key, error), traceback.format_exc())
+            return Failure(failure_line(client, job.key, error), traceback.format_exc())
         shared.sizes_and_losses[task, 0] = trained.size
         shared.sizes_and_losses[task, 1] = trained.loss
         shared.done[task] = 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch import multiprocessing as mp
 
-from coterie.engines.serial import ClientError
+from coterie.engines.failures import ClientError
 from coterie.engines.worker import END, TASK, Failure, PoolJob, Shared, work_until_the_end
 from coterie.local import LocalRunner
 

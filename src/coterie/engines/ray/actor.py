@@ -29,7 +29,7 @@ from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.work import Train
 from coterie.engines.blocks import Blocks, Cohort
-from coterie.engines.serial import ClientError, failure
+from coterie.engines.failures import ClientError, failure_line
 from coterie.errors import CoterieError
 from coterie.local.device import Device, find_device
 from coterie.local.runner import make_trainer
@@ -156,7 +156,7 @@ class Actor:
         except CoterieError as error:
             return error, ""
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
-            return ClientError(failure(self.at, job.keys[0], error)), traceback.format_exc()
+            return ClientError(failure_line(self.at, job.keys[0], error)), traceback.format_exc()
 
     def _train_together(self, job: ActorJob, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
         sizes = np.array([len(y) for y in job.labels])

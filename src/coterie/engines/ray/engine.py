@@ -92,7 +92,7 @@ class RayEngine(SimulationEngine):
         round_timeout: float | None = None,
         spare: Sequence[Any] = (),
     ) -> None:
-        super().__init__(runner)
+        super().__init__(runner, round_timeout)
         self.cluster = cluster or Cluster()
         self.actors = actors or ActorOptions()
         if self.actors.load is not None and runner.population.lazy:
@@ -100,7 +100,6 @@ class RayEngine(SimulationEngine):
                 "engine.samples: no process holds all samples of a federation made client by client, "
                 "got 'path'; expected 'shard'"
             )
-        self.round_timeout = round_timeout
         self.members = Members(runner, self.cluster, self.actors, spare)
         self.store = ShardStore(runner.population)
         self.pace = Pace()
@@ -116,9 +115,7 @@ class RayEngine(SimulationEngine):
     ) -> list[Reply]:
         self.members.ensure()
         self.store.room = self.members.room * self.members.count
-        end = None
-        if self.round_timeout is not None:
-            end = time.monotonic() + self.round_timeout
+        end = self.deadline()
         request = _request(work, ids, models, which, key)
         delta = np.empty((len(ids), models.shape[1]), np.float32)
         size = np.zeros(len(ids))
