@@ -18,11 +18,11 @@ from coterie.config import registry
 
 
 def test_the_names_are_those_of_the_registries() -> None:
-    from coterie.algorithms import ALGORITHMS
-    from coterie.data.sources import SOURCES
-
-    assert sorted(completion.ALGORITHMS) == sorted(ALGORITHMS)
-    assert sorted(completion.DATASETS) == sorted(SOURCES)
+    for key, found in completion.REGISTRIES.items():
+        kind = key.removeprefix("data.").removesuffix(".name")
+        where = registry.KINDS[kind]
+        assert found == (where.module, where.table, where.entry_points)
+        assert completion.registered(key) == list(registry.names(kind))
     assert all(registry.names(REGISTRIES[kind]) for kind in completion.KINDS)
     folder = resources.files("coterie.studies.reproduce")
     assert all(folder.joinpath(f"{paper}.toml").is_file() for paper in completion.PAPERS)

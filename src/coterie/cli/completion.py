@@ -1,29 +1,59 @@
 """What the shell completes: names and run folders.
 
-The registries import torch, which takes seconds, so names are repeated here; a test compares them.
+The registries import torch, which takes seconds. So their names are read from their source.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from coterie.studies.reproduce import PAPERS
 
 KINDS = ("algorithms", "models", "datasets", "partitions", "shifts", "servers", "objectives")
-DATASETS = (
-    *("cifar10", "digits", "emnist_letters_aj", "femnist", "fashion_mnist", "file"),
-    *("mnist", "nodes", "sent140", "svhn", "synthetic"),
-)
-ALGORITHMS = (
-    *("astraea", "cfl", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedclust", "fedfusion"),
-    *("fedgroup", "fedgrouprox", "fedgsp", "fedmmd", "fedprox", "fedyogi", "fesem", "flexcfl"),
-    *("flhc", "ida", "ifca", "naive_gsp", "pacfl", "rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
-)
-ENGINES = ("pool", "serial", "vmap", "ray")
-NAMED = {"data.source": DATASETS, "algorithm.name": ALGORITHMS, "engine.name": ENGINES}
+# Key of a configuration -> module and name of the registry of its names, and the group of plugins.
+REGISTRIES = {
+    "algorithm.name": ("coterie.algorithms", "ALGORITHMS", "coterie.algorithms"),
+    "data.source": ("coterie.data.sources", "SOURCES", "coterie.datasets"),
+    "engine.name": ("coterie.engines.registry", "ENGINES", "coterie.engines"),
+}
 SHOWN_RUNS = 50
+
+
+@lru_cache
+def registered(key: str) -> list[str]:
+    """The names that a key of a configuration may have, and those of plugins.
+
+    Example:
+        >>> registered("engine.name")
+        ['pool', 'serial', 'vmap', 'ray']
+    """
+    module, table, group = REGISTRIES[key]
+    found: list[str] = []
+    for statement in ast.parse(_source_of(module)).body:
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == table:
+            found += _keys_of(statement)
+    return found + sorted(entry_points(group=group).names)
+
+
+def _source_of(module: str) -> str:
+    """The text of a module of Coterie, which is not imported."""
+    parts = module.split(".")[1:]
+    path = Path(__file__).parents[1].joinpath(*parts)
+    if path.is_dir():
+        path = path / "__init__"
+    return path.with_suffix(".py").read_text(encoding="utf-8")
+
+
+def _keys_of(statement: ast.AnnAssign) -> list[str]:
+    """The keys of the dictionary in an assignment."""
+    dictionaries = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
+    keys = [key for one in dictionaries for key in one.keys if isinstance(key, ast.Constant)]
+    return [str(key.value) for key in keys]
 
 
 def complete_algorithms(incomplete: str) -> list[str]:
@@ -36,7 +66,7 @@ def complete_algorithms(incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     return [
         before + comma + name
-        for name in _starting(ALGORITHMS, last)
+        for name in _starting(registered("algorithm.name"), last)
         if name not in before.split(",")
     ]
 
@@ -50,8 +80,10 @@ def complete_set(incomplete: str) -> list[str]:
     """
     key, equals, value = incomplete.partition("=")
     if not equals:
-        return [f"{name}=" for name in _starting(sorted(NAMED), key)]
-    return [f"{key}={name}" for name in _starting(NAMED.get(key, ()), value)]
+        return [f"{name}=" for name in _starting(REGISTRIES, key)]
+    if key not in REGISTRIES:
+        return []
+    return [f"{key}={name}" for name in _starting(registered(key), value)]
 
 
 def complete_kind(incomplete: str) -> list[str]:
@@ -66,7 +98,7 @@ def complete_paper(incomplete: str) -> list[str]:
 
 def complete_engine(incomplete: str) -> list[str]:
     """The engines."""
-    return _starting(NAMED["engine.name"], incomplete)
+    return _starting(registered("engine.name"), incomplete)
 
 
 def complete_run(incomplete: str) -> list[str]:

@@ -117,7 +117,7 @@ KINDS: Mapping[str, Kind] = {
         record=KindTable,
     ),
     "engine": Kind(
-        module="coterie.engines",
+        module="coterie.engines.registry",
         table="ENGINES",
         place=("engine",),
         context=("simulation",),
