@@ -1,4 +1,4 @@
-"""Advice on planted federations, as a user asks for it, and what it rests on."""
+"""Advice on planted federations, by the command, and the steps that lead to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ name = "serial"
 QUICK = ("--rounds", "6", "--seeds", "1", "--methods", "fedgroup")
 
 
-def ask(folder: Path, *arguments: str) -> dict[str, Any]:
+def advise_on(folder: Path, *arguments: str) -> dict[str, Any]:
     assert invoke(["advise", *arguments, "--out", str(folder / "out")]) == 0
     found: dict[str, Any] = json.loads((folder / "out" / "advise.json").read_text())
     return found
@@ -51,10 +51,10 @@ def ask(folder: Path, *arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("how", "groups"), [("rotate", 3), ("labels", 3), ("rotate", 1)])
 def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, groups):
     (tmp_path / "c.toml").write_text(CONFIG.format(how=how, groups=groups))
-    found = ask(tmp_path, str(tmp_path / "c.toml"), *QUICK)
-    said = capsys.readouterr().out
+    found = advise_on(tmp_path, str(tmp_path / "c.toml"), *QUICK)
+    printed = capsys.readouterr().out
     text = (tmp_path / "out" / "advise.md").read_text()
-    assert found["headline"] in said
+    assert found["headline"] in printed
     assert text.startswith(f"# {found['headline']}")
     assert found["groups_found"] == groups
     assert found["probe"]["rounds"] == 6
@@ -100,7 +100,7 @@ def test_a_bare_file_is_enough_and_what_is_suggested_runs(tmp_path, capsys):
         for r in (*found.train[i], *found.test[i])
     ]
     pd.DataFrame(rows).sample(frac=1, random_state=0).to_parquet(tmp_path / "mine.parquet")
-    advice = ask(
+    advice = advise_on(
         tmp_path,
         str(tmp_path / "mine.parquet"),
         "--rounds",
@@ -228,8 +228,8 @@ def test_samples_held_out_are_training_samples_that_no_client_trains_on():
 def test_it_says_in_what_groups_differ(how, words):
     partition = {"kind": "planted", "clients": 40, "groups": 3, "how": how}
     found = load_population("digits", partition=partition)
-    said = describe_differences(differences(found, found.planted, Key(0)))
-    assert words in said or (how == "swap" and "different classes" in said)
+    text = describe_differences(differences(found, found.planted, Key(0)))
+    assert words in text or (how == "swap" and "different classes" in text)
 
 
 def test_costs_are_those_of_the_rounds_and_the_cohort_suggested():
@@ -260,7 +260,7 @@ def test_a_learning_rate_set_by_the_user_leaves_the_cohort_to_advice(tmp_path):
         for r in found.train[i][:20]
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "mine.parquet")
-    ask(
+    advise_on(
         tmp_path,
         str(tmp_path / "mine.parquet"),
         "--set",

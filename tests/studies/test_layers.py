@@ -47,10 +47,10 @@ name = "serial"
 
 
 def prepared(**partition: object) -> Prepared:
-    dealt = {"kind": "planted", "clients": 6, "groups": 2, "size": 40} | partition
+    table = {"kind": "planted", "clients": 6, "groups": 2, "size": 40} | partition
     return ready(
         {
-            "data": {"source": "digits", "partition": dealt},
+            "data": {"source": "digits", "partition": table},
             "model": {"name": "mlp"},
             "local": {"lr": 0.1},
         }

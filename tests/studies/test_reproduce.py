@@ -337,8 +337,8 @@ def test_missing_data_are_named_and_stop_nothing(
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     out = tmp_path / "out"
     reproduce_tables(Selection(["fedclust", "fedgsp"], rows=["fedclust/svhn", "saving/*"]), out)
-    said = capsys.readouterr().out
-    assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in said
+    text = capsys.readouterr().out
+    assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in text
     text = (out / "reproduce.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| fedclust/svhn"))
     assert "ufldl-stanford/svhn" in row
@@ -433,9 +433,9 @@ def test_a_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         )
         == 0
     )
-    said = capsys.readouterr().out
-    assert "flexcfl 4a mnist-mclr/fedavg" in said
-    assert "about" in said
+    text = capsys.readouterr().out
+    assert "flexcfl 4a mnist-mclr/fedavg" in text
+    assert "about" in text
     assert not out.exists()
 
 
@@ -454,9 +454,9 @@ def test_what_is_unknown_is_one_line(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["reproduce", *arguments]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"error: {line}")
-    assert "; expected" in said
+    (text,) = capsys.readouterr().err.splitlines()
+    assert text.startswith(f"error: {line}")
+    assert "; expected" in text
 
 
 def test_cells_of_a_line_without_a_value() -> None:

@@ -91,10 +91,15 @@ def test_another_partition_makes_another_run(config: str, monkeypatch: pytest.Mo
 
 
 def test_data_are_read_once_for_all_seeds(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(data_hash, "read_samples", lambda c: asked.append(1) or read_samples(c))
+    calls = []
+
+    def counted(config: Any) -> Any:
+        calls.append(config)
+        return read_samples(config)
+
+    monkeypatch.setattr(data_hash, "read_samples", counted)
     make_plan(config, ["fedavg", "ifca"], range(5), ["local.lr=0.1,0.2"])
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_which_options_apply_to_which_algorithm(config: str) -> None:

@@ -205,11 +205,11 @@ def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) ->
 class RoundProgress:
     """Called after each round of a run; prints a line now and then."""
 
-    said: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
     rounds: int = 0
 
     def __call__(self) -> None:
         self.rounds += 1
-        if time.monotonic() - self.said > PROGRESS_SECONDS:
+        if time.monotonic() - self.printed > PROGRESS_SECONDS:
             say(f"    {self.rounds} rounds since it began or went on")
-            self.said = time.monotonic()
+            self.printed = time.monotonic()

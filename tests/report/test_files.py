@@ -1,4 +1,4 @@
-"""A chart of a run as a file."""
+"""Charts of runs as files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import re
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from coterie.cli.main import invoke
-from tests.sweep.cases import errors
+from tests.sweep.cases import TABLES, errors
 
 
-def test_plot(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = "c.toml"
+    Path(config).write_text(tomli_w.dumps(TABLES))
     assert invoke(["run", config, "--out", "r"]) == 0
     for ending, begin in ((".png", b"\x89PNG"), (".svg", b"<svg"), (".pdf", b"%PDF")):
         assert invoke(["plot", "r", "--chart", "mix", "--out", f"deep/x{ending}"]) == 0
