@@ -104,6 +104,7 @@ class LazyColumn:
     def __init__(self, pool: _Pool, column: int, inner: tuple[int, ...]) -> None:
         self._pool = pool
         self._column = column
+        # Of all rows, as a tensor has it; code that only asks for sizes then works unchanged.
         self.shape = torch.Size((int(pool.offsets[-1]), *inner))
 
     def __len__(self) -> int:
@@ -122,6 +123,7 @@ class LazyColumn:
         """Runs of rows with one owner: where each begins and ends, and what is needed of it."""
         if not len(wanted):
             return
+        # Consecutive rows of one client make a span, which is made in one go.
         owner = np.searchsorted(self._pool.offsets, wanted, side="right") - 1
         begins = np.concatenate([[0], np.flatnonzero(np.diff(owner)) + 1])
         ends = [*begins[1:].tolist(), len(wanted)]

@@ -41,6 +41,7 @@ def load_population(
         >>> p.clients, p.sizes("train").tolist(), p.shape
         (4, [405, 404, 404, 404], (1, 8, 8))
     """
+    # Two steps, which a caller with many partitions takes by itself, to load only once.
     samples = load_samples(source, root=root)
     return populate(samples, make_partition(samples, partition, key))
 

@@ -61,6 +61,7 @@ class Population:
     # --- validation ---
 
     def __post_init__(self) -> None:
+        # Frozen records set their own fields this way: lists of lists are taken, too.
         for split in ("train", "test"):
             held = getattr(self, split)
             if not isinstance(held, Ranges):

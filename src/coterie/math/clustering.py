@@ -261,6 +261,21 @@ def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
     return _by_first_appearance(_fill_empty(labels, distance, m))
 
 
+def scatter(points: Matrix, labels: IntArray) -> float:
+    """Sum of squared distances to the clusters' centres.
+
+    Args:
+        points: ``[n, f]``.
+        labels: int64 ``[n]`` in ``0..m-1``, every label in use.
+
+    Example:
+        >>> scatter(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1]))
+        2.0
+    """
+    centre = np.stack([points[labels == j].mean(axis=0) for j in range(labels.max() + 1)])
+    return float(((points - centre[labels]) ** 2).sum())
+
+
 def _fill_empty(labels: IntArray, distance: Matrix, m: int) -> IntArray:
     """Move the farthest points of clusters with others in them into empty clusters."""
     labels = labels.copy()

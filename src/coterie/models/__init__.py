@@ -69,6 +69,7 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
         >>> spec("mlp", hidden=64).count((64,), 10)
         4810
     """
+    # A factory of the user's own takes what the data say, and no options.
     if ":" in name:
         if parameters:
             raise ConfigError(

@@ -9,6 +9,9 @@ from torch import nn
 
 from coterie.models.spec import ModelSpec, Shape, image, large_enough
 
+# In FlexCFL's code only the FEMNIST network carries L2, on its two dense layers. Dropout has no
+# effect on scoring, which is done in evaluation mode.
+
 Width = Annotated[int, Field(ge=1)]
 
 
@@ -24,6 +27,7 @@ def cnn_mnist() -> ModelSpec:
 
     def build(shape: Shape, classes: int) -> nn.Module:
         channels, height, width = image(shape, "cnn_mnist")
+        # Convolutions are padded; the two pooling layers halve, rounded down.
         height = height // 4
         width = width // 4
         large_enough(height, width, shape, "cnn_mnist")
@@ -72,6 +76,7 @@ def cnn_leaf(hidden: Width = 2048) -> ModelSpec:
 def _two_convolutions(name: str, hidden: int, classes: int) -> ModelSpec:
     def build(shape: Shape, classes: int) -> nn.Module:
         channels, height, width = image(shape, name)
+        # As in TensorFlow's `same` padding, which is symmetric for a stride of 1.
         height = height // 4
         width = width // 4
         large_enough(height, width, shape, name)

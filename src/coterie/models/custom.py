@@ -58,6 +58,7 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
     Raises:
         ConfigError: if it does not.
     """
+    # Networks that do not fit would fail in a worker, in the first round, and less readably.
     before = module.training
     # A batch of two zeros in evaluation mode: batch normalisation then neither fails nor learns.
     module.eval()

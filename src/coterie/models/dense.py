@@ -10,6 +10,8 @@ from torch import nn
 
 from coterie.models.spec import ModelSpec, Shape, outputs_for
 
+# Kernels that carry L2 follow FlexCFL's code: all of these models, and no bias.
+
 Width = Annotated[int, Field(ge=1)]
 
 # More outputs than classes: FedGroup's FEMNIST models have 26 for 10 letters.

@@ -46,6 +46,7 @@ class OneBiasLSTM(nn.Module):
         super().__init__()
         self.hidden_size = hidden
         self.directions = ("", "_reverse") if bidirectional else ("",)
+        # torch's default, for a layer that is used alone; `initialise` draws as Keras does.
         bound = 1 / math.sqrt(hidden)
         for end in self.directions:
             shapes = {
@@ -181,6 +182,7 @@ def stacked_lstm() -> ModelSpec:
 
 
 def _two_way(first: nn.Module, second: nn.Module, dropout: float, classes: int) -> nn.Module:
+    # The second layer's last states, one per direction, are what Keras calls its last output.
     dense = (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, classes))
     return nn.Sequential(first, Outputs(), second, Last(), *dense)
 

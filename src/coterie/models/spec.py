@@ -73,6 +73,7 @@ def outputs_for(outputs: int | None, classes: int) -> int:
         >>> outputs_for(None, 10), outputs_for(26, 10)
         (10, 26)
     """
+    # Outputs without a class are only ever pushed down by the softmax, as in FedGroup's models.
     if outputs is None:
         return classes
     if outputs < classes:

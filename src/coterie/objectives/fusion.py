@@ -147,6 +147,7 @@ def fuse(module: nn.Module, operator: Operator, key: Key) -> Fused:
     # Constructors draw from torch's global generator, which must stay as it was.
     with keyed_torch(key):
         made = _make_operator(operator, layer, channels)
+    # Kernels as in `coterie.models`, and a stream by name: the layers' own first weights stay.
     for name, parameter in made.named_parameters():
         if parameter.ndim > 1:
             nn.init.xavier_uniform_(parameter, generator=key.of(f"{NAME}.{name}").torch())
@@ -226,6 +227,7 @@ class Fusion:
         return fuse(module, self.operator, key)
 
     def pace(self) -> Mapping[str, float]:
+        # The server takes so much of gamma's update: gamma + (1 - s) (mean - gamma) is the formula.
         if self.operator == "conv":
             return {}
         return {f"{NAME}.gamma": 1 - self.smoothing}
@@ -236,6 +238,7 @@ class Fusion:
         sent = received()
         assert isinstance(module, Fused), "the network has no operator"
         assert isinstance(sent, Fused)
+        # Only the extractor of the model received is used, and it is not trained.
         with torch.no_grad():
             features = sent.features(x)
         return F.cross_entropy(module(x, features), y)

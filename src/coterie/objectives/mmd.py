@@ -71,6 +71,7 @@ class Mmd:
         self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
     ) -> Tensor:
         logits = module(x)
+        # Features are the logits, as in the reference code.
         with torch.no_grad():
             logits_of_received = received()(x)
         distance = squared_mmd(logits, logits_of_received).clamp_min(FLOOR)
@@ -88,6 +89,7 @@ def mmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Mmd | CrossEntropy:
         >>> mmd(0.5).weight
         0.5
     """
+    # Without the distance it is plain cross-entropy, for which there is faster code.
     if weight:
         return Mmd(weight)
     return plain

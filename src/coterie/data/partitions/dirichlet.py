@@ -69,12 +69,15 @@ def dirichlet(
     train, tests = train_and_test_pools(labels, key, classes, train_rows)
     sizes = np.array([len(pool) for pool in train])
     total = sizes.sum()
+    # Said at once: ten thousand draws that cannot succeed would take minutes.
     if min_size * clients > total:
         raise DataError(
             f"data.partition.clients: {total} training samples cannot give {min_size} to each, "
             f"got {clients}; expected at most {total // max(1, min_size)}"
         )
     counts = _draw_counts(key.of("shares").generator(), sizes, clients, beta, min_size)
+    # Clients get runs of a class; unshuffled these would follow the order of the source, which may
+    # be that of its writers.
     pools = [
         key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
     ]

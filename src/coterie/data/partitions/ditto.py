@@ -66,6 +66,7 @@ def ditto(
     sizes = rng.lognormal(3, 1, clients) + 10
     sizes = train_rows * sizes / sizes.sum()
     shares = np.stack([rng.lognormal(1, 1, classes_per_client) for _ in range(clients)])
+    # Real numbers here; train and test are cut to whole ones apart from each other.
     wanted = shares / shares.sum(1, keepdims=True) * sizes[:, None]
     train_pools = rows_by_class(labels[:train_rows], classes)
     test_pools = [pool + train_rows for pool in rows_by_class(labels[train_rows:], classes)]

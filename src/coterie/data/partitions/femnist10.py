@@ -65,6 +65,7 @@ def femnist10(
         key.of("pool").client(c).generator().permutation(pool)[:per_class]
         for c, pool in enumerate(rows_by_class(labels, classes))
     ]
+    # The script divides a client's size evenly over its classes, two samples of each at least.
     sizes = key.of("sizes").generator().lognormal(4, 1, clients) + 5
     each = np.maximum(2, (sizes / classes_per_client).astype(np.int64))
     # Where the next client begins to read each class; it stays at 0 if clients may overlap.

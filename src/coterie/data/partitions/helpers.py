@@ -61,6 +61,7 @@ def train_and_test_pools(
     class.
     """
     pools = rows_by_class(labels, classes)
+    # Training rows come first in every source, so a row's number says which split it is of.
     if train_rows < len(labels):
         train = [pool[pool < train_rows] for pool in pools]
         test = [pool[pool >= train_rows] for pool in pools]
@@ -154,6 +155,7 @@ def split_train_test(rows: Sequence[IntArray], key: Key, test_fraction: float) -
     train = []
     test = []
     for i, held in enumerate(rows):
+        # Rounded down, as the papers' scripts do, so that two samples give one to test on.
         shuffled = key.of("split").client(i).generator().permutation(held)
         end = max(int((1 - test_fraction) * len(shuffled)), min(1, len(shuffled)))
         train.append(shuffled[:end])
@@ -174,6 +176,7 @@ def apportion(shares: NDArray[Any], total: int) -> IntArray:
         >>> apportion(np.array([1.0, 1.0, 1.0]), 10).tolist()
         [3, 4, 3]
     """
+    # The last edge is then exactly the total, whatever the shares add up to.
     edges = np.cumsum(shares, dtype=np.float64)
     if edges[-1] <= 0:
         return np.zeros(len(shares), np.int64)

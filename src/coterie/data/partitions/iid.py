@@ -45,6 +45,7 @@ def iid(
     if clients > train_rows:
         raise too_many_clients(clients, train_rows)
     train = shuffle_and_split(np.arange(train_rows), key.of("train"), clients)
+    # Without a test split, each client gives up a share of its own.
     if train_rows == len(labels):
         return split_train_test(train, key, test_fraction)
     test = shuffle_and_split(np.arange(train_rows, len(labels)), key.of("test"), clients)

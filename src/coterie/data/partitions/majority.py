@@ -77,6 +77,7 @@ def majority_classes(
     check_classes_per_client(classes_per_client, classes)
     train, tests = train_and_test_pools(labels, key, classes, train_rows)
     counts = _draw_counts(key, (clients, classes), classes_per_client, largest, truncation)
+    # Reading goes round, so a class may be used more than once, but not twice by one device.
     for c, pool in enumerate(train):
         if counts[:, c].max() > len(pool):
             raise DataError(
@@ -86,6 +87,7 @@ def majority_classes(
     pools = [
         key.of("order").client(c).generator().permutation(pool) for c, pool in enumerate(train)
     ]
+    # Where each device begins to read a class: behind what the devices before it have read.
     start = np.cumsum(counts, axis=0) - counts
     rows = []
     for k in range(clients):
@@ -113,6 +115,7 @@ def _draw_counts(
         rng = key.of("sizes").client(k).generator()
         major = _draw_majority(rng, classes, truncation)
         sizes = np.sort(rng.integers(1, largest, each, endpoint=True))[::-1]
+        # The majority class has the largest size, the others get theirs in random order.
         others = rng.permutation(np.delete(np.arange(classes), major))[: each - 1]
         counts[k, major] = sizes[0]
         counts[k, others] = rng.permutation(sizes[1:])

@@ -59,6 +59,7 @@ def natural(
     """
     if column not in columns:
         raise _no_such_column(column, columns)
+    # Clients are numbered in the order of their names, whatever the order of the rows.
     names, owner = np.unique(columns[column], return_inverse=True)
     every = rows_by_owner(owner, len(names))
     kept = [i for i, rows in enumerate(every) if len(rows) >= min_size]

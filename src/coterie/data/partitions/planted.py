@@ -75,11 +75,13 @@ def planted(
         )
     if clients * 2 > len(labels):
         raise too_many_clients(clients, len(labels) // 2)
+    # In turn, so that the sizes of the groups differ by one at most.
     group = np.arange(clients) % groups
     if how == "labels":
         rows = _classes_of_their_own(labels, key, classes, group)
     else:
         rows = shuffle_and_split(np.arange(len(labels)), key.of("order"), clients)
+    # Labels and images are changed when the population is made; here they are only described.
     relabel = None
     if how == "swap":
         relabel = _permutations(key, classes, groups)

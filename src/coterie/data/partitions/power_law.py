@@ -58,6 +58,8 @@ def power_law(
         (20, True)
     """
     held = consecutive_classes(clients, classes, classes_per_client)
+    # Classes are read in the order of the source, as in the generator; only the samples of each
+    # client are shuffled, at the end.
     pools = rows_by_class(labels, classes)
     check_pool_sizes(held, pools, FIRST)
     left = np.array([len(pool) - FIRST * (held == c).sum() for c, pool in enumerate(pools)])
@@ -142,6 +144,7 @@ def by_classes(
         2000
     """
     check_classes_per_client(classes_per_client, classes)
+    # A random order of all classes for each client, of which it holds the first ones.
     every = np.tile(np.arange(classes), (clients, 1))
     held = key.of("classes").generator().permuted(every, axis=1)[:, :classes_per_client]
     pools = [
@@ -151,6 +154,7 @@ def by_classes(
     check_pool_sizes(held, pools, FIRST)
     rng = key.of("sizes").generator()
     rows: list[list[IntArray]] = [[] for _ in range(clients)]
+    # Class by class: how many hold a class is known only now, and its pool is to be used up.
     for c, pool in enumerate(pools):
         holders = np.flatnonzero((held == c).any(1))
         if not len(holders):

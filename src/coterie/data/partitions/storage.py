@@ -38,10 +38,12 @@ def save_partition(path: Path, parts: Partition) -> None:
         ...     load_partition(Path(folder) / "partition.npz").names
         ('ann',)
     """
+    # In the same folder: a rename is one step only within a file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             np.savez(file, allow_pickle=False, **_arrays_of(parts))
+            # On the disk before the rename: else a power cut could leave an empty file.
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -63,6 +63,7 @@ def departures(
         candidates = np.flatnonzero(snapshot.present)
         if not schedule.due(round) or len(candidates) < 2:
             return snapshot.without_events()
+        # A federation without clients could not go on.
         leaving = min(size, len(candidates) - 1)
         gone = key.generator().choice(candidates, leaving, replace=False)
         present = snapshot.present.copy()

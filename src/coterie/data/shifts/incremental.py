@@ -72,11 +72,13 @@ def incremental(
         snapshot: FederationSnapshot, initial: Population, round: int, warm: Mask, key: Key
     ) -> FederationSnapshot:
         stage, rest = divmod(round - start, every)
+        # The last release leaves nothing for later stages.
         if stage < 0 or rest or _released(share, stage) == _released(share, stage - 1):
             return snapshot.without_events()
         before = snapshot.population
         if stage == 0 and start:
             _refuse_moved_data(before, initial, start)
+        # Clients that are absent or without a group get theirs, too: data come in by the clock.
         train = tuple(
             step(rows, initial.train[i], share, stage, key.client(i))
             for i, rows in enumerate(before.train)

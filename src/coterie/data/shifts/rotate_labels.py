@@ -82,6 +82,8 @@ def rotate_labels(
         clients = np.sort(key.generator().choice(candidates, size, replace=False))
         before = snapshot.population
         rows = torch.from_numpy(_rows_of(before, initial, clients))
+        # The labels are the only data that a shift copies; those of the round before stay as they
+        # were.
         y = before.y.clone()
         y[rows] = (y[rows] + by) % before.classes
         event = {**clients_event("rotate_labels", clients), "by": by}

@@ -96,6 +96,7 @@ def wave_size(count: int | None, fraction: float | None, clients: int) -> int:
     Raises:
         ConfigError: for more than there are.
     """
+    # Rounded to the nearest, and never to none: a wave without clients would be no shift.
     if count is not None:
         size = count
     else:

@@ -64,6 +64,7 @@ class FederationSnapshot:
         if self.population.planted is not None:
             named["planted"] = torch.from_numpy(self.population.planted.copy())
         for split in ("train", "test"):
+            # One array and its lengths: a checkpoint holds tensors, not tuples of them.
             named[split] = torch.from_numpy(np.concatenate(getattr(self.population, split)))
             named[f"{split}_sizes"] = torch.from_numpy(self.population.sizes(split).copy())
         # A shift that leaves labels alone hands on the identical tensor.

@@ -66,6 +66,7 @@ def swap_all(
         if not pairs:
             return snapshot.without_events()
         before = snapshot.population
+        # The client whose data each client has from now on.
         source = np.arange(before.clients)
         for a, b in pairs:
             source[a] = b

@@ -66,6 +66,7 @@ def swap_part(
         before = snapshot.population
         train = list(before.train)
         test = list(before.test)
+        # A stream apart from that of the pairs: `swap_all` with this key moves the same pairs.
         rng = key.of("labels").generator()
         pairs = []
         traded = []

@@ -90,6 +90,7 @@ def _feature_column(table: Any, name: str, path: Path) -> Array:
     """One column as inputs: images, lists, or a number per row."""
     import pyarrow.types as kinds
 
+    # Hugging Face writes an image as a record of its bytes and its path.
     kind = table[name].type
     if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_struct(kind):
         blobs = bytes_of(table, name, path)
@@ -107,6 +108,7 @@ def _feature_column(table: Any, name: str, path: Path) -> Array:
 
 
 def _npz_columns(path: Path) -> Columns:
+    # All arrays at once, so that a damaged one is found before anything is computed.
     arrays = read_npz(path)
 
     def features(names: str | list[str]) -> Array:

@@ -54,10 +54,12 @@ def file(
     for name in [features] if isinstance(features, str) else features:
         columns.check(name, "features")
     labels = _one_per_row(columns, columns.check(label, "label"))
+    # `Samples` has training rows first; everything that has a value per row is put in this order.
     order, train_rows = _train_rows_first(columns, split, len(labels))
     y, names = _whole_labels(labels, place, label)
     x = _finite(columns.features(features), place)
     x = _shaped(x, shape, len(y), place)
+    # Under both names, so that partitions find the clients whatever the file calls them.
     extra: dict[str, Array] = {}
     # The default column may be absent; one that the user named must be there.
     if client in columns.names or client != "client":

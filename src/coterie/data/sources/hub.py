@@ -50,6 +50,7 @@ def load_from_hub(address: HubAddress | None, columns: tuple[str, ...]) -> list[
         DataError: if the package ``datasets`` is not installed, or loading fails.
     """
     assert address is not None, "only datasets with an address have the option `hub`"
+    # Imported only here: the package is optional, and takes seconds.
     try:
         import datasets
     except ImportError:

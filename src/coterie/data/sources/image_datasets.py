@@ -8,49 +8,16 @@ bytes and a column ``label``; ``root`` is ``--data-root`` or the environment var
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from string import digits as ascii_digits
 from types import MappingProxyType
-from typing import Literal, get_args
-
-import numpy as np
-import torch
 
 from coterie.data.samples import Samples
-from coterie.data.sources import images
-from coterie.data.sources.folders import dataset_folder
-from coterie.data.sources.hub import HubAddress, ImageSplit, load_from_hub
-from coterie.data.sources.image_cache import cached_images
-from coterie.data.sources.parquet import bytes_of, column_of, open_parquet
+from coterie.data.sources.hub import HubAddress
+from coterie.data.sources.image_files import ImageDataset, PixelScale, load_images
 from coterie.errors import DataError
-
-PixelScale = Literal["unit", "inverted", "standardised"]
-
-
-@dataclass(frozen=True, slots=True)
-class ImageDataset:
-    """What is known of an image dataset.
-
-    Args:
-        name: of its folder, and of the source.
-        labels: names of the classes, in the order of the labels.
-        columns: further columns to read, where the files have them.
-        test: stems of the files with test rows.
-        pooled: pixels are standardised by train and test together, else by train alone.
-        per_channel: with one mean and deviation per channel, else one per pixel.
-        hub: where the Hugging Face hub has it, if it does.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    test: tuple[str, ...] = ("test",)
-    pooled: bool = False
-    per_channel: bool = False
-    hub: HubAddress | None = None
-
 
 DIGITS = tuple(ascii_digits)
 _CLOTHES = (
@@ -121,7 +88,7 @@ def mnist(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool =
     Raises:
         DataError: if the files are missing or damaged.
     """
-    return _load(IMAGE_DATASETS["mnist"], root, pixels, hub)
+    return load_images(IMAGE_DATASETS["mnist"], root, pixels, hub)
 
 
 def fashion_mnist(
@@ -138,7 +105,7 @@ def fashion_mnist(
     Raises:
         DataError: if the files are missing or damaged.
     """
-    return _load(IMAGE_DATASETS["fashion_mnist"], root, pixels, hub)
+    return load_images(IMAGE_DATASETS["fashion_mnist"], root, pixels, hub)
 
 
 def femnist(
@@ -172,7 +139,7 @@ def femnist(
     dataset = IMAGE_DATASETS["femnist"]
     if test_only_writers:
         dataset = replace(dataset, test=("test", "test_only_writers"))
-    return _load(dataset, root, pixels, hub)
+    return load_images(dataset, root, pixels, hub)
 
 
 def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samples:
@@ -189,7 +156,7 @@ def emnist_letters_aj(root: Path | None, *, pixels: PixelScale = "unit") -> Samp
     Raises:
         DataError: if the files are missing or damaged.
     """
-    return _load(IMAGE_DATASETS["emnist_letters_aj"], root, pixels, hub=False)
+    return load_images(IMAGE_DATASETS["emnist_letters_aj"], root, pixels, hub=False)
 
 
 def cifar10(
@@ -206,7 +173,7 @@ def cifar10(
     Raises:
         DataError: if the files are missing or damaged.
     """
-    return _load(IMAGE_DATASETS["cifar10"], root, pixels, hub)
+    return load_images(IMAGE_DATASETS["cifar10"], root, pixels, hub)
 
 
 def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = False) -> Samples:
@@ -222,85 +189,4 @@ def svhn(root: Path | None, *, pixels: PixelScale = "standardised", hub: bool = 
     Raises:
         DataError: if the files are missing or damaged.
     """
-    return _load(IMAGE_DATASETS["svhn"], root, pixels, hub)
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-def _load(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
-    if scale not in get_args(PixelScale):
-        raise DataError(
-            f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}"
-        )
-    if hub:
-        splits = load_from_hub(dataset.hub, dataset.columns)
-    else:
-        splits = _load_from_root(dataset, root)
-    labels = np.concatenate([split.labels for split in splits])
-    last = len(dataset.labels) - 1
-    if labels.min() < 0 or labels.max() > last:
-        raise DataError(
-            f"{dataset.name}: labels, got {labels.min()} to {labels.max()}; expected 0 to {last}"
-        )
-    # Files may lack the further columns; a column is kept if all splits have it.
-    names = [name for name in dataset.columns if all(name in split.columns for split in splits)]
-    columns = {name: np.concatenate([split.columns[name] for split in splits]) for name in names}
-    return Samples(
-        torch.from_numpy(_scaled(dataset, [split.pixels for split in splits], scale)),
-        torch.from_numpy(labels),
-        len(dataset.labels),
-        len(splits[0].labels),
-        columns,
-        dataset.labels,
-    )
-
-
-def _scaled(dataset: ImageDataset, pixels: list[images.Pixels], scale: PixelScale) -> images.Values:
-    if scale == "standardised":
-        over = 1
-        if dataset.pooled:
-            over = len(pixels)
-        return images.standardise(*pixels, over=over, per_channel=dataset.per_channel)
-    x = images.unit(*pixels)
-    if scale == "inverted":
-        np.subtract(1, x, out=x)
-    return x
-
-
-def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit]:
-    stems = ("train", *dataset.test)
-    advice = _advice(dataset, stems)
-    folder = dataset_folder(root, dataset.name, advice)
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; {advice}")
-    paths = [folder / f"{stem}.parquet" for stem in stems]
-    # All are looked for before the first is decoded, which takes seconds.
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"{path}: no such file; {advice}")
-    return [_read_split(path, dataset.columns) for path in paths]
-
-
-def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
-    files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
-    advice = f"expected --data-root (or COTERIE_DATA) to name a folder with {files}"
-    if dataset.hub is not None:
-        advice += " or hub = true to use the Hugging Face hub"
-    return advice
-
-
-def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:
-    table = open_parquet(path, wanted=lambda name: name == "label" or name in columns)
-    labels = column_of(table, "label", path)
-    if labels.dtype.kind not in "iu":
-        raise DataError(f"{path}: column label, got {labels.dtype}; expected whole numbers")
-    extra = {name: column_of(table, name, path) for name in columns if name in table.column_names}
-
-    # The image column is the bulk of the file, and is read only where the cache has no copy.
-    def make() -> images.Pixels:
-        table = open_parquet(path, wanted=lambda name: name == "image")
-        return images.decode(bytes_of(table, "image", path), str(path))
-
-    pixels = cached_images(path, "image", len(labels), make)
-    return ImageSplit(pixels, labels.astype(np.int64), extra)
+    return load_images(IMAGE_DATASETS["svhn"], root, pixels, hub)

@@ -36,6 +36,7 @@ def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
     Raises:
         DataError: if a file cannot be decoded or has another size than the first; it names the row.
     """
+    # The first image decides for all: a grey one among coloured ones is converted, not refused.
     mode = _mode(blobs[0], what)
     first = _decode_one(blobs, 0, mode, what)
     out = np.empty((len(blobs), *first.shape), np.uint8)
@@ -113,6 +114,7 @@ def standardise(*pieces: Pixels, over: int | None = None, per_channel: bool = Fa
         [-1.0, 1.0]
     """
     mean, deviation = _moments(pieces[:over], per_channel)
+    # Multiplied, which is faster than dividing each pixel.
     scale = 1 / (deviation + _EPSILON)
     out = _empty_like(pieces)
     for block, pixels in _blocks(out, pieces):

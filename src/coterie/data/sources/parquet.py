@@ -40,6 +40,7 @@ def column_of(table: Any, name: str, path: Path) -> Array:
     import pyarrow.types as kinds
 
     column = _whole_column(table, name, path)
+    # A dictionary is how pandas writes categories; to_pylist gives their values.
     kind = column.type
     if kinds.is_dictionary(kind):
         kind = kind.value_type

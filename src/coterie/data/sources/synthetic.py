@@ -61,6 +61,8 @@ def synthetic(
     key = Key(seed).of("synthetic")
     sizes = key.of("sizes").generator().lognormal(4, 2, clients).astype(np.int64) + 50
     offsets = np.concatenate([[0], np.cumsum(sizes)])
+    # Sizes are drawn for all clients at once, before any sample is made: the pool's layout is then
+    # known, and a lazy federation needs nothing else.
     make = SyntheticClient(key, sizes, alpha, beta, iid)
     columns = {}
     if lazy:

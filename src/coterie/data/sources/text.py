@@ -80,6 +80,7 @@ def sent140(
         unlabelled = _texts(open_parquet(others, wanted=lambda name: name == "text"), others)
         words, vectors = learn(unlabelled, dim or DIMENSIONS, min_count)
     else:
+        # GloVe's files have 400,000 words and more; those of the tweets are a few thousand.
         wanted = {word for text in texts for word in text[:tokens]}
         words, vectors = read_glove(_glove_file(embeddings, root), wanted, dim)
     x = embed(texts, words, vectors, tokens, pad)

@@ -96,6 +96,7 @@ def _neighbour_counts(texts: Sequence[Sequence[str]], words: Sequence[str], wind
     kept = [[index[word] for word in text if word in index] for text in texts]
     flat = np.array([word for text in kept for word in text], np.int64)
     owner = np.repeat(np.arange(len(kept)), [len(text) for text in kept])
+    # One sum of sparse matrices per distance, in place of a loop over pairs in Python.
     pairs = sparse.csr_array((len(words), len(words)), dtype=np.float64)
     for distance in range(1, window + 1):
         # All texts lie end to end; words of two texts are no neighbours.
@@ -111,6 +112,7 @@ def _mutual_information(pairs: Any) -> Any:
     """Positive pointwise mutual information of a sparse matrix of counts."""
     from scipy import sparse
 
+    # Only pairs that occur have an entry; the logarithm of all others would be cut to zero anyway.
     total = np.asarray(pairs.sum(1)).ravel()
     context = total**SMOOTH
     row, column = pairs.coords

@@ -1,0 +1,132 @@
+"""Image datasets: how one is described, and how its files are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from coterie.data.samples import Samples
+from coterie.data.sources import images
+from coterie.data.sources.folders import dataset_folder
+from coterie.data.sources.hub import HubAddress, ImageSplit, load_from_hub
+from coterie.data.sources.image_cache import cached_images
+from coterie.data.sources.parquet import bytes_of, column_of, open_parquet
+from coterie.errors import DataError
+
+PixelScale = Literal["unit", "inverted", "standardised"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDataset:
+    """What is known of an image dataset.
+
+    Args:
+        name: of its folder, and of the source.
+        labels: names of the classes, in the order of the labels.
+        columns: further columns to read, where the files have them.
+        test: stems of the files with test rows.
+        pooled: pixels are standardised by train and test together, else by train alone.
+        per_channel: with one mean and deviation per channel, else one per pixel.
+        hub: where the Hugging Face hub has it, if it does.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    test: tuple[str, ...] = ("test",)
+    pooled: bool = False
+    per_channel: bool = False
+    hub: HubAddress | None = None
+
+
+def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub: bool) -> Samples:
+    """The samples of an image dataset, from the data folder or from the hub.
+
+    Args:
+        dataset: which.
+        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
+        scale: how pixels become inputs.
+        hub: from the Hugging Face hub instead.
+
+    Raises:
+        DataError: if the files are missing or damaged, or a label is out of range.
+    """
+    if scale not in get_args(PixelScale):
+        raise DataError(
+            f"data.pixels: unknown scale, got {scale!r}; expected {', '.join(get_args(PixelScale))}"
+        )
+    if hub:
+        splits = load_from_hub(dataset.hub, dataset.columns)
+    else:
+        splits = _load_from_root(dataset, root)
+    labels = np.concatenate([split.labels for split in splits])
+    last = len(dataset.labels) - 1
+    if labels.min() < 0 or labels.max() > last:
+        raise DataError(
+            f"{dataset.name}: labels, got {labels.min()} to {labels.max()}; expected 0 to {last}"
+        )
+    # Files may lack the further columns; a column is kept if all splits have it.
+    names = [name for name in dataset.columns if all(name in split.columns for split in splits)]
+    columns = {name: np.concatenate([split.columns[name] for split in splits]) for name in names}
+    return Samples(
+        torch.from_numpy(_scaled(dataset, [split.pixels for split in splits], scale)),
+        torch.from_numpy(labels),
+        len(dataset.labels),
+        len(splits[0].labels),
+        columns,
+        dataset.labels,
+    )
+
+
+def _scaled(dataset: ImageDataset, pixels: list[images.Pixels], scale: PixelScale) -> images.Values:
+    if scale == "standardised":
+        over = 1
+        if dataset.pooled:
+            over = len(pixels)
+        return images.standardise(*pixels, over=over, per_channel=dataset.per_channel)
+    x = images.unit(*pixels)
+    if scale == "inverted":
+        np.subtract(1, x, out=x)
+    return x
+
+
+def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit]:
+    stems = ("train", *dataset.test)
+    advice = _advice(dataset, stems)
+    folder = dataset_folder(root, dataset.name, advice)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; {advice}")
+    paths = [folder / f"{stem}.parquet" for stem in stems]
+    # All are looked for before the first is decoded, which takes seconds.
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; {advice}")
+    return [_read_split(path, dataset.columns) for path in paths]
+
+
+def _advice(dataset: ImageDataset, stems: tuple[str, ...]) -> str:
+    files = f"{dataset.name}/{{{','.join(stems)}}}.parquet"
+    advice = f"expected --data-root (or COTERIE_DATA) to name a folder with {files}"
+    if dataset.hub is not None:
+        advice += " or hub = true to use the Hugging Face hub"
+    return advice
+
+
+def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:
+    table = open_parquet(path, wanted=lambda name: name == "label" or name in columns)
+    labels = column_of(table, "label", path)
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"{path}: column label, got {labels.dtype}; expected whole numbers")
+    extra = {name: column_of(table, name, path) for name in columns if name in table.column_names}
+
+    # The image column is the bulk of the file, and is read only where the cache has no copy.
+    def make() -> images.Pixels:
+        table = open_parquet(path, wanted=lambda name: name == "image")
+        return images.decode(bytes_of(table, "image", path), str(path))
+
+    pixels = cached_images(path, "image", len(labels), make)
+    return ImageSplit(pixels, labels.astype(np.int64), extra)
