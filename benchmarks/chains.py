@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 import coterie as ct
+from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
@@ -88,7 +89,7 @@ def main() -> None:
         before = used(pids)
         own = time.process_time()
         begun = time.perf_counter()
-        train(Train(plain), groups, plan, door, Key(0).at(1))
+        train(Train(plain), groups, plan, Round(1, Key(0).at(1), plan.ids, door))
         wall = time.perf_counter() - begun
         own = time.process_time() - own
         busy = used(pids) - before

@@ -32,10 +32,10 @@ import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.engines import make_clients
 from coterie.local.sgd import batches
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import build
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import simulate
+from coterie.runs.loop import Evaluation, simulate
 
 ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7}
 SHARES = {"mclr": 0.25, "mlp": 0.10}
@@ -111,7 +111,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
             sampler,
             rounds + 2,
             key,
-            evaluate_every=10**9,
+            evaluation=Evaluation(every=10**9),
         )
         w = flatten(net)
         gap = 0.0

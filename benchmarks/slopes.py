@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 import coterie as ct
+from coterie.core.updates import Updates
 from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import agglomerate, kmeans
@@ -48,7 +49,9 @@ def aggregate(n: int, d: int, k: int) -> Callable[[], object]:
     """``W delta``."""
     delta = updates(n, d)
     table = weights(n, k)
-    return lambda: combine(table, delta)
+    replies = Updates(np.arange(n), np.arange(n) % k, delta, np.ones(n), np.zeros(n))
+    models = torch.zeros(k, d)
+    return lambda: combine(table, replies, models)
 
 
 def edc(n: int, d: int, k: int) -> Callable[[], object]:

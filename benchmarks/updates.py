@@ -24,13 +24,14 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.clients.clients import Clients
+from coterie.clients.round import Round
 from coterie.core.engine import Reply
 from coterie.core.vectors import flatten
 from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import kmeans
 from coterie.methods import streaming as folding
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 
 ASKED = {"edc": "20 s, 4 GB", "madc": "60 s"}
 
@@ -102,7 +103,9 @@ def _round() -> Callable[[], object]:
     net = nn.Linear(784, 10)
     algorithm = as_algorithm(ct.fedavg())
     state = algorithm.init(lambda j: flatten(net), 20_000)
-    return lambda: algorithm.step(state, np.arange(20_000), Clients(Random()), ct.Key(0).at(0))
+    return lambda: algorithm.step(
+        state, Round(0, ct.Key(0).at(0), np.arange(20_000), Clients(Random()))
+    )
 
 
 def folded() -> Callable[[], object]:

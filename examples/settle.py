@@ -1,60 +1,68 @@
-"""Settle: IFCA whose clients stop asking once they are sure. A method of one's own, in one file."""
+"""Settle: IFCA whose clients stop asking once they are sure. A method in one file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
-import torch
 from pydantic import Field
 
-from coterie import Clients, Groups, Key, Method, Plan
+from coterie import Groups, Method, Plan, Round
 from coterie.core.arrays import IntArray
 from coterie.core.work import Evaluate
 from coterie.rules.weighing import evenly
 
 
 @dataclass(frozen=True)
+class SettledMemory:
+    """What the rule remembers: how often in a row each client chose the same model, int64 ``[N]``."""
+
+    record_name: ClassVar[str] = "settle"
+    same_choices: IntArray
+
+
+@dataclass(frozen=True)
 class Settling:
     """Assign rule: a client takes the model with the least training loss, ``argmin_j F_i(w_j)``.
 
-    One that has chosen the same model ``times`` times running stays with it, and is sent that model
-    alone.
+    One that has chosen the same model ``times`` times in a row stays with it, and is sent that
+    model alone.
     """
 
     times: int
 
-    def __call__(
-        self, groups: Groups, cohort: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Plan]:
-        member = groups.member.copy()
-        steady = (
-            groups.memory.get("steady", torch.zeros(len(member), dtype=torch.int64)).numpy().copy()
-        )
-        unsure = cohort[steady[cohort] < self.times]
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        memory = groups.memory.get(SettledMemory)
+        same_choices = np.zeros(len(groups.member), np.int64)
+        if memory is not None:
+            same_choices = memory.same_choices.copy()
+        had_group = groups.member >= 0
+        unsure = round.cohort[same_choices[round.cohort] < self.times]
         if len(unsure):
-            every = np.tile(
-                np.arange(groups.k), (len(unsure), 1)
-            )  # [n, k]: each of them tries all models
-            reply = door.run(Evaluate("train"), unsure, groups.models, every, key=key.of("choose"))
+            # Each of them is sent all k models: one row of model numbers for each client.
+            every_model = np.tile(np.arange(groups.k), (len(unsure), 1))
+            reply = round.clients.run(
+                Evaluate("train"), unsure, groups.models, every_model, key=round.key.of("choose")
+            )
             choice = reply.fields["loss"].argmin(axis=1)
-            same = choice == member[reply.ids]
-            steady[reply.ids] = np.where(same, steady[reply.ids] + 1, 1)
-            member[reply.ids] = choice
-        ids = cohort[member[cohort] >= 0]  # who has never answered does not train
-        newcomers = int((groups.member[ids] < 0).sum())
-        groups = replace(groups, member=member).remember(steady=torch.from_numpy(steady))
-        return groups, Plan(ids, member[ids], notes={"newcomers": newcomers, "unsure": len(unsure)})
+            same = choice == groups.member[reply.ids]
+            same_choices[reply.ids] = np.where(same, same_choices[reply.ids] + 1, 1)
+            groups = groups.with_members(reply.ids, choice)
+        # A client that has never answered has no model to train.
+        ids = round.cohort[groups.member[round.cohort] >= 0]
+        notes = {"newcomers": int((~had_group[ids]).sum()), "unsure": len(unsure)}
+        groups = groups.remember(SettledMemory(same_choices))
+        return groups, Plan(ids, groups.member[ids], notes=notes)
 
 
 def settle(
     groups: Annotated[int, Field(ge=1)] = 3, times: Annotated[int, Field(ge=1)] = 2
 ) -> Method:
-    """IFCA, in which a client that chose the same model ``times`` times running is not asked again.
+    """IFCA, in which a client that chose the same model ``times`` times in a row is not asked again.
 
     Args:
         groups: number of models.
         times: how often a client must choose the same model.
     """
-    return Method(assign=Settling(times), weigh=evenly, groups=groups, apart=True)
+    return Method(assign=Settling(times), weigh=evenly, groups=groups, distinct_init=True)

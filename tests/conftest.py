@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from torch import nn
 
+from coterie.clients.clients import Clients
+from coterie.clients.round import Round
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
 from coterie.data.population import Population
 
 settings.register_profile("coterie", deadline=None, derandomize=True, max_examples=50)
@@ -61,3 +67,20 @@ def population() -> Population:
 @pytest.fixture
 def net() -> nn.Module:
     return small_net()
+
+
+def round_of(clients: Clients, cohort: Any, key: Key) -> Round:
+    """The round of a key, as the loop makes it for a method's step."""
+    return Round(key.round, key, np.asarray(cohort, np.int64), clients)
+
+
+def same_memory(one: Groups, other: Groups) -> bool:
+    """Whether the rules remember the same, to the bit."""
+    mine = one.memory.tensors()
+    theirs = other.memory.tensors()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
+
+
+def no_round() -> Round:
+    """A round that reaches no client, for rules that only compute."""
+    return round_of(Clients(None), [], Key(3).at(0))  # type: ignore[arg-type]

@@ -35,14 +35,14 @@ from coterie.math.clustering import agglomerate, largest_gap, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.subspaces import entry_min, principal_angles
 from coterie.measures.scoring import agreement
+from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
-from coterie.methods.step import as_algorithm
 from coterie.models import MODELS
 from coterie.objectives import proximal
-from coterie.rules.one_shot import span
+from coterie.rules.one_shot import SignatureMemory, span
 from coterie.rules.server import adam
 from coterie.runs.store import RunFolder
-from tests.conftest import blobs, small_net
+from tests.conftest import blobs, round_of, same_memory, small_net
 
 ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
@@ -303,15 +303,34 @@ class Run:
 
     def step(self, cohort: list[int], able: list[int] | None = None) -> Any:
         self.door.able = None if able is None else np.array(able)
-        self.state, notes = self.algorithm.step(
-            self.state, np.array(cohort), self.door, self.key.at(self.round)
-        )
+        now = round_of(self.door, cohort, self.key.at(self.round))
+        self.state, notes = self.algorithm.step(self.state, now)
         self.round += 1
         return notes
 
     @property
     def member(self) -> list[int]:
         return self.state.member.tolist()
+
+
+def signatures(run: Run) -> SignatureMemory:
+    memory = run.state.memory.get(SignatureMemory)
+    assert memory is not None
+    return memory
+
+
+class Recording:
+    """Passes on what clients are asked, and keeps it."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.works: list[Work] = []
+
+    def run(
+        self, work: Work, ids: np.ndarray, models: Tensor, which: np.ndarray, *, key: Key
+    ) -> Any:
+        self.works.append(work)
+        return self.engine.run(work, ids, models, which, key=key)
 
 
 class Deaf:
@@ -388,7 +407,7 @@ def test_who_is_not_heard_has_no_group_until_asked_again(make: Callable[[], ct.M
     notes = run.step([0, 2, 3])
     assert (notes["unsigned"], notes["replies"]) == (2, 2)
     assert [i for i, group in enumerate(run.member) if group < 0] == [2, 5]
-    assert run.state.memory["leaves"].tolist() == [0, 1, 3, 4, 6, 7, 8, 9, 10, 11]
+    assert signatures(run).leaves.tolist() == [0, 1, 3, 4, 6, 7, 8, 9, 10, 11]
     run.step([2, 4])
     run.step([5])
     assert run.member == halves().planted.tolist()
@@ -429,9 +448,8 @@ def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(
     assert run.state.k == 2
     old = run.state.models
     rule = run.algorithm.method.assign
-    assert torch.equal(
-        rule(run.state, np.array([0, 2, 5]), run.door, Key(0).at(1))[0].models[2], run.w0
-    )
+    opened, _ = rule(run.state, round_of(run.door, [0, 2, 5], Key(0).at(1)))
+    assert torch.equal(opened.models[2], run.w0)
     notes = run.step([0, 2, 5])
     assert notes["opened"] == 1
     assert run.state.k == 3
@@ -623,7 +641,7 @@ def test_flhc_is_fedavg_before_it_groups_and_goes_on_from_the_joint_model() -> N
     ours.step([0])
     assert ours.member == population.planted.tolist()
     assert torch.equal(ours.state.models[1], theirs.state.models[0])
-    assert torch.equal(ours.state.memory["origin"], theirs.state.models[0])
+    assert torch.equal(signatures(ours).origin, theirs.state.models[0])
 
 
 def test_fedclust_by_hand() -> None:
@@ -639,9 +657,9 @@ def test_fedclust_by_hand() -> None:
     final = np.stack(
         [flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]]
     )
-    np.testing.assert_allclose(run.state.memory["proximity"], cdist(final, final), atol=1e-5)
+    np.testing.assert_allclose(signatures(run).proximity, cdist(final, final), atol=1e-5)
     np.testing.assert_allclose(
-        run.state.memory["tree"][:, 2],
+        signatures(run).tree[:, 2],
         linkage(squareform(cdist(final, final), checks=False), "complete")[:, 2],
         atol=1e-5,
     )
@@ -668,9 +686,8 @@ def test_what_fedclust_uploads_of_lenet(bias: bool, values: int) -> None:
         features=3072,
     )
     w0 = flatten(net)
-    as_algorithm(method).step(
-        as_algorithm(method).init(lambda j: w0, 4), np.array([0]), door, Key(0).at(0)
-    )
+    algorithm = as_algorithm(method)
+    algorithm.step(algorithm.init(lambda j: w0, 4), round_of(door, [0], Key(0).at(0)))
     down, up = (b for b in door.ledger.blocks if b.what == "signatures")
     assert down.bytes.tolist() == [4 * 62006] * 4
     assert up.bytes.tolist() == [4 * values + 8] * 4  # and two numbers: samples and loss
@@ -733,8 +750,14 @@ def test_more_groups_than_clients_are_refused() -> None:
 
 def test_another_objective_is_that_of_the_signatures_too() -> None:
     for method in (ct.fedclust(), ct.flhc(migration="per_label")):
-        rule: Any = override(method, objective=proximal(0.5)).assign  # type: ignore[union-attr]
-        assert getattr(rule, "assign", rule).objective.mu == 0.5
+        run = Run(override(method, objective=proximal(0.5)), halves())  # type: ignore[arg-type]
+        run.engine = Recording(run.engine)
+        run.door.engine = run.engine
+        for _ in range(12):
+            run.step([0, 1])
+        trained = [work for work in run.engine.works if isinstance(work, ct.Train)]
+        assert len({work.upload for work in trained} | {work.epochs for work in trained}) > 1
+        assert {work.objective for work in trained} == {proximal(0.5)}
 
 
 @each
@@ -765,19 +788,20 @@ def test_a_checkpoint_holds_groups_that_were_opened(
     a, b = (run.state for run in runs)
     assert torch.equal(a.models, b.models)
     assert np.array_equal(a.member, b.member)
-    assert all(torch.equal(a.memory[name], b.memory[name]) for name in a.memory)
+    assert same_memory(a, b)
 
 
 def test_proximities_are_kept_for_a_report_of_few_clients() -> None:
     memory = Run(ct.fedclust(), halves())
     memory.step([0])
-    kept = memory.state.memory
-    assert kept["tree"].shape == (11, 4)
-    assert kept["proximity"].shape == (12, 12)
-    assert kept["signature"].shape == (12, 36)
+    kept = signatures(memory)
+    assert kept.tree.shape == (11, 4)
+    assert kept.proximity is not None
+    assert kept.proximity.shape == (12, 12)
+    assert kept.signature.shape == (12, 36)
     many = Run(ct.pacfl(vectors=1), halves(502))
     many.step([0])
-    assert "proximity" not in many.state.memory
+    assert signatures(many).proximity is None
 
 
 # --- real data, and speed -------------------------------------------------------------------------
@@ -827,7 +851,7 @@ def test_2000_clients_are_clustered_in_time(metric: Callable[[Tensor], np.ndarra
 def test_groups_of_a_state_are_those_of_the_tree() -> None:
     run = Run(ct.fedclust(), blobs(clients=12))
     run.step([0])
-    memory: Any = run.state.memory
-    cut = fcluster(memory["tree"].numpy(), float(memory["threshold"]), "distance")
+    memory = signatures(run)
+    cut = fcluster(memory.tree, memory.threshold, "distance")
     assert same_partition(cut, run.state.member)
     assert isinstance(run.state, Groups)

@@ -9,7 +9,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.core.vectors import flatten
-from coterie.methods.serving import model_for
+from coterie.rules.serving import model_for
 from tests.conftest import blobs, small_net
 
 PUBLIC = [
@@ -24,7 +24,7 @@ PUBLIC = [
         "Key",
         "Method",
     ),
-    *("Plan", "Population", "QuorumError", "Result", "Solver", "Train", "Updates"),
+    *("Plan", "Population", "QuorumError", "Result", "Round", "Solver", "Train", "Updates"),
     *("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca", "load", "run"),
     *("fedadagrad", "fedadam", "fedavgm", "fedfusion", "fedmmd", "fedyogi", "ida"),
     *("rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
@@ -88,16 +88,14 @@ def test_running_statistics_travel_with_the_model() -> None:
 
 
 def test_a_new_method_is_one_short_function() -> None:
-    """What the README promises: a rule of one's own, six slots, nothing else."""
+    """What the README promises: a rule of one's own in a slot, nothing else."""
     from coterie.core.plan import Plan
 
-    def odd_and_even(
-        groups: ct.Groups, cohort: np.ndarray, door: ct.Clients, key: ct.Key
-    ) -> tuple[ct.Groups, Plan]:
+    def odd_and_even(groups: ct.Groups, round: ct.Round) -> tuple[ct.Groups, Plan]:
         from dataclasses import replace
 
         member = np.arange(len(groups.member)) % 2
-        return replace(groups, member=member), Plan(cohort, member[cohort])
+        return replace(groups, member=member), Plan(round.cohort, member[round.cohort])
 
     result = ct.run(
         ct.Method(assign=odd_and_even, groups=2),

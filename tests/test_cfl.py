@@ -13,23 +13,25 @@ import torch
 from torch import nn
 
 import coterie as ct
+from coterie.algorithms.cfl import Bipartition, SplitMemory, bipartition
 from coterie.clients.clients import Clients
+from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
+from coterie.core.work import Train
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
 from coterie.measures.scoring import agreement
+from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
-from coterie.methods.step import as_algorithm
 from coterie.models import starts
-from coterie.objectives import plain
-from coterie.rules.bipartition import Bipartition, bipartition
-from coterie.rules.server import combine, yogi
+from coterie.objectives import proximal
+from coterie.rules.server import any_weight, combine, yogi
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from tests.conftest import blobs
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)
@@ -79,7 +81,7 @@ def rounds_of(
 def same(a: Groups, b: Groups) -> None:
     assert torch.equal(a.models, b.models)
     assert np.array_equal(a.member, b.member)
-    for mine, other in ((a.memory, b.memory), (a.optimiser, b.optimiser)):
+    for mine, other in ((a.memory.tensors(), b.memory.tensors()), (a.optimiser, b.optimiser)):
         assert mine.keys() == other.keys()
         assert all(torch.equal(mine[name], other[name]) for name in mine)
 
@@ -108,26 +110,33 @@ def test_two_halves_even_where_all_are_equally_alike() -> None:
 # --- the criteria ---------------------------------------------------------------------------------
 
 
+def round_at(number: int, present: Any = None) -> Round:
+    """A round in which no client is asked."""
+    able = None if present is None else np.asarray(present)
+    clients = Clients(None, able=able)  # type: ignore[arg-type]
+    return Round(number, Key(0).at(number), np.arange(0), clients)
+
+
 def state(
-    delta: Any, row: Any = None, round: int = 30, here: Any = None, **options: Any
-) -> tuple[Any, Groups, Updates]:
-    """A rule, one or more clusters whose members all took part, and their updates."""
+    delta: Any, row: Any = None, present: Any = None, **options: Any
+) -> tuple[Bipartition, Groups, Updates, Round]:
+    """A rule, one or more clusters whose members all took part, their updates, and the round."""
     delta = torch.tensor(delta, dtype=torch.float32)
     n = len(delta)
     row = np.zeros(n, np.int64) if row is None else np.asarray(row)
-    rule = Bipartition(plain, **options)
+    rule = Bipartition(**options)
     groups = Groups(torch.arange(2.0 * (row.max() + 1)).reshape(-1, 2), row)
-    able = None if here is None else np.asarray(here)
-    groups, _ = rule(groups, np.arange(0), Clients(None, able=able), Key(0).at(round))  # type: ignore[arg-type]
-    return rule, groups, Updates(np.arange(n), row, delta, np.ones(n), np.zeros(n))
+    round = round_at(30, present)
+    groups, _ = rule(groups, round)
+    return rule, groups, Updates(np.arange(n), row, delta, np.ones(n), np.zeros(n)), round
 
 
 TORN = [[2.0, 0.0], [2.0, 0.1], [-2.0, 0.0], [-2.0, -0.1]]
 
 
 def test_a_cluster_at_rest_with_restless_members_splits() -> None:
-    rule, groups, updates = state(TORN)
-    after, moved = rule.recluster(groups, updates)
+    rule, groups, updates, round = state(TORN)
+    after, moved = rule.recluster(groups, updates, round)
     assert after.member.tolist() == moved.row.tolist() == [0, 0, 1, 1]
     assert torch.equal(after.models, groups.models[[0, 0]])
 
@@ -144,88 +153,91 @@ def test_a_cluster_at_rest_with_restless_members_splits() -> None:
     ids=["too early", "nobody restless", "not at rest", "two members", "not far enough apart"],
 )
 def test_otherwise_it_stays(delta: Any, options: dict[str, Any]) -> None:
-    rule, groups, updates = state(delta, **options)
-    after, moved = rule.recluster(groups, updates)
+    rule, groups, updates, round = state(delta, **options)
+    after, moved = rule.recluster(groups, updates, round)
     assert after.k == 1
     assert moved is updates
 
 
 def test_the_mean_is_weighted_by_samples() -> None:
-    rule, groups, updates = state([[2.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], eps2=1.0)
-    assert rule.recluster(groups, updates)[0].k == 1
-    assert rule.recluster(groups, replace(updates, size=np.array([1.0, 1.0, 2.0, 2.0])))[0].k == 2
+    delta = [[2.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]]
+    rule, groups, updates, round = state(delta, eps2=1.0)
+    assert rule.recluster(groups, updates, round)[0].k == 1
+    updates = replace(updates, size=np.array([1.0, 1.0, 2.0, 2.0]))
+    assert rule.recluster(groups, updates, round)[0].k == 2
 
 
 def test_gamma_is_compared_with_the_angle_between_the_halves() -> None:
     cross = cosine(torch.tensor(TORN[:2]), torch.tensor(TORN[2:])).max()
     gamma = float(np.sqrt((1 - cross) / 2))
     for limit, k in ((gamma - 1e-6, 2), (gamma + 1e-6, 1)):
-        rule, groups, updates = state(TORN, gamma_max=limit)
-        assert rule.recluster(groups, updates)[0].k == k
+        rule, groups, updates, round = state(TORN, gamma_max=limit)
+        assert rule.recluster(groups, updates, round)[0].k == k
 
 
 def test_several_clusters_split_in_one_round() -> None:
-    rule, groups, updates = state(TORN * 2, row=[0] * 4 + [1] * 4)
-    after, moved = rule.recluster(groups, updates)
+    rule, groups, updates, round = state(TORN * 2, row=[0] * 4 + [1] * 4)
+    after, moved = rule.recluster(groups, updates, round)
     assert after.member.tolist() == moved.row.tolist() == [0, 0, 2, 2, 1, 1, 3, 3]
     assert torch.equal(after.models, groups.models[[0, 1, 0, 1]])
 
 
 def test_children_average_apart_in_the_round_of_the_split() -> None:
-    rule, groups, updates = state(TORN)
+    rule, groups, updates, round = state(TORN)
     method = ct.cfl()
-    groups, updates = rule.recluster(groups, updates)
-    after = method.server(groups, *combine(method.weigh(groups, updates), updates.delta))
+    groups, updates = rule.recluster(groups, updates, round)
+    weights = method.weigh(groups, updates, round)
+    moved = combine(weights, updates, groups.models)
+    after = method.server(groups, moved, torch.from_numpy(any_weight(weights)))
     torch.testing.assert_close(
         after.models, groups.models + torch.tensor([[2.0, 0.05], [-2.0, -0.05]])
     )
 
 
 def test_norms_are_of_the_participants_and_the_halves_of_all_members() -> None:
-    rule, groups, updates = state([*TORN, [2.0, 0.2], [-2.0, 0.2]])
-    groups, _ = replace(rule, after=99).recluster(groups, updates)
+    rule, groups, updates, round = state([*TORN, [2.0, 0.2], [-2.0, 0.2]])
+    groups, _ = replace(rule, after=99).recluster(groups, updates, round)
     few = Updates(
         np.array([1, 2]), np.zeros(2, np.int64), torch.tensor(TORN[1:3]), np.ones(2), np.zeros(2)
     )
-    after, moved = rule.recluster(groups, few)
+    after, moved = rule.recluster(groups, few, round)
     assert after.member.tolist() == [0, 0, 1, 1, 0, 1]
     assert moved.row.tolist() == [0, 1]
 
 
 def test_a_member_whose_update_is_too_old_holds_the_split_up_while_it_is_there() -> None:
     def after(now: int, **options: Any) -> int:
-        rule, groups, updates = state([*TORN, [2.0, 0.2]], round=30, **options)
-        groups, _ = replace(rule, after=99).recluster(groups, updates)
-        groups = groups.remember(round=torch.tensor(now))
-        return rule.recluster(groups, updates.first(4))[0].k
+        rule, groups, updates, round = state([*TORN, [2.0, 0.2]], **options)
+        groups, _ = replace(rule, after=99).recluster(groups, updates, round)
+        return rule.recluster(groups, updates.first(4), round_at(now))[0].k
 
     assert after(35) == 2
     assert after(35, max_age=5) == 2
     assert after(36, max_age=5) == 1
-    assert after(36, max_age=5, here=[0, 1, 2, 3]) == 2
+    assert after(36, max_age=5, present=[0, 1, 2, 3]) == 2
 
 
 @pytest.mark.parametrize(
-    ("options", "k"), [({}, 2), ({"max_age": 5}, 1), ({"max_age": 5, "here": range(4)}, 2)]
+    ("options", "k"), [({}, 2), ({"max_age": 5}, 1), ({"max_age": 5, "present": range(4)}, 2)]
 )
 def test_with_max_age_a_member_that_was_never_heard_holds_the_split_up(
     options: dict[str, Any], k: int
 ) -> None:
-    rule, groups, updates = state([*TORN, [2.0, 0.2]], **options)
-    assert rule.recluster(groups, updates.first(4))[0].k == k
+    rule, groups, updates, round = state([*TORN, [2.0, 0.2]], **options)
+    assert rule.recluster(groups, updates.first(4), round)[0].k == k
 
 
 def test_a_member_that_never_sent_an_update_leaves_at_the_split() -> None:
-    rule, groups, updates = state([*TORN, [0.0, 0.0], [2.0, 0.2]])
-    groups, updates = rule.recluster(groups, updates.first(5))
+    rule, groups, updates, round = state([*TORN, [0.0, 0.0], [2.0, 0.2]])
+    groups, updates = rule.recluster(groups, updates.first(5), round)
     assert groups.member.tolist() == [0, 0, 1, 1, 0, -1]
     assert updates.row.tolist() == [0, 0, 1, 1, 0]
 
 
 def test_rows_of_the_server_optimiser_go_with_the_model() -> None:
-    rule, groups, updates = state(TORN * 2, row=[0] * 4 + [1] * 4)
+    rule, groups, updates, round = state(TORN * 2, row=[0] * 4 + [1] * 4)
     groups = replace(groups, optimiser={"m": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
-    after, _ = rule.recluster(groups, updates)
+    after, _ = rule.recluster(groups, updates, round)
     assert torch.equal(
         after.optimiser["m"], torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]])
     )
@@ -265,7 +277,11 @@ def test_newcomers_go_where_they_are_planted() -> None:
     assert early.groups.k == 4
     assert (early.groups.member[20:] == -1).all()
     late = rounds_of(
-        ct.cfl(**CFL), population, 11, sampler=lambda t: np.arange(80), state=early.groups, start=10
+        ct.cfl(**CFL),
+        population,
+        11,
+        sampler=lambda t: np.arange(80),
+        start=StartingPoint(10, early.groups),
     )[-1]
     assert late.row["newcomers"] == 60
     of = {
@@ -288,8 +304,7 @@ def test_a_newcomer_that_does_not_answer_stays_without_a_group() -> None:
         6,
         sampler=lambda t: np.arange(16),
         faults=faults,
-        state=early,
-        start=5,
+        start=StartingPoint(5, early),
     )
     assert (late.groups.member[[13, 14]] == -1).all()
     assert (late.groups.member[[12, 15]] >= 0).all()
@@ -298,7 +313,7 @@ def test_a_newcomer_that_does_not_answer_stays_without_a_group() -> None:
 
 def test_a_client_whose_data_drift_descends_anew() -> None:
     population = federation(2)
-    rule = replace(ct.cfl(**CFL), assign=Bipartition(plain, **CFL))
+    rule = replace(ct.cfl(**CFL), assign=Bipartition(**CFL))
     groups = rounds_of(rule, population, rounds=5)[-1].groups
     lost = replace(groups, member=np.where(np.arange(16) == 3, -1, groups.member))
     swapped = [2 if i == 3 else 3 if i == 2 else i for i in range(16)]
@@ -307,10 +322,12 @@ def test_a_client_whose_data_drift_descends_anew() -> None:
     )
     engine = SerialEngine(LocalRunner(moved, net_of(moved), SOLVER))
     with Clients(engine, classes=moved.classes) as door:
-        after, plan = rule.assign(lost, np.array([3]), door, KEY.at(5))
+        after, plan = rule.assign(lost, Round(5, KEY.at(5), np.array([3]), door))
     assert isinstance(plan, Plan)
     assert after.member[3] == groups.member[2] != groups.member[3]
-    assert int(after.memory["asof"][3]) == 5
+    memory = after.memory.get(SplitMemory)
+    assert memory is not None
+    assert memory.updated_in_round[3] == 5
 
 
 def test_resuming_across_splits_equals_a_straight_run() -> None:
@@ -320,15 +337,31 @@ def test_resuming_across_splits_equals_a_straight_run() -> None:
     ks = [r.groups.k for r in straight]
     assert ks[3] < ks[-1]
     for at in (2, 4, 6):
-        resumed = rounds_of(
-            method, population, rounds=9, cohort=12, state=straight[at].groups, start=at + 1
-        )
+        start = StartingPoint(at + 1, straight[at].groups)
+        resumed = rounds_of(method, population, rounds=9, cohort=12, start=start)
         for a, b in zip(straight[at + 1 :], resumed, strict=True):
             same(a.groups, b.groups)
 
 
 def test_an_objective_is_that_of_the_newcomers_too() -> None:
-    from coterie.objectives import proximal
+    """Those that descend the tree, and those that train in their group."""
 
-    method = override(ct.cfl(migration="per_label"), objective=proximal(0.5))
-    assert method.assign.assign.objective.mu == method.local.objective.mu == 0.5
+    asked = []
+
+    class Recorded(SerialEngine):
+        def run(self, work: Any, ids: Any, models: Any, which: Any, *, key: Key) -> Any:
+            if isinstance(work, Train):
+                asked.append((key.what, work.objective.mu))
+            return super().run(work, ids, models, which, key=key)
+
+    population = federation(2)
+    method = override(ct.cfl(**CFL, migration="per_label"), objective=proximal(0.5))
+    assert isinstance(method, ct.Method)
+    early = rounds_of(method, population, rounds=5, sampler=lambda t: np.arange(12))[-1].groups
+    assert early.k == 2
+    engine = Recorded(LocalRunner(population, net_of(population), SOLVER))
+    with Clients(engine, classes=population.classes) as door:
+        after, _ = as_algorithm(method).step(early, Round(5, KEY.at(5), np.arange(16), door))
+    assert (after.member >= 0).all()
+    assert asked == [("newcomers", 0.5), ("train", 0.5)]
+    assert method.local.objective.mu == 0.5

@@ -33,7 +33,7 @@ from coterie.engines.faults import CORRUPTIONS, corrupted
 from coterie.local import LocalRunner, Stack
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.sgd import Autograd
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.objectives import CrossEntropy, plain
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
+from coterie.algorithms.fedgroup import ByDirection
 from coterie.clients.clients import Clients
-from coterie.core.arrays import EMPTY, IntArray
+from coterie.clients.round import Round
+from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -23,10 +25,11 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train, Work
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.methods.step import as_algorithm
+from coterie.math.similarity import nearest
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import starts
 from coterie.objectives import plain
-from coterie.rules.cold_start import ByDirection, nearest
+from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.inter_group import inter_group
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult, simulate
@@ -64,7 +67,14 @@ def cold_start(
     method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
     with Clients(clients or engine(), classes=POPULATION.classes) as door:
         before = as_algorithm(method).init(starts(small_net(), KEY), N)
-        return method.assign(before, cohort, door, KEY.at(0).of("assign"))
+        return method.assign(before, Round(0, KEY.at(0).of("assign"), cohort, door))
+
+
+def remembered(groups: Groups) -> DirectionMemory:
+    """What the rule remembers."""
+    memory = groups.memory.get(DirectionMemory)
+    assert memory is not None
+    return memory
 
 
 def updates(ids: IntArray, work: Train) -> Tensor:
@@ -99,7 +109,7 @@ def test_groups_start_from_the_start_and_the_even_mean_of_their_updates(
     for j in range(3):
         mine = groups.member[met] == j
         mean = delta[torch.from_numpy(mine)].mean(dim=0).to(torch.float32)
-        assert torch.equal(groups.memory["direction"][j], mean)
+        assert torch.equal(remembered(groups).direction[j], mean)
         assert torch.equal(groups.models[j], W0 + mean)
         share = torch.from_numpy(SIZES[met] * mine / SIZES[met[mine]].sum())
         if mine.sum() > 1:
@@ -116,7 +126,7 @@ def test_groups_may_start_from_w0() -> None:
     one = cold_start(group_init="w0")[0]
     two = cold_start()[0]
     assert torch.equal(one.models, W0.repeat(3, 1))
-    assert torch.equal(one.memory["direction"], two.memory["direction"])
+    assert torch.equal(remembered(one).direction, remembered(two).direction)
     assert np.array_equal(one.member, two.member)
 
 
@@ -135,7 +145,7 @@ def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
     assert sorted(groups.member[met]) == [0, 1, 2]
     delta = updates(met, Train(plain, steps=50))
     assert torch.equal(groups.models[groups.member[met]], W0 + delta)
-    assert torch.equal(groups.memory["direction"][groups.member[met]], delta)
+    assert torch.equal(remembered(groups).direction[groups.member[met]], delta)
 
 
 def test_rcc_stays_with_m_clients_when_some_do_not_answer() -> None:
@@ -182,9 +192,9 @@ def test_a_redraw_is_for_whoever_is_selected() -> None:
 def test_random_groups_are_even_and_ask_nobody() -> None:
     rule = ct.fedgroup(groups=3, alpha=1, ablation="rac").assign
     scripted = Scripted({})
-    state = scene(np.full(3000, -1))
+    state = in_the_plane(np.full(3000, -1))
     with Clients(scripted) as door:
-        groups, plan = rule(state, np.arange(3000), door, KEY.at(1))
+        groups, plan = rule(state, Round(1, KEY.at(1), np.arange(3000), door))
     assert scripted.asked == []
     assert plan.notes["newcomers"] == 3000
     assert (np.abs(groups.sizes() - 1000) < 130).all()
@@ -222,28 +232,29 @@ class Scripted:
     def close(self) -> None: ...
 
 
-def scene(member: Any, **memory: Any) -> Groups:
+def in_the_plane(member: Any, trained: Any = (False, False, False), **memory: Any) -> Groups:
     """Three groups in the plane, some rounds after the cold start; the third has no direction."""
     models = torch.tensor([[4.0, 1.0], [1.0, 4.0], [1.0, 1.0]])
-    flags = torch.zeros(len(member), dtype=torch.bool)
-    named = {
-        "start": torch.tensor([1.0, 1.0]),
-        "direction": torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
-        "latest": torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
-        "auxiliary": torch.tensor([9.0, 9.0]),
-        "seen": models,
-        "trained": torch.zeros(3, dtype=torch.bool),
-        "drawn": flags,
-        "equipped": flags,
-    }
-    return Groups(models, np.array(member), memory=EMPTY).remember(**{**named, **memory})
+    flags = np.zeros(len(member), bool)
+    record = DirectionMemory(
+        direction=torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        latest=torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        auxiliary=torch.tensor([9.0, 9.0]),
+        random_group=flags,
+        equipped=flags,
+        seen=models,
+    )
+    groups = Groups(
+        models, np.array(member), start=torch.tensor([1.0, 1.0]), trained=np.array(trained)
+    )
+    return groups.remember(replace(record, **memory))
 
 
 def place(
     rule: Any, groups: Groups, clients: Engine, cohort: Sequence[int] = (0, 1, 2, 3)
 ) -> tuple[Groups, Plan]:
     with Clients(clients) as door:
-        return rule(groups, np.array(cohort), door, KEY.at(5))
+        return rule(groups, Round(5, KEY.at(5), np.array(cohort), door))
 
 
 @pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
@@ -253,40 +264,37 @@ def test_newcomers_join_the_nearest_direction(newcomer: Any) -> None:
     answers = {0: [0.1, 3.0], 1: [5.0, 5.0], 2: [-1.0, -0.9], 4: [1.0, 0.0]}
     groups, plan = place(
         ct.fedgroup(groups=3, newcomer=newcomer).assign,
-        scene([-1, -1, -1, 2, -1]),
+        in_the_plane([-1, -1, -1, 2, -1]),
         clients := Scripted(answers),
     )
     assert groups.member.tolist() == [1, 0, 1, 2, -1]
     assert (plan.ids.tolist(), plan.row.tolist()) == ([0, 1, 2, 3], [1, 0, 1, 2])
     assert [ids for _, ids, _ in clients.asked] == [[0, 1, 2]]
     assert plan.notes["newcomers"] == 3
-    assert torch.equal(groups.models, scene([0]).models)
+    assert torch.equal(groups.models, in_the_plane([0]).models)
 
 
 def test_frozen_directions_and_w0_are_those_of_the_cold_start() -> None:
-    moved = scene(
-        [-1],
-        seen=torch.zeros(3, 2),
-        trained=torch.ones(3, dtype=torch.bool),
-        latest=torch.ones(3, 2),
+    moved = in_the_plane(
+        [-1], trained=[True, True, True], seen=torch.zeros(3, 2), latest=torch.ones(3, 2)
     )
     clients = Scripted({0: [0.0, 7.0]})
     groups, _ = place(ct.fedgroup(groups=3, newcomer="w0_frozen").assign, moved, clients, [0])
     ((_, _, sent),) = clients.asked
     assert sent.tolist() == [[1.0, 1.0]]
     assert groups.member.tolist() == [1]
-    assert torch.equal(groups.memory["direction"], moved.memory["direction"])
+    assert torch.equal(remembered(groups).direction, remembered(moved).direction)
 
 
 def test_latest_directions_are_what_changed_since_the_last_look() -> None:
     """Group 0 went down, group 1 was not trained: a newcomer that goes down joins group 0."""
     seen = torch.tensor([[4.0, 3.0], [1.0, 4.0], [1.0, 1.0]])
-    before = scene([-1, -1], seen=seen, trained=torch.tensor([True, False, False]))
+    before = in_the_plane([-1, -1], trained=[True, False, False], seen=seen)
     clients = Scripted({0: [0.0, -1.0], 1: [0.5, 2.0]})
     groups, _ = place(ct.fedgroup(groups=3, newcomer="aux_latest").assign, before, clients, [0, 1])
-    assert groups.memory["latest"].tolist() == [[0.0, -2.0], [0.0, 1.0], [0.0, 0.0]]
+    assert remembered(groups).latest.tolist() == [[0.0, -2.0], [0.0, 1.0], [0.0, 0.0]]
     assert groups.member.tolist() == [0, 1]
-    assert torch.equal(groups.memory["seen"], before.models)
+    assert torch.equal(remembered(groups).seen, before.models)
     ((_, _, sent),) = clients.asked
     assert sent.tolist() == [[2.0, 2.0]] * 2  # the auxiliary model, the mean of all three
 
@@ -296,14 +304,17 @@ def test_what_the_memory_holds_is_what_the_groups_did() -> None:
     method = ct.fedgroup(groups=3, alpha=2, newcomer="aux_latest", eta_g=0.2)
     results = play(method, rounds=8, per_round=3)
     one, two, three = results[-3:]
-    after = as_algorithm(method).step(three.groups, np.arange(2), Clients(engine()), KEY.at(8))[0]
-    trained = three.groups.memory["trained"]
+    round = Round(8, KEY.at(8), np.arange(2), Clients(engine()))
+    after = remembered(as_algorithm(method).step(three.groups, round)[0])
+    assert three.groups.trained is not None
+    trained = torch.from_numpy(three.groups.trained)
     assert trained.any()
+    before = remembered(three.groups)
     change = three.groups.models - two.groups.models
-    assert torch.equal(after.memory["latest"][trained], change[trained])
-    assert torch.equal(after.memory["latest"][~trained], three.groups.memory["latest"][~trained])
-    assert torch.equal(after.memory["auxiliary"], three.groups.models.double().mean(dim=0).float())
-    assert not torch.equal(one.groups.memory["latest"], three.groups.memory["latest"])
+    assert torch.equal(after.latest[trained], change[trained])
+    assert torch.equal(after.latest[~trained], before.latest[~trained])
+    assert torch.equal(after.auxiliary, three.groups.models.double().mean(dim=0).float())
+    assert not torch.equal(remembered(one.groups).latest, before.latest)
 
 
 def test_nearest_is_one_minus_cosine_over_two() -> None:
@@ -319,10 +330,20 @@ def test_nearest_is_one_minus_cosine_over_two() -> None:
 
 def test_newcomers_that_do_not_answer_wait() -> None:
     groups, plan = place(
-        ct.fedgroup(groups=3).assign, scene([-1, -1, 0]), Scripted({1: [0.0, 1.0]}), [0, 1, 2]
+        ct.fedgroup(groups=3).assign,
+        in_the_plane([-1, -1, 0]),
+        Scripted({1: [0.0, 1.0]}),
+        [0, 1, 2],
     )
     assert groups.member.tolist() == [-1, 1, 0]
     assert plan.ids.tolist() == [1, 2]
+
+
+def test_without_a_direction_the_largest_group_is_that_before_the_newcomers() -> None:
+    clients = Scripted({0: [0.0, 0.0], 1: [1.0, 0.0], 2: [1.0, 0.0]})
+    groups, plan = place(ct.fedgroup(groups=3).assign, in_the_plane([-1, -1, -1, 1]), clients)
+    assert groups.member.tolist() == [1, 0, 0, 1]
+    assert plan.notes["fallback_largest"] == 1
 
 
 def test_without_a_direction_the_lowest_loss_decides() -> None:
@@ -330,7 +351,7 @@ def test_without_a_direction_the_lowest_loss_decides() -> None:
         {0: [0.0, 0.0], 1: [0.0, 0.0], 2: [1.0, 0.0]}, {0: [3.0, 2.0, 1.0], 1: [5.0, 4.0, 9.0]}
     )
     rule = ct.fedgroup(groups=3, fallback="lowest_loss").assign
-    groups, plan = place(rule, scene([-1, -1, -1, 1]), clients)
+    groups, plan = place(rule, in_the_plane([-1, -1, -1, 1]), clients)
     assert groups.member.tolist() == [2, 1, 0, 1]
     assert plan.notes["fallback_lowest_loss"] == 2
     assert plan.notes["newcomers"] == 1
@@ -343,7 +364,10 @@ def test_without_a_direction_the_lowest_loss_decides() -> None:
 def test_without_a_loss_either_a_newcomer_waits() -> None:
     clients = Scripted({0: [0.0, 0.0], 1: [0.0, 0.0]}, {1: [5.0, 4.0, 9.0]})
     groups, plan = place(
-        ct.fedgroup(groups=3, fallback="lowest_loss").assign, scene([-1, -1]), clients, [0, 1]
+        ct.fedgroup(groups=3, fallback="lowest_loss").assign,
+        in_the_plane([-1, -1]),
+        clients,
+        [0, 1],
     )
     assert groups.member.tolist() == [-1, 1]
     assert plan.ids.tolist() == [1]
@@ -419,7 +443,7 @@ def counted(
     Counting.steps = 0
     with Clients(SerialEngine(LocalRunner(POPULATION, net, SOLVER))) as door:
         before = algorithm.init(starts(net, KEY), N) if state is None else state
-        after, _ = algorithm.step(before, cohort, door, KEY.at(round))
+        after, _ = algorithm.step(before, Round(round, KEY.at(round), cohort, door))
     return after, Counting.steps
 
 
@@ -469,13 +493,17 @@ def test_whoever_gets_a_random_group_spent_nothing() -> None:
 
 
 def test_pretraining_has_the_methods_objective() -> None:
-    rule = ct.fedgrouprox(groups=3, mu=0.7).assign
+    method = as_algorithm(ct.fedgrouprox(groups=3, mu=0.7))
     clients = Scripted({0: [1.0, 0.0]})
-    place(rule, scene([-1]), clients, [0])
-    work = clients.asked[0][0]
-    assert isinstance(work, Train)
-    assert work.objective.mu == 0.7
-    assert work.steps == 50
+    with Clients(clients) as door:
+        method.step(in_the_plane([-1]), Round(5, KEY.at(5), np.array([0]), door))
+    pretraining, training = (work for work, _, _ in clients.asked)
+    assert isinstance(pretraining, Train)
+    assert pretraining.objective.mu == 0.7
+    assert pretraining.steps == 50
+    assert isinstance(training, Train)
+    assert training.objective.mu == 0.7
+    assert training.steps != 50
 
 
 # --- late replies ---------------------------------------------------------------------------------
@@ -511,7 +539,7 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
     for comes in (True, False):
         with Clients(Tardy(engine(), client, comes), classes=POPULATION.classes) as door:
             state = method.init(starts(small_net(), KEY), N)
-            after, notes = method.step(state, np.array([client]), door, KEY.at(0))
+            after, notes = method.step(state, Round(0, KEY.at(0), np.array([client]), door))
             found.append((after, notes, door.ledger.read().refused))
     (late, _, refused), (lost, notes, _) = found
     assert dict(refused) == {"late": 1}
@@ -525,17 +553,20 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
 
 @pytest.mark.parametrize("rule", ["normalized_difference", "convex"])
 def test_groups_pull_on_each_other_after_the_round(rule: Any) -> None:
-    apart, pulled = (
+    untouched, pulled = (
         play(ct.fedgroup(groups=3, alpha=3, eta_g=eta, inter_group_rule=rule), 1)[0]
         for eta in (0.0, 0.3)
     )
-    assert torch.equal(pulled.groups.models, inter_group(0.3, rule)(apart.groups).models)
-    assert not torch.equal(pulled.groups.models, apart.groups.models)
-    assert [r.row["notes"]["exchange"] for r in (apart, pulled)] == [0, 3]
+    pull = inter_group(0.3, rule)
+    assert pull is not None
+    assert torch.equal(pulled.groups.models, pull(untouched.groups).models)
+    assert not torch.equal(pulled.groups.models, untouched.groups.models)
+    assert [r.row["notes"]["exchange"] for r in (untouched, pulled)] == [0, 3]
 
 
 def test_the_rule_is_a_record_of_its_parameters() -> None:
     rule = ct.fedgroup(groups=4, alpha=7, measure="madc").assign
     assert isinstance(rule, ByDirection)
     assert rule == replace(rule)
-    assert (rule.groups, rule.alpha, rule.measure) == (4, 7, "madc")
+    first = rule.cold_start
+    assert (first.groups, first.alpha, first.measure) == (4, 7, "madc")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +35,14 @@ from coterie.math.balanced import (
 from coterie.math.transport import SOLVERS, flow, whole
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.optional import MEASURES
-from coterie.methods.step import as_algorithm
+from coterie.measures.view import Measure
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import starts
+from coterie.rules.chains import HistogramMemory
 from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import simulate
+from coterie.runs.loop import Evaluation, simulate
 from tests.conftest import blobs, small_net
 
 LOCAL = ct.Solver(epochs=1, batch_size=5, lr=0.1)
@@ -56,7 +59,11 @@ def skewed(clients: int, classes: int, seed: int = 0) -> np.ndarray:
 
 
 def play(
-    method: ct.Method, population: ct.Population | None = None, rounds: int = 4, **options: Any
+    method: ct.Method,
+    population: ct.Population | None = None,
+    rounds: int = 4,
+    measures: Sequence[Measure] = (),
+    **options: Any,
 ) -> list[Any]:
     population = population or blobs()
     net = small_net()
@@ -75,6 +82,7 @@ def play(
                 sampler,
                 rounds,
                 key,
+                evaluation=Evaluation(measures=measures),
                 **options,
             )
         )
@@ -93,6 +101,14 @@ def plans(
 
     play(replace(method, assign=assign), population, rounds, **options)
     return seen
+
+
+def reported(groups: Groups) -> np.ndarray:
+    """The histograms that the server keeps."""
+    memory = groups.memory.get(HistogramMemory)
+    assert memory is not None
+    assert memory.histogram.dtype == np.float64
+    return memory.histogram
 
 
 # --- growth ---------------------------------------------------------------------------------------
@@ -406,10 +422,7 @@ def test_histograms_are_asked_for_once() -> None:
     ]  # D_comm, eq. 17
     sent = [sum(int(b.models.sum()) for b in r.blocks if b.what == "describe") for r in results]
     assert sent == [0, 0, 0, 0]
-    assert torch.equal(
-        results[0].groups.memory["histogram"],
-        torch.from_numpy(blobs().histograms().astype(np.float64)),
-    )
+    assert np.array_equal(reported(results[0].groups), blobs().histograms())
 
 
 @pytest.mark.parametrize(
@@ -430,17 +443,17 @@ def test_clients_that_come_later_are_taken_in_and_those_that_left_are_not_asked(
         > 15
     )
     for result, plan in zip(results, plans(make(), population, rounds=6, shift=shift), strict=True):
-        assert result.scene.present[plan.ids].all()
+        assert result.snapshot.present[plan.ids].all()
 
 
 def test_drifted_clients_are_described_anew() -> None:
     shift = make_shift([{"kind": "swap_all", "p": 1.0}])
     results = play(ct.fedgsp(beta=3, migration="per_label", tau=0.01), shift=shift)
     assert results[-1].row["drifted"] > 0
-    now = results[-1].scene.population.histograms().astype(np.float64)
-    assert torch.equal(results[-1].groups.memory["histogram"], torch.from_numpy(now))
+    now = results[-1].snapshot.population.histograms()
+    assert np.array_equal(reported(results[-1].groups), now)
     stale = play(ct.fedgsp(beta=3), shift=shift)[-1]
-    assert not torch.equal(stale.groups.memory["histogram"], torch.from_numpy(now))
+    assert not np.array_equal(reported(stale.groups), now)
 
 
 def test_a_chain_goes_on_without_the_client_that_was_lost() -> None:
@@ -478,7 +491,7 @@ def test_hostile_histograms_do_no_harm() -> None:
             2,
             key,
         )
-    kept = last.groups.memory["histogram"].numpy()
+    kept = reported(last.groups)
     assert kept.min() >= 0
     assert kept.sum(axis=1).max() <= 100 * honest.sum(axis=1).max()
     assert np.array_equal(kept[2::3], honest[2::3])

@@ -122,7 +122,7 @@ def test_every_group_has_an_optimiser_of_its_own(server: Server) -> None:
 @every
 def test_the_rows_of_a_group_that_splits_follow_it(server: Server) -> None:
     before = server(groups_of(torch.ones(3, 4)), update(0), ALL)
-    split = before.taking([0, 0, 2, 1])
+    split = before.select([0, 0, 2, 1])
     after = server(
         split, torch.cat([update(1), update(2)[:1]]), torch.tensor([True, False, False, True])
     )

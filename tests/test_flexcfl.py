@@ -23,14 +23,14 @@ from coterie.engines import PoolEngine, SerialEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.measures.optional import MEASURES
 from coterie.measures.theory import Constants, bound, gradient_divergence
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import starts
 from coterie.objectives import plain
-from coterie.rules.migration import Drifting, distance
+from coterie.rules.migration import Migrating, Migration, distance
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.loop import Evaluation, RoundResult, StartingPoint, simulate
 from coterie.studies.reproduce.faults import first_client
-from tests.conftest import blobs, small_net
+from tests.conftest import blobs, round_of, small_net
 from tests.contract.test_shifts import two_labels_each
 from tests.data.test_shifts import SMALL
 
@@ -86,9 +86,10 @@ class Histograms:
         return Reply(key.round, ids, {"histogram": self.told[ids]}, key.purpose)
 
 
-def anywhere(groups: Groups, cohort: Any, door: Any, key: Key) -> tuple[Groups, Plan]:
+def anywhere(groups: Groups, round: Any) -> tuple[Groups, Plan]:
     """An assign rule that knows one group."""
-    return replace(groups, member=np.zeros_like(groups.member)), Plan(cohort, np.zeros_like(cohort))
+    groups = replace(groups, member=np.zeros_like(groups.member))
+    return groups, Plan(round.cohort, np.zeros_like(round.cohort))
 
 
 @pytest.mark.parametrize(
@@ -132,14 +133,13 @@ def anywhere(groups: Groups, cohort: Any, door: Any, key: Key) -> tuple[Groups, 
 def test_when_a_client_has_drifted(
     detector: Any, course: list[list[int]], noticed: list[int]
 ) -> None:
-    rule = Drifting(anywhere, detector)
+    rule = Migrating(anywhere, Migration(detector))
     steady = [10, 10, 10, 10]
     groups = Groups(torch.zeros(1, 3), np.zeros(2, np.int64))
     found = []
     for round, histogram in enumerate(course):
-        groups, plan = rule(
-            groups, np.arange(2), Histograms([steady, histogram]), Key(0, round=round)
-        )  # type: ignore[arg-type]
+        clients = Histograms([steady, histogram])
+        groups, plan = rule(groups, round_of(clients, [0, 1], Key(0, round=round)))  # type: ignore[arg-type]
         assert plan.notes["drifted"] == len(plan.notes["drifted_ids"]) == plan.notes["same_group"]
         assert 0 not in plan.notes["drifted_ids"]
         found += [round] * plan.notes["drifted"]
@@ -187,9 +187,7 @@ def test_a_shifted_run_resumes_from_its_scene() -> None:
         population,
         5,
         shift=shift,
-        state=straight[2].groups,
-        scene=straight[2].scene,
-        start=3,
+        start=StartingPoint(3, straight[2].groups, straight[2].snapshot),
     )
     for a, b in zip(straight[3:], resumed, strict=True):
         assert torch.equal(a.groups.models, b.groups.models)
@@ -296,7 +294,7 @@ def transfers(
             rounds,
             key,
             shift=shift,
-            evaluate_every=10**9,
+            evaluation=Evaluation(every=10**9),
         )
         return sum(result.row["transfers"]["flexcfl"] for result in results)
 
@@ -325,7 +323,7 @@ def test_every_transfer_is_spelt_out() -> None:
     result = run(ct.ifca(2), blobs(), 1)[0]
     listed = [transfer for block in result.blocks for transfer in block.transfers()]
     down = [t for t in listed if t.sender == SERVER]
-    assert {t.what for t in listed} == {"choose", "train"}
+    assert {t.what for t in listed} == {"train"}, "a client chooses and trains in one exchange"
     assert sum(t.models for t in down) == 2 * 4
     assert sum(t.models for t in listed if t.receiver == SERVER) == 4
     assert result.row["transfers"]["models"] == 12
@@ -385,7 +383,8 @@ def test_the_theory_is_an_option_of_a_run() -> None:
 def test_measuring_changes_nothing() -> None:
     measures = (MEASURES["theory"](SOLVER, {}),)
     plain, measured = (
-        run(ct.flexcfl(groups=2, alpha=2), blobs(), 3, measures=m) for m in ((), measures)
+        run(ct.flexcfl(groups=2, alpha=2), blobs(), 3, evaluation=Evaluation(measures=m))
+        for m in ((), measures)
     )
     assert torch.equal(plain[-1].groups.models, measured[-1].groups.models)
     assert plain[-1].row["transfers"] == measured[-1].row["transfers"]

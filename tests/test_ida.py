@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import coterie as ct
+from coterie.algorithms.ida import AccuracyMemory, InverseDistance, KnowingAccuracy
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.methods.step import Clustered
-from coterie.rules.accuracy import KnowingAccuracy
 from coterie.rules.single_group import everyone
-from coterie.rules.weighing import InverseDistance, evenly
-from tests.conftest import blobs, small_net
+from coterie.rules.weighing import evenly
+from tests.conftest import blobs, no_round, round_of, small_net
 
 POINTS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0]])
 
@@ -33,7 +33,7 @@ def updates_of(
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_the_golden_weights(norm: str) -> None:
-    weights = InverseDistance(norm)(groups_of(), updates_of(POINTS))  # type: ignore[arg-type]
+    weights = InverseDistance(norm).weigh(groups_of(), updates_of(POINTS))  # type: ignore[arg-type]
     np.testing.assert_allclose(weights, [[0.272727, 0.545455, 0.181818]], atol=1e-6)
 
 
@@ -44,13 +44,13 @@ def test_the_norms_differ_where_directions_do() -> None:
         inverse = [
             1 / (float((np.abs(centre - d) ** p).sum() ** (1 / p)) + 1e-6) for d in delta.numpy()
         ]
-        weights = InverseDistance(norm)(groups_of(), updates_of(delta))  # type: ignore[arg-type]
+        weights = InverseDistance(norm).weigh(groups_of(), updates_of(delta))  # type: ignore[arg-type]
         np.testing.assert_allclose(weights[0], np.array(inverse) / sum(inverse), rtol=1e-6)
 
 
 def test_each_group_has_its_own_mean() -> None:
     delta = torch.cat([POINTS, POINTS * 7 + 3])
-    weights = InverseDistance()(groups_of(3), updates_of(delta, [0, 0, 0, 2, 2, 2]))
+    weights = InverseDistance().weigh(groups_of(3), updates_of(delta, [0, 0, 0, 2, 2, 2]))
     np.testing.assert_allclose(weights[0, :3], [3 / 11, 6 / 11, 2 / 11], atol=1e-6)
     np.testing.assert_allclose(weights[2, 3:], [3 / 11, 6 / 11, 2 / 11], atol=1e-6)
     assert not weights[1].any()
@@ -64,16 +64,15 @@ def test_alike_clients_count_alike() -> None:
     ):
         groups = groups_of()
         updates = updates_of(delta)
-        np.testing.assert_allclose(InverseDistance()(groups, updates), evenly(groups, updates))
+        alike = InverseDistance().weigh(groups, updates)
+        np.testing.assert_allclose(alike, evenly(groups, updates, no_round()))
 
 
 def test_sizes_and_accuracies_are_factors() -> None:
-    groups = groups_of().remember(
-        floor_accuracy=torch.tensor([0.5, 1.0, 0.25, *[1.0] * 6], dtype=torch.float64)
-    )
-    sized = InverseDistance(by_size=True)(groups, updates_of(POINTS, size=[2.0, 1.0, 3.0]))
+    groups = groups_of().remember(AccuracyMemory(np.array([0.5, 1.0, 0.25, *[1.0] * 6])))
+    sized = InverseDistance(by_size=True).weigh(groups, updates_of(POINTS, size=[2.0, 1.0, 3.0]))
     np.testing.assert_allclose(sized, [[6 / 18, 6 / 18, 6 / 18]], atol=1e-6)
-    accurate = InverseDistance(intrac=True)(groups, updates_of(POINTS))
+    accurate = InverseDistance(intrac=True).weigh(groups, updates_of(POINTS))
     np.testing.assert_allclose(accurate, [[6 / 20, 6 / 20, 8 / 20]], atol=1e-6)
 
 
@@ -91,8 +90,10 @@ def test_what_clients_tell_of_their_accuracy_is_bounded() -> None:
             return [Reply(key.round, np.array([0, 2, 5]), fields, key.purpose)]
 
     door = Clients(Liars(), classes=4)  # type: ignore[arg-type]
-    groups, plan = KnowingAccuracy(everyone)(groups_of(), np.array([0, 2, 3, 5]), door, ct.Key(0))
-    assert groups.memory["floor_accuracy"].tolist() == [0.25, 1, 1, 1, 1, 0.5, 1, 1, 1]
+    groups, plan = KnowingAccuracy(everyone)(groups_of(), round_of(door, [0, 2, 3, 5], ct.Key(0)))
+    memory = groups.memory.get(AccuracyMemory)
+    assert memory is not None
+    assert memory.accuracy.tolist() == [0.25, 1, 1, 1, 1, 0.5, 1, 1, 1]
     assert plan.ids.tolist() == [0, 2, 3, 5]
 
 
@@ -103,4 +104,4 @@ def test_it_runs_and_weighs_an_outlier_down(options: dict[str, bool]) -> None:
     far = torch.cat([torch.ones(5, 2) + torch.rand(5, 2) / 10, torch.full((1, 2), 50.0)])
     method = ct.ida(**options)
     assert isinstance(Clustered(method).method.weigh, InverseDistance)
-    assert method.weigh(groups_of(), updates_of(far))[0, 5] < 1 / 24
+    assert method.weigh(groups_of(), updates_of(far), no_round())[0, 5] < 1 / 24

@@ -31,7 +31,7 @@ from coterie.core.work import Train
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.device import Device
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.objectives import plain
 from coterie.runs.prepare import read_inputs
 from tests.conftest import blobs, small_net

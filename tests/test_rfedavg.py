@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,15 @@ from scipy.optimize import minimize
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
+from coterie.algorithms.rfedavg import (
+    ClusterMemory,
+    ReclusterKMeans,
+    by_balance,
+    by_imbalance,
+    guarded,
+)
 from coterie.clients.clients import Clients
+from coterie.clients.round import Round
 from coterie.clients.validation import ReplyValidator
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
@@ -29,22 +39,15 @@ from coterie.data import make_partition, populate
 from coterie.data.samples import Samples
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
+from coterie.math.ccs import adaptive_threshold, ccs
+from coterie.math.imbalance import balancing, class_shares, cluster_imbalance, reciprocal
 from coterie.math.similarity import cosine
 from coterie.measures.optional import make_measures
-from coterie.methods.step import as_algorithm
+from coterie.measures.view import Measure
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import starts
-from coterie.rules.imbalance import (
-    balancing,
-    by_balance,
-    by_imbalance,
-    class_shares,
-    cluster_imbalance,
-    guarded,
-    reciprocal,
-)
-from coterie.rules.pivot import adaptive_threshold, ccs, means
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import simulate
+from coterie.runs.loop import Evaluation, simulate
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.1)
@@ -148,23 +151,25 @@ def test_balancing_is_what_a_convex_solver_finds() -> None:
 
 def test_a_cluster_that_holds_everything_is_guarded() -> None:
     assert reciprocal(np.array([0.0]), 100.0).tolist() == [1.0]
-    whole = {
-        "clusters": np.zeros(5, np.int64),
+    whole: dict[str, Any] = {
+        "cluster": np.zeros(5, np.int64),
         "imbalance": np.full(5, -1.0),
         "size": np.full(5, 20.0),
         "total": 60.0,
     }
-    assert guarded(memory(**whole), np.arange(3)) == 0  # its weight is 1, whatever stands for I_C
-    two = whole | {"clusters": np.array([0, 0, 0, 1, -1])}
-    assert guarded(memory(**two), np.arange(4)) == 1
+    assert (
+        guarded(ClusterMemory(**whole), np.arange(3)) == 0
+    )  # its weight is 1, whatever stands for I_C
+    two = whole | {"cluster": np.array([0, 0, 0, 1, -1])}
+    assert guarded(ClusterMemory(**two), np.arange(4)) == 1
     assert reciprocal(np.array([-40.0, 1e7]), 2e6).tolist() == pytest.approx(
         [1 / (1 + 2e-7), 1 - 1 / (1 + 2e-7)]
     )
 
 
-def memory(**named: np.ndarray | float) -> Groups:
+def memory(**named: Any) -> Groups:
     groups = Groups(torch.zeros(1, 2), np.zeros(5, np.int64))
-    return groups.remember(**{name: torch.as_tensor(value) for name, value in named.items()})
+    return groups.remember(ClusterMemory(**named))
 
 
 UPDATES = Updates(
@@ -175,20 +180,25 @@ UPDATES = Updates(
     np.zeros(4),
 )
 LABELS = np.array([0, 0, 1, -1, 2])
+ROUND = Round(
+    0, Key(7), UPDATES.ids, Clients(SerialEngine(LocalRunner(blobs(), small_net(), SOLVER)))
+)
 
 
 def test_weights_inside_and_across_clusters() -> None:
     level = np.array([75.0, 80.0, 75.0, -1.0, 95.0])
     groups = memory(
-        clusters=LABELS, imbalance=level, total=105.0, size=np.array([30.0, 25, 40, 0, 10])
+        cluster=LABELS, imbalance=level, total=105.0, size=np.array([30.0, 25, 40, 0, 10])
     )
     expected = np.array([30 / 55, 25 / 55, 1, 1]) * np.array([0.456, 0.456, 0.304, 0.24])
-    np.testing.assert_allclose(by_imbalance(groups, UPDATES)[0], expected, atol=1e-6)
-    assert guarded(groups, UPDATES.ids) == 0
+    np.testing.assert_allclose(by_imbalance(groups, UPDATES, ROUND)[0], expected, atol=1e-6)
+    found = groups.memory.get(ClusterMemory)
+    assert found is not None
+    assert guarded(found, UPDATES.ids) == 0
     told = np.insert(HISTOGRAMS, 3, 0, axis=0)
     expected = np.array([30 / 55, 25 / 55, 1, 1]) * np.array([0.366667, 0.366667, 0.3, 0.333333])
     np.testing.assert_allclose(
-        by_balance(memory(clusters=LABELS, histogram=told), UPDATES)[0], expected, atol=1e-6
+        by_balance(memory(cluster=LABELS, histogram=told), UPDATES, ROUND)[0], expected, atol=1e-6
     )
 
 
@@ -197,11 +207,14 @@ def test_what_a_client_claims_moves_its_weight_no_farther_than_its_size_allows()
     silence as the least."""
     size = np.array([30.0, 25, 40, 0, 10])
     least, most, lies, silent = (
-        memory(clusters=LABELS, imbalance=np.array([75.0, 80, 75, -1, x]), total=105.0, size=size)
+        memory(cluster=LABELS, imbalance=np.array([75.0, 80, 75, -1, x]), total=105.0, size=size)
         for x in (95.0, 115.0, 1e14, -1.0)
     )
-    assert by_imbalance(lies, UPDATES).tolist() == by_imbalance(most, UPDATES).tolist()
-    assert by_imbalance(silent, UPDATES).tolist() == by_imbalance(least, UPDATES).tolist()
+    lies, most, silent, least = (
+        by_imbalance(groups, UPDATES, ROUND).tolist() for groups in (lies, most, silent, least)
+    )
+    assert lies == most
+    assert silent == least
 
 
 def test_clusters_of_which_nobody_told_its_histogram_are_like_all_others() -> None:
@@ -210,7 +223,9 @@ def test_clusters_of_which_nobody_told_its_histogram_are_like_all_others() -> No
     assert class_shares(np.zeros((2, 2)), np.array([0, 1])).T.tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
-def states(method: ct.Method, faults: Faults | None = None, **options: object) -> list:
+def states(
+    method: ct.Method, faults: Faults | None = None, measures: Sequence[Measure] = ()
+) -> list:
     population = blobs()
     net = small_net()
     key = Key(3)
@@ -219,7 +234,14 @@ def states(method: ct.Method, faults: Faults | None = None, **options: object) -
     with Clients(FaultyEngine(engine, faults) if faults else engine, classes=4) as door:
         return list(
             simulate(
-                as_algorithm(method), door, population, starts(net, key), sampler, 4, key, **options
+                as_algorithm(method),
+                door,
+                population,
+                starts(net, key),
+                sampler,
+                4,
+                key,
+                evaluation=Evaluation(measures=measures),
             )
         )
 
@@ -232,11 +254,15 @@ def test_one_cluster_is_fedavg() -> None:
 
 
 def test_as_many_clusters_as_replies_at_most() -> None:
-    recluster = means(10, unit=True)
-    groups, _ = recluster(memory(seed=7), UPDATES.first(2))
-    assert groups.memory["clusters"].tolist() == [0, 1, -1, -1, -1]
-    groups, _ = recluster(memory(seed=7), UPDATES.first(0))
-    assert groups.memory["clusters"].tolist() == [-1] * 5
+    recluster = ReclusterKMeans(10, unit=True)
+    found = []
+    for replies in (2, 0):
+        groups, _ = recluster(memory(), UPDATES.first(replies), ROUND)
+        kept = groups.memory.get(ClusterMemory)
+        assert kept is not None
+        assert kept.cluster is not None
+        found.append(kept.cluster.tolist())
+    assert found == [[0, 1, -1, -1, -1], [-1] * 5]
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -330,8 +356,11 @@ def test_endless_claims_stop_at_the_cap(name: str) -> None:
             as_algorithm(ALGORITHMS[name]()), door, population, starts(net, key), sampler, 2, key
         )
     assert torch.isfinite(last.groups.models).all()
-    assert last.groups.memory.get("size", torch.zeros(1)).max() <= 100
-    assert last.groups.memory.get("histogram", torch.zeros(1)).max() <= 100
+    kept = last.groups.memory.get(ClusterMemory)
+    assert kept is not None
+    claimed = [claims for claims in (kept.size, kept.histogram) if claims is not None]
+    assert len(claimed) == 1
+    assert claimed[0].max() <= 100
 
 
 class Fabulist(Boaster):
@@ -410,7 +439,7 @@ def test_balance_of_plain_averaging_is_that_of_the_data() -> None:
             Sampler("uniform", np.arange(12), 5, Key(3)),
             1,
             Key(3),
-            measures=make_measures(("balance",), SOLVER, {}),
+            evaluation=Evaluation(measures=make_measures(("balance",), SOLVER, {})),
         )
         assert next(lost).row["balance"] is None
 

@@ -25,7 +25,7 @@ from coterie.local import LocalRunner
 from coterie.methods.training import train
 from coterie.objectives import plain, proximal
 from coterie.runs.cohort import Sampler
-from tests.conftest import blobs, small_net
+from tests.conftest import blobs, round_of, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
 POPULATION = blobs()
@@ -52,7 +52,7 @@ def go(
 ) -> Updates:
     engine = engine or SerialEngine(runner())
     with Clients(engine if faults is None else FaultyEngine(engine, faults)) as door:
-        return train(work or Train(plain), GROUPS, plan, door, KEY)
+        return train(work or Train(plain), GROUPS, plan, round_of(door, [], KEY))
 
 
 def plan_of(chains: dict[int, list[int]], turn: list[int] | None = None) -> Plan:
@@ -197,7 +197,7 @@ def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
                 )
             absent |= set() if len(alone) else {id}
     with Clients(FaultyEngine(SerialEngine(runner()), faults)) as door:
-        updates = train(Train(plain), GROUPS, plan_of(CHAINS), door, key)
+        updates = train(Train(plain), GROUPS, plan_of(CHAINS), round_of(door, [], key))
     assert 0 < len(absent) < 9
     same(updates, by_hand(CHAINS, absent, key))
 
@@ -211,7 +211,7 @@ def test_a_chain_without_any_answer_leaves_no_update() -> None:
 
 def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
     with Clients(SerialEngine(runner())) as door:
-        train(Train(plain), GROUPS, plan_of(CHAINS), door, KEY)
+        train(Train(plain), GROUPS, plan_of(CHAINS), round_of(door, [], KEY))
         blocks = door.ledger.read().blocks
     for up in (False, True):
         ids = np.concatenate([block.clients for block in blocks if block.up is up])

@@ -37,12 +37,12 @@ from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.local import LocalRunner
 from coterie.measures.sampling import EvaluationSample, Stratum, errors, mean, ratio
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.objectives import plain
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder, run_config
 from coterie.runs.store import RunFolder
-from tests.conftest import blobs, small_net
+from tests.conftest import blobs, round_of, small_net
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.01)
 
@@ -631,11 +631,11 @@ def test_lost_replies_and_a_missed_quorum_of_a_folded_round(
         algorithm = as_algorithm(ct.fedavg())
         with Clients(engine) as door:
             start = algorithm.init(lambda j: flatten(net), data.clients)
-            state, notes = algorithm.step(start, np.arange(12), door, Key(1).at(0))
+            state, notes = algorithm.step(start, round_of(door, np.arange(12), Key(1).at(0)))
             assert 0 < notes["replies"] < 12
             states.append(state.models)
             door.quorum = Quorum(min_replies=12)
-            skipped, notes = algorithm.step(start, np.arange(12), door, Key(1).at(0))
+            skipped, notes = algorithm.step(start, round_of(door, np.arange(12), Key(1).at(0)))
             assert notes["skipped"]
             assert torch.equal(skipped.models, start.models)
     assert float((states[0] - states[1]).abs().max()) <= 1e-7

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from torch import nn
 
 from coterie.config import check
 from coterie.core.groups import Groups
+from coterie.core.memory import Memory
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import CheckpointError, ConfigError
-from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.checkpoint import FORMAT, Checkpoint
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import summarise
+from tests.conftest import same_memory
 
 TABLES: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 8}},
@@ -34,22 +37,36 @@ TABLES: dict[str, Any] = {
 RESOLVED = check(TABLES).resolved()
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """What a rule might remember: a tensor, an array, numbers, and nothing."""
+
+    record_name = "remembered"
+    direction: torch.Tensor
+    known: np.ndarray
+    threshold: float
+    count: int
+    proximity: np.ndarray | None = None
+
+
 def state(seed: int, k: int = 2) -> Groups:
     rng = torch.Generator().manual_seed(seed)
     models = torch.randn(k, 12, generator=rng)
     optimiser = {"velocity": torch.randn(k, 12, generator=rng), "steps": torch.arange(k)}
-    memory = {
-        "direction": torch.randn(k, 12, generator=rng),
-        "w0": models[0],
-        "set": torch.tensor(True),
-    }
-    return Groups(models, np.arange(8) % (k + 1) - 1, optimiser, memory)
+    memory = Memory().with_record(
+        Remembered(torch.randn(k, 12, generator=rng), np.arange(3) > 1, 0.25, 7)
+    )
+    member = np.arange(8) % (k + 1) - 1
+    return Groups(models, member, optimiser, memory, models[0], np.arange(k) > 0)
 
 
 def same(a: Groups, b: Groups) -> bool:
     tensors = [(a.models, b.models), *((a.optimiser[n], b.optimiser[n]) for n in a.optimiser)]
-    tensors += [(a.memory[n], b.memory[n]) for n in a.memory]
-    names = (a.optimiser.keys(), a.memory.keys()) == (b.optimiser.keys(), b.memory.keys())
+    assert a.start is not None
+    assert b.start is not None
+    tensors += [(a.start, b.start)]
+    names = a.optimiser.keys() == b.optimiser.keys() and same_memory(a, b)
+    names = names and np.array_equal(a.trained, b.trained)  # type: ignore[arg-type]
     equal = all(x.dtype == y.dtype and torch.equal(x, y) for x, y in tensors)
     return (
         names and equal and a.member.dtype == b.member.dtype and np.array_equal(a.member, b.member)
@@ -345,7 +362,7 @@ def test_300_damages_are_caught(folder: RunFolder, tmp_path: Path) -> None:
 def test_a_manifest_is_readable_json(folder: RunFolder) -> None:
     manifest = json.loads((folder.save_checkpoint(state(1), 12, {}) / "manifest.json").read_bytes())
     assert manifest["round"] == 12
-    assert manifest["schema"] == 1
+    assert manifest["schema"] == FORMAT
     assert set(manifest["files"]) == {"state.safetensors"}
     assert manifest["config"]["data"]["source"] == "digits"
 

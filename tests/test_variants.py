@@ -7,6 +7,7 @@ import json
 import signal
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,24 @@ from torch import nn
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.cli.main import invoke
+from coterie.clients.clients import Clients
 from coterie.config import check, load
 from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
+from coterie.core.vectors import Layout, flatten
+from coterie.engines.serial import SerialEngine
 from coterie.errors import ConfigError
+from coterie.local.runner import LocalRunner
+from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import fit_to_model, override
-from coterie.methods.step import Clustered, as_algorithm
-from coterie.objectives import OBJECTIVES, Fused, Fusion, plain, proximal
-from coterie.rules.group_count import Counted
-from coterie.rules.migration import Drifting
+from coterie.methods.step import Clustered
+from coterie.objectives import OBJECTIVES, Fused, Fusion, proximal
+from coterie.rules.migration import Migrating, Migration
 from coterie.rules.server import SERVERS, yogi
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
-from tests.conftest import blobs, small_net
+from tests.conftest import blobs, round_of, small_net
 
 BASE = """
 seed = 3
@@ -169,7 +174,7 @@ def test_fusion_reaches_the_network_of_a_run(tmp_path: Path) -> None:
     prepared = prepare(check(config))
     assert isinstance(prepared.module, Fused)
     assert isinstance(prepared.algorithm, Clustered)
-    assert prepared.algorithm.method.assign.objective == Fusion("multi")  # type: ignore[attr-defined]
+    assert prepared.algorithm.method.local.objective == Fusion("multi")
     run_config(check(config), tmp_path / "run")
     assert {p.name for p in (tmp_path / "run" / "models").iterdir()} == {
         "group-0.safetensors",
@@ -248,9 +253,9 @@ from coterie.rules.server import sgd
 from coterie.objectives import CrossEntropy
 
 class Own:
-    def init(self, starts, clients):
+    def init(self, initial_models, clients):
         raise NotImplementedError
-    def step(self, state, cohort, door, key):
+    def step(self, state, round):
         raise NotImplementedError
 
 def algorithm():
@@ -353,37 +358,58 @@ def test_an_algorithm_made_of_a_method_is_unwrapped() -> None:
     assert override(untouched) is untouched
 
 
-def test_wrapped_rules_get_the_objective_too() -> None:
-    method = override(ct.flexcfl(migration="counts"), objective=proximal(0.2))
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_whatever_clients_train_follows_the_objective(name: str) -> None:
+    """Training that only places clients (cold starts, signatures, splits) follows ``[objective]``,
+    too."""
+    method = override(MAKES.get(name, ALGORITHMS[name])(), objective=proximal(0.25))
     assert isinstance(method, ct.Method)
-    assert method.assign.assign.objective == proximal(0.2)  # type: ignore[attr-defined]
-    assert method.assign.detector == "counts"  # type: ignore[attr-defined]
-    wrapped = Drifting(Counted(method.assign.assign, 3))  # type: ignore[attr-defined]
-    changed = override(ct.Method(wrapped), objective=proximal(0.3))
-    assert isinstance(changed, ct.Method)
-    counted = changed.assign.assign  # type: ignore[attr-defined]
-    assert counted.objective == counted.assign.objective == proximal(0.3)
+    population = blobs()
+    net = small_net()
+    engine = Recording(SerialEngine(LocalRunner(population, net, ct.Solver(epochs=1))))
+    clients = Clients(engine, classes=4, layout=Layout.of(net), features=6)  # type: ignore[arg-type]
+    algorithm = as_algorithm(method)
+    state = algorithm.init(lambda j: flatten(net) + j, population.clients)
+    for number in range(3):
+        state, _ = algorithm.step(state, round_of(clients, np.arange(12), ct.Key(0).at(number)))
+    trained = [work for work in engine.works if isinstance(work, ct.Train)]
+    assert trained
+    assert {work.objective for work in trained} == {proximal(0.25)}
 
 
-def test_every_rule_that_trains_by_itself_names_its_objective() -> None:
-    """What a method trains outside of ``local`` follows ``[objective]``, too."""
-    from dataclasses import fields, is_dataclass
+# Options with which clients are trained to be placed within three rounds.
+MAKES: dict[str, Any] = {
+    **{name: partial(getattr(ct, name), groups=2, alpha=3) for name in ("fedgroup", "flexcfl")},
+    "fedgrouprox": partial(ct.fedgrouprox, groups=2, alpha=3),
+    "flhc": partial(ct.flhc, warmup_rounds=1),
+    "cfl": partial(ct.cfl, eps1=9.0, eps2=0.0, after=1, migration="per_label"),
+    "ifca": partial(ct.ifca, groups="auto"),
+}
 
-    for name, make in ALGORITHMS.items():
-        method = make()
-        if not isinstance(method, ct.Method):
-            continue
-        changed = override(method, objective=proximal(0.25))
-        assert isinstance(changed, ct.Method), name
-        rule: Any = changed.assign
-        while hasattr(rule, "assign") and is_dataclass(rule):
-            rule = rule.assign
-        if is_dataclass(rule):
-            for field in fields(rule):
-                value = getattr(rule, field.name)
-                if isinstance(value, ct.Train):
-                    assert value.objective == proximal(0.25), name
-                assert value != plain, name
+
+class Recording:
+    """Passes on what clients are asked, and keeps it."""
+
+    def __init__(self, engine: SerialEngine) -> None:
+        self.engine = engine
+        self.works: list[Any] = []
+
+    def run(self, work: Any, *rest: Any, **named: Any) -> Any:
+        self.works.append(work)
+        return self.engine.run(work, *rest, **named)
+
+
+def test_migration_replaces_the_methods_own() -> None:
+    method = override(ct.flexcfl(migration="counts"), migration=Migration("ordinal", 0.1))
+    assert isinstance(method, ct.Method)
+    assert isinstance(method.assign, Migrating)
+    assert method.assign.migration == Migration("ordinal", 0.1)
+    assert not isinstance(method.assign.assign, Migrating)
+    still = override(method, migration=Migration("none"))
+    assert isinstance(still, ct.Method)
+    assert still.assign == method.assign.assign
+    with pytest.raises(ct.ConfigError, match="the algorithm places no clients"):
+        override(ct.fedavg(), migration=Migration("counts"))
 
 
 def test_without_a_table_nothing_changes() -> None:
@@ -397,7 +423,7 @@ def test_without_a_table_nothing_changes() -> None:
 
     class Own:
         def init(self, starts: Any, clients: int) -> Any: ...
-        def step(self, state: Any, cohort: Any, door: Any, key: Any) -> Any: ...
+        def step(self, state: Any, round: Any) -> Any: ...
 
     own = Own()
     assert fit_to_model(own, net, ct.Key(0)) == (own, net)

@@ -29,7 +29,7 @@ from coterie.local import LocalRunner
 from coterie.local.batched import BatchedTrainer
 from coterie.local.cuda_graphs import CudaGraphCache
 from coterie.local.device import Device, find_device
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import MODELS, build
 from coterie.objectives import fuse, fusion, mmd, plain, proximal
 from coterie.objectives.mmd import Mmd

@@ -10,9 +10,9 @@ from torch import nn
 
 import coterie as ct
 from coterie.engines import make_clients
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import build
-from coterie.runs.loop import simulate
+from coterie.runs.loop import Evaluation, simulate
 
 task = Task(sys.argv[1])
 out = sys.argv[2]
@@ -41,6 +41,6 @@ with make_clients("pool", data, net, local, workers=int(os.environ["CORES"])) as
         lambda t: np.sort(task._cohort[t]),
         len(task._cohort) + 1,
         ct.Key(0),
-        evaluate_every=10**9,
+        evaluation=Evaluation(every=10**9),
     )
     serve(lambda round: next(rounds).groups.models[0].numpy(), out)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from coterie.algorithms.pacfl import pacfl
     from coterie.algorithms.rfedavg import rfedavg, rfedavg_kmeans, rfedavg_optimal
     from coterie.clients.clients import Clients
+    from coterie.clients.round import Round
     from coterie.core.groups import Groups
     from coterie.core.keys import Key
     from coterie.core.plan import Plan
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from coterie.core.work import Train
     from coterie.data.population import Population
     from coterie.errors import CheckpointError, ConfigError, CoterieError, DataError, QuorumError
+    from coterie.methods.algorithm import Algorithm
     from coterie.methods.method import Method
-    from coterie.methods.step import Algorithm
     from coterie.runs.python import Result, load, run
 
 __version__ = "0.2.0"  # the only place; the build puts it into the metadata
@@ -47,6 +48,7 @@ __version__ = "0.2.0"  # the only place; the build puts it into the metadata
 # torch.
 _HOMES = {
     "coterie.clients.clients": ("Clients",),
+    "coterie.clients.round": ("Round",),
     "coterie.core.groups": ("Groups",),
     "coterie.core.keys": ("Key",),
     "coterie.core.plan": ("Plan",),
@@ -62,7 +64,7 @@ _HOMES = {
         "QuorumError",
     ),
     "coterie.methods.method": ("Method",),
-    "coterie.methods.step": ("Algorithm",),
+    "coterie.methods.algorithm": ("Algorithm",),
     "coterie.runs.python": ("Result", "load", "run"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -82,6 +84,7 @@ __all__ = [
     "Population",
     "QuorumError",
     "Result",
+    "Round",
     "Solver",
     "Train",
     "Updates",

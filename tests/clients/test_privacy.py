@@ -11,6 +11,7 @@ import pytest
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
+from coterie.algorithms.rfedavg import ClusterMemory
 from coterie.clients.clients import Clients
 from coterie.clients.validation import ReplyValidator
 from coterie.core.engine import Reply
@@ -229,4 +230,7 @@ def test_noise_reaches_the_weights_of_rfedavg() -> None:
         ).state
         for privacy in ("none", "discrete_laplace")
     ]
-    assert not np.array_equal(*(state.memory["imbalance"].numpy() for state in states))
+    plain, noisy = (state.memory.get(ClusterMemory) for state in states)
+    assert plain is not None
+    assert noisy is not None
+    assert not np.array_equal(plain.imbalance, noisy.imbalance)  # type: ignore[arg-type]

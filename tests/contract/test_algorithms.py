@@ -16,21 +16,22 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.memory import Memory
 from coterie.core.objective import Objective
 from coterie.core.updates import Updates
 from coterie.core.vectors import Layout, flatten
 from coterie.data.shifts import SHIFTS
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner
+from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.override import fit_to_model, override
-from coterie.methods.serving import served_by
-from coterie.methods.step import Algorithm, as_algorithm
 from coterie.models import starts
 from coterie.objectives import proximal
-from coterie.rules.server import Server, yogi
+from coterie.rules.server import Server, any_weight, combine, yogi
+from coterie.rules.serving import by_group
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import simulate
-from tests.conftest import blobs, small_net
+from coterie.runs.loop import StartingPoint, simulate
+from tests.conftest import blobs, no_round, round_of, same_memory, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 ROUNDS = 4
@@ -184,8 +185,8 @@ def run(
 def same(a: Groups, b: Groups) -> None:
     assert torch.equal(a.models, b.models)
     assert np.array_equal(a.member, b.member)
-    assert a.memory.keys() == b.memory.keys()
-    assert all(torch.equal(a.memory[name], b.memory[name]) for name in a.memory)
+    assert same_memory(a, b)
+    assert np.array_equal(a.trained, b.trained)  # type: ignore[arg-type]
     assert a.optimiser.keys() == b.optimiser.keys()
     assert all(torch.equal(a.optimiser[name], b.optimiser[name]) for name in a.optimiser)
 
@@ -231,15 +232,21 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
     algorithm = as_algorithm(make(2))
     key = Key(3)
     before = run(make(2))[1].groups
-    optimiser, memory = (
-        {n: v.clone() for n, v in kept.items()} for kept in (before.optimiser, before.memory)
+    optimiser = {name: row.clone() for name, row in before.optimiser.items()}
+    memory = {name: value.clone() for name, value in before.memory.tensors().items()}
+    kept = replace(
+        before,
+        models=before.models.clone(),
+        member=before.member.copy(),
+        optimiser=optimiser,
+        memory=Memory.from_tensors(memory),
+        trained=None if before.trained is None else before.trained.copy(),
     )
-    kept = Groups(before.models.clone(), before.member.copy(), optimiser, memory)
     net = net_for(algorithm)
     with Clients(
         engine_of("serial", population, net), classes=population.classes, **model(net)
     ) as door:
-        algorithm.step(before, np.array([0, 3, 5]), door, key.at(2))
+        algorithm.step(before, round_of(door, [0, 3, 5], key.at(2)))
     same(before, kept)
 
 
@@ -252,7 +259,7 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
         engine_of("serial", population, net), classes=population.classes, **model(net)
     ) as door:
         state = algorithm.init(starts(net, Key(3)), population.clients)
-        after, _ = algorithm.step(state, np.empty(0, np.int64), door, Key(3).at(0))
+        after, _ = algorithm.step(state, round_of(door, [], Key(3).at(0)))
     same(state, after)
 
 
@@ -275,8 +282,7 @@ def test_resuming_equals_a_straight_run(make: Make) -> None:
         as_algorithm(method),
         population,
         engine_of("serial", population, net_for(method)),
-        state=straight[1].groups,
-        start=2,
+        start=StartingPoint(2, straight[1].groups),
     )
     for a, b in zip(straight[2:], resumed, strict=True):
         same(a.groups, b.groups)
@@ -294,7 +300,7 @@ def test_weights_are_rows_that_sum_to_one_or_nothing(make: Make) -> None:
         np.array([1.0, 2.0, 5.0]),
         np.zeros(3),
     )
-    weights = method.weigh(groups, updates)
+    weights = method.weigh(groups, updates, no_round())
     assert weights.shape == (method.groups, 3)
     np.testing.assert_allclose(weights.sum(axis=1), [1.0] + [0.0] * (method.groups - 1))
 
@@ -307,9 +313,9 @@ def test_averaging_averages(name: str) -> None:
     groups = Groups(torch.zeros(method.groups, 2), np.zeros(5, np.int64))
     delta = torch.tensor([[3.0, 0.0], [0.0, 6.0], [9.0, 3.0]])
     updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.full(3, 7.0), np.zeros(3))
-    from coterie.rules.server import combine
-
-    moved = method.server(groups, *combine(method.weigh(groups, updates), delta))
+    weights = method.weigh(groups, updates, no_round())
+    trained = torch.from_numpy(any_weight(weights))
+    moved = method.server(groups, combine(weights, updates, groups.models), trained)
     assert torch.allclose(moved.models[0], torch.tensor([4.0, 3.0]))
     assert torch.equal(moved.models[1:], groups.models[1:])
 
@@ -320,9 +326,11 @@ def test_whoever_trained_has_exactly_one_group(make: Make) -> None:
         member = result.groups.member
         assert ((member >= -1) & (member < result.groups.k)).all()
         assert result.row["clients_assigned"] == (member >= 0).sum() == sum(result.row["sizes"])
-        models, which = served_by(result.groups)
-        assert len(models) == result.groups.k + 1
-        assert ((which >= 0) & (which <= result.groups.k)).all()
+        served = by_group(result.groups)
+        assert len(served.models) == result.groups.k + 1
+        assert ((served.row >= 0) & (served.row <= result.groups.k)).all()
+        assert np.array_equal(served.row, result.served.row)
+        assert torch.equal(served.models, result.served.models)
 
 
 @pytest.mark.parametrize("name", FINDS_GROUPS)
@@ -426,7 +434,7 @@ def test_a_newcomer_without_a_direction_falls_back(fallback: str, group: int) ->
         engine_of("serial", population, small_net()), Faults(hostile={stranger: "zeros"})
     )
     with Clients(engine) as door:
-        after, notes = algorithm.step(healthy, np.array([stranger]), door, key.at(1))
+        after, notes = algorithm.step(healthy, round_of(door, [stranger], key.at(1)))
     assert after.member[stranger] == group
     assert notes[f"fallback_{fallback}"] == 1
 

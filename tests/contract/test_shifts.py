@@ -38,7 +38,7 @@ def test_everybody_may_swap(make: Make, shift: str) -> None:
     assert rows[0]["changed"] > 0
     assert rows[0]["missed"] == 0, "nobody had a group before the first round"
     assert all(row["missed"] <= row["changed"] for row in rows)
-    held = np.sort(np.concatenate(results[-1].scene.population.train))
+    held = np.sort(np.concatenate(results[-1].snapshot.population.train))
     assert np.array_equal(held, np.sort(np.concatenate(population.train)))
 
 
@@ -63,4 +63,4 @@ def test_every_shift_gives_every_algorithm_the_same_on_both_engines(make: Make) 
         assert a.groups.member.max() < a.groups.k
         assert a.row["migrations"] + a.row["same_group"] <= a.row["drifted"]
         assert a.row["missed"] <= a.row["changed"]
-        assert np.isin(a.row["notes"].get("replies", 0), range(1 + int(a.scene.present.sum())))
+        assert np.isin(a.row["notes"].get("replies", 0), range(1 + int(a.snapshot.present.sum())))

@@ -13,7 +13,7 @@ from torch import nn
 
 from coterie.config import check
 from coterie.core.vectors import Layout, state_dict
-from coterie.methods.serving import served_by
+from coterie.rules.serving import by_group
 from coterie.runs.prepare import prepare
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
@@ -70,13 +70,13 @@ def reference(run: Path) -> tuple[list[nn.Module], np.ndarray, torch.Tensor]:
     folder = RunFolder.open(run)
     prepared = prepare(check(folder.resolved), run / "partition.npz")
     checkpoint = folder.latest_checkpoint()
-    models, which = served_by(checkpoint.groups)
+    served = by_group(checkpoint.groups)
     networks = []
-    for vector in models:
+    for vector in served.models:
         network = build_as(prepared.module)
         network.load_state_dict(state_dict(Layout.of(network), vector), strict=False)
         networks.append(network.eval())
-    return networks, which, prepared.population.x
+    return networks, served.row, prepared.population.x
 
 
 def build_as(module: nn.Module) -> nn.Module:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from coterie.math.ccs import adaptive_threshold, ccs
+from coterie.math.imbalance import balancing, class_shares, cluster_imbalance, reciprocal
 from coterie.math.similarity import cosine
-from coterie.rules.imbalance import balancing, class_shares, cluster_imbalance, reciprocal
-from coterie.rules.pivot import adaptive_threshold, ccs
 
 HISTOGRAMS = np.array([[30, 0, 0], [20, 5, 0], [0, 40, 0], [0, 0, 10]], float)
 CLUSTER = np.array([0, 0, 1, 2])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import blobs, small_net
+from tests.conftest import blobs, round_of, small_net
 from tests.contract.test_algorithms import SOLVER, engine_of
 
 import coterie as ct
@@ -22,8 +22,9 @@ from coterie.core.keys import Key
 from coterie.core.work import Work
 from coterie.engines import SerialEngine
 from coterie.math.group_count import ESTIMATORS, estimate_groups
-from coterie.methods.step import as_algorithm
+from coterie.methods.algorithm import as_algorithm
 from coterie.models import starts
+from coterie.rules.cold_start import DirectionMemory
 from coterie.terminal import Reporter
 
 ONE = "one group found: grouping will not help"
@@ -175,9 +176,8 @@ def few(
     door = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
     state = algorithm.init(starts(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
-        state, notes = algorithm.step(
-            state, np.arange(clients) if able is None else able, door, Key(0).at(round)
-        )
+        cohort = np.arange(clients) if able is None else able
+        state, notes = algorithm.step(state, round_of(door, cohort, Key(0).at(round)))
     return state, notes
 
 
@@ -204,7 +204,7 @@ def test_three_replies_are_too_few_to_count(make: Callable[..., ct.Method]) -> N
 
 def test_the_cold_start_asks_on_until_it_has_four_directions() -> None:
     four = partial(ct.flexcfl, alpha=1)
-    assert few(four, [1])[0].memory["direction"].shape[0] >= 1
+    assert few(four, [1])[0].memory.get(DirectionMemory) is not None
     assert few(four, [1], clients=8)[1]["uncounted"] == 1
     assert few(four, [2], able=np.array([0, 5]))[1]["groups_found"] == 1
 

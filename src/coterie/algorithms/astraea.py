@@ -3,14 +3,42 @@ its augmentation."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
 from coterie.core.work import Epsilon
+from coterie.math.balanced import mediators
 from coterie.methods.method import Method
-from coterie.rules.chains import Histograms, Mediated, Privacy
+from coterie.rules.chains import Histograms, Privacy, plan_of_chains
+
+
+@dataclass(frozen=True)
+class Mediated:
+    """The assign rule of Astraea: the cohort is dealt to mediators whose labels are nearly uniform,
+    anew in every round.
+
+    Args:
+        most: clients per mediator, ``gamma``.
+        histograms: how label histograms are had.
+    """
+
+    most: int
+    histograms: Histograms
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        groups, newcomers = self.histograms.ask(groups, round)
+        ids = round.cohort[groups.member[round.cohort] >= 0]
+        order, mediator = mediators(Histograms.of(groups, ids), self.most)
+        # Every mediator trains in every round.
+        every = np.unique(mediator)
+        return groups, plan_of_chains(ids[order], mediator, every, newcomers, len(every))
 
 
 @validated

@@ -3,15 +3,297 @@ Optimization (2020)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
+import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.plan import Plan
+from coterie.core.updates import Updates
+from coterie.core.work import Train
+from coterie.math.clustering import agglomerate, between
+from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
-from coterie.objectives import plain
-from coterie.rules.bipartition import Bipartition, Halving
-from coterie.rules.migration import Migration, drifting
+from coterie.rules.assigning import PlacesClients
+from coterie.rules.cold_start import has_direction
+from coterie.rules.migration import Detector, Migration, Tau, migrating
+
+Halving = Literal["single", "complete"]
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMemory:
+    """What CFL remembers: the clients' latest updates, and the tree of splits.
+
+    Args:
+        last_update: float32 ``[N, d]``, the latest update of each client.
+        updated_in_round: int64 ``[N]``, the round of that update, -1 for none.
+        present: bool ``[N]``, the clients that could train in the last round.
+        split_model: float32 ``[s, d]``, the parent's model at each split.
+        split_child: int64 ``[s, 2]``, the children of each split: a group, or ``-1 - t`` for split
+            ``t``.
+        split_delta: float32 ``[m, d]``, the members' updates that made the splits.
+        split_of: int64 ``[m]``, the split that each of these updates made.
+        split_half: bool ``[m]``, the half of it that each update is in.
+    """
+
+    record_name: ClassVar[str] = "splits"
+    last_update: Tensor
+    updated_in_round: IntArray
+    present: BoolArray
+    split_model: Tensor
+    split_child: Tensor
+    split_delta: Tensor
+    split_of: Tensor
+    split_half: Tensor
+
+    @property
+    def splits(self) -> int:
+        """Number of splits so far."""
+        return len(self.split_model)
+
+
+def bipartition(similarity: Matrix, linkage: Halving = "single") -> tuple[BoolArray, float]:
+    """Two halves with the least ``alpha_cross = max_{i in c1, k in c2} S(D_i, D_k)``.
+
+    Single linkage on ``1 - S`` finds the optimum: it merges the most alike until two clusters are
+    left, as Kruskal's algorithm. ``complete`` linkage, which the released code has, need not.
+
+    Args:
+        similarity: ``[n, n]``, ``n >= 2``.
+        linkage: which.
+
+    Returns:
+        bool ``[n]``, the half without the first client; and ``alpha_cross``.
+
+    Source: Sattler et al., Clustered Federated Learning (2020), Alg. 1.
+
+    Example:
+        >>> s = np.array([[1.0, 0.9, -0.2], [0.9, 1.0, 0.1], [-0.2, 0.1, 1.0]])
+        >>> half, cross = bipartition(s)
+        >>> half.tolist(), cross
+        ([False, False, True], 0.1)
+    """
+    half: BoolArray = agglomerate(1 - similarity, linkage, count=2).labels == 1
+    return half, float(similarity[~half][:, half].max())
+
+
+@dataclass(frozen=True)
+class Bipartition(PlacesClients):
+    """Both halves of CFL: ``assign`` before training, ``recluster`` after it.
+
+    A cluster splits in two when its participants' mean update is short and one of them is long:
+    ``|sum p_i D_i| < eps1`` with ``p_i = n_i / sum n``, and ``max |D_i| > eps2``. Its model is then
+    near a stationary point of the cluster's objective, but not of some members' own objectives.
+    Both children start from the parent's model, and this round's average is already theirs.
+
+    Norms are those of a round's participants. The split itself is of all members, by the latest
+    update of each. A client that arrives when the tree has split trains from the model of the first
+    split, goes to the half that it is more similar to (by the same linkage), and so on down to a
+    group.
+
+    Args:
+        eps1: the mean update is short below this.
+        eps2: the longest update is long above this.
+        after: rounds at the start in which nothing splits.
+        linkage: of the bipartition.
+        gamma_max: split only if ``sqrt((1 - alpha_cross) / 2)`` exceeds this, ``None``: always.
+        max_age: split only when every member that is present has sent an update in so many rounds,
+            ``None``: at any time.
+    """
+
+    eps1: float = 0.4
+    eps2: float = 1.6
+    after: int = 20
+    linkage: Halving = "single"
+    gamma_max: float | None = None
+    max_age: int | None = None
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        """Clients stay in their cluster. Newcomers join the one cluster there is, or descend the
+        tree."""
+        groups = _prepared(groups, round)
+        new = round.cohort[groups.member[round.cohort] < 0]
+        groups = _forget(groups, new)
+        if _memory(groups).splits:
+            groups = self._descend(groups, new, round)
+        else:
+            groups = groups.with_members(new, 0)
+        ids = round.cohort[groups.member[round.cohort] >= 0]
+        unplaced = int((groups.member[new] < 0).sum())
+        notes = {"newcomers": len(new) - unplaced}
+        if unplaced:
+            notes["unplaced"] = unplaced
+        return groups, Plan(ids, groups.member[ids], notes=notes)
+
+    def recluster(self, groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
+        """Remember the updates, and split the clusters that are at rest while a member is not."""
+        groups = _remember_updates(groups, updates, round)
+        if round.number >= self.after:
+            for row in np.unique(updates.row):
+                if self._ready(groups, updates, int(row), round):
+                    groups, updates = self._split(groups, updates, int(row))
+        return groups, updates
+
+    def _ready(self, groups: Groups, updates: Updates, row: int, round: Round) -> bool:
+        """Whether a cluster splits (Alg. 1 of the paper, its two conditions)."""
+        mine = np.flatnonzero(updates.row == row)
+        delta = updates.delta[torch.from_numpy(mine)].to(torch.float64)
+        weight = torch.from_numpy(updates.size[mine] / updates.size[mine].sum())
+        at_rest = float((weight[:, None] * delta).sum(dim=0).norm()) < self.eps1
+        restless = float(delta.norm(dim=1).max()) > self.eps2
+        # Two members cannot be told apart better than they are already.
+        enough_members = len(_members(groups, row)) > 2
+        return at_rest and restless and enough_members and self._fresh(groups, row, round)
+
+    def _fresh(self, groups: Groups, row: int, round: Round) -> bool:
+        """Whether every member that is present has sent an update lately."""
+        if self.max_age is None:
+            return True
+        memory = _memory(groups)
+        updated = memory.updated_in_round[(groups.member == row) & memory.present]
+        age = round.number - updated
+        return bool(((updated != NEVER) & (age <= self.max_age)).all())
+
+    def _split(self, groups: Groups, updates: Updates, row: int) -> tuple[Groups, Updates]:
+        """Divide the members of a cluster; one half keeps its number, the other gets a new one."""
+        members = _members(groups, row)
+        memory = _memory(groups)
+        delta = memory.last_update[torch.from_numpy(members)]
+        half, cross = bipartition(cosine(delta, delta), self.linkage)
+        if self.gamma_max is not None and np.sqrt((1 - cross) / 2) <= self.gamma_max:
+            return groups, updates
+        child = groups.k
+        split = memory.splits
+        # Members that never sent an update cannot be told to a half; they come back as newcomers.
+        silent = np.setdiff1d(
+            np.flatnonzero(groups.member == row), np.union1d(members, updates.ids)
+        )
+        moved = members[half]
+        child_of = memory.split_child.clone()
+        child_of[child_of == row] = -1 - split
+        # The new child begins as a copy of its parent, with the parent's server moments.
+        groups = groups.select([*range(child), row])
+        groups = groups.with_members(silent, NO_GROUP).with_members(moved, child)
+        split_of = torch.full((len(members),), split)
+        memory = replace(
+            memory,
+            split_model=torch.cat([memory.split_model, groups.models[row : row + 1]]),
+            split_child=torch.cat([child_of, torch.tensor([[row, child]])]),
+            split_delta=torch.cat([memory.split_delta, delta]),
+            split_of=torch.cat([memory.split_of, split_of]),
+            split_half=torch.cat([memory.split_half, torch.from_numpy(half)]),
+        )
+        # Both children are the parent's model, so an update stays what it was for either.
+        new_row = np.where(np.isin(updates.ids, moved), child, updates.row)
+        return groups.remember(memory), replace(updates, row=new_row)
+
+    def _descend(self, groups: Groups, new: IntArray, round: Round) -> Groups:
+        """From the first split to a group, one local training a level.
+
+        A client that does not answer stays without a group.
+        """
+        memory = _memory(groups)
+        last_update = memory.last_update.clone()
+        updated_in_round = memory.updated_in_round.copy()
+        work = Train(round.objective)
+        split = np.zeros(len(new), np.int64)
+        level = 0
+        while len(new):
+            key = round.key.of(f"level{level}").of("newcomers")
+            reply = round.clients.run(work, new, memory.split_model, split, key=key)
+            usable = has_direction(reply)
+            split = split[np.searchsorted(new, reply.ids[usable])]
+            new = reply.ids[usable]
+            delta = torch.from_numpy(reply.fields["delta"][usable])
+            half = self._halves(memory, split, delta)
+            child = memory.split_child.numpy()[split, half]
+            arrived = child >= 0
+            groups = groups.with_members(new[arrived], child[arrived])
+            placed = torch.from_numpy(new[arrived])
+            last_update[placed] = delta[torch.from_numpy(arrived)].to(torch.float32)
+            updated_in_round[new[arrived]] = round.number
+            new = new[~arrived]
+            split = -1 - child[~arrived]
+            level += 1
+        memory = replace(memory, last_update=last_update, updated_in_round=updated_in_round)
+        return groups.remember(memory)
+
+    def _halves(self, memory: SplitMemory, split: IntArray, delta: Tensor) -> IntArray:
+        """The half of its split that each newcomer is more similar to, int64 ``[n]``."""
+        half = np.zeros(len(split), np.int64)
+        for number in np.unique(split):
+            newcomers = np.flatnonzero(split == number)
+            members = memory.split_of == number
+            distance = 1 - cosine(delta[torch.from_numpy(newcomers)], memory.split_delta[members])
+            side = memory.split_half[members].numpy().astype(np.int64)
+            to_halves = between(distance, np.empty((0, 0)), side, 2, self.linkage)
+            half[newcomers] = to_halves.argmin(axis=1)
+        return half
+
+
+def _memory(groups: Groups) -> SplitMemory:
+    memory = groups.memory.get(SplitMemory)
+    assert memory is not None, "the first assignment prepares the memory"
+    return memory
+
+
+def _prepared(groups: Groups, round: Round) -> Groups:
+    """The memory of the first round, and in every round who is present."""
+    clients = len(groups.member)
+    d = groups.models.shape[1]
+    present = np.zeros(clients, bool)
+    present[round.trainable(clients)] = True
+    memory = groups.memory.get(SplitMemory)
+    if memory is not None:
+        return groups.remember(replace(memory, present=present))
+    return groups.remember(
+        SplitMemory(
+            last_update=torch.zeros(clients, d),
+            updated_in_round=np.full(clients, NEVER),
+            present=present,
+            split_model=torch.zeros(0, d),
+            split_child=torch.zeros(0, 2, dtype=torch.int64),
+            split_delta=torch.zeros(0, d),
+            split_of=torch.zeros(0, dtype=torch.int64),
+            split_half=torch.zeros(0, dtype=torch.bool),
+        )
+    )
+
+
+def _forget(groups: Groups, new: IntArray) -> Groups:
+    """An update that a client sent before it lost its group says nothing of its data now."""
+    memory = _memory(groups)
+    updated_in_round = memory.updated_in_round.copy()
+    updated_in_round[new] = NEVER
+    return groups.remember(replace(memory, updated_in_round=updated_in_round))
+
+
+def _remember_updates(groups: Groups, updates: Updates, round: Round) -> Groups:
+    """Each participant's update, unless it is zero: that has no direction."""
+    memory = _memory(groups)
+    has_direction = (updates.delta != 0).any(dim=1)
+    ids = updates.ids[has_direction.numpy()]
+    last_update = memory.last_update.clone()
+    last_update[torch.from_numpy(ids)] = updates.delta[has_direction]
+    updated_in_round = memory.updated_in_round.copy()
+    updated_in_round[ids] = round.number
+    memory = replace(memory, last_update=last_update, updated_in_round=updated_in_round)
+    return groups.remember(memory)
+
+
+def _members(groups: Groups, row: int) -> IntArray:
+    """The members of a cluster of whom an update is known."""
+    known = _memory(groups).updated_in_round != NEVER
+    return np.flatnonzero((groups.member == row) & known)
 
 
 @validated
@@ -22,11 +304,11 @@ def cfl(
     linkage: Halving = "single",
     gamma_max: Annotated[float, Field(ge=0, le=1)] | None = None,
     max_age: Annotated[int, Field(ge=0)] | None = None,
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
 ) -> Method:
-    """CFL: one cluster that splits in two, and so do its parts, wherever the mean update is short
-    and single ones long.
+    """CFL: one cluster that splits in two, and so do its parts, while the mean update is short and
+    single ones are long.
 
     Split where ``|sum p_i D_i| < eps1`` and ``max |D_i| > eps2``, into the halves with the least
     largest cosine across.
@@ -38,8 +320,8 @@ def cfl(
         after: rounds at the start in which nothing splits.
         linkage: ``single`` is the optimal bipartition (the paper), ``complete`` the released code.
         gamma_max: with a number, split only if ``sqrt((1 - alpha_cross) / 2) > gamma_max``.
-        max_age: with a number, split only when every member there has sent an update in so many
-            rounds.
+        max_age: with a number, split only when every member that is present has sent an update in
+            so many rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits anew.
         tau: threshold of the detector, as a share of a client's data.
 
@@ -47,5 +329,5 @@ def cfl(
         >>> cfl(eps1=0.1).groups
         1
     """
-    rule = Bipartition(plain, eps1, eps2, after, linkage, gamma_max, max_age)
-    return Method(drifting(rule, migration, tau), recluster=rule.recluster)
+    rule = Bipartition(eps1, eps2, after, linkage, gamma_max, max_age)
+    return Method(migrating(rule, Migration(migration, tau)), recluster=rule.recluster)

@@ -9,9 +9,8 @@ from pydantic import Field
 from coterie.config.arguments import validated
 from coterie.math.group_count import Number
 from coterie.methods.method import Method
-from coterie.objectives import plain
-from coterie.rules.migration import Migration, drifting
-from coterie.rules.one_shot import Agglomerative, Threshold, Trained, number
+from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.one_shot import OneShot, Threshold, TrainedUpdate, fixed_groups
 
 
 @validated
@@ -22,8 +21,8 @@ def fedclust(
     layer: str = "final",
     bias: bool = True,
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
 ) -> Method:
     """FedClust: one round in which clients upload their final layer after a short training; then
     FedAvg per cluster.
@@ -52,7 +51,7 @@ def fedclust(
         >>> fedclust(threshold=2.5).assign.threshold
         2.5
     """
-    rule = Agglomerative(
-        Trained(warmup_epochs, layer, bias), plain, linkage, threshold, number(groups)
+    rule = OneShot(
+        TrainedUpdate(warmup_epochs, layer, bias), linkage, threshold, fixed_groups(groups)
     )
-    return Method(drifting(rule, migration, tau))
+    return Method(migrating(rule, Migration(migration, tau)))

@@ -1,32 +1,145 @@
 """FedGroup and FedGrouProx.
 
 Duan et al., "FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure"
-(2021). Cold starts are in ``grouping/direction.py``, EDC and MADC in ``similarity.py``.
+(2021). EDC and MADC are in ``coterie.math.similarity``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
+import numpy as np
+import torch
 from pydantic import Field
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
 from coterie.core.work import Train
 from coterie.math.group_count import Most, Number
 from coterie.methods.method import Method
 from coterie.objectives import proximal
+from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import (
-    Ablation,
-    AssignTime,
-    ByDirection,
-    Fallback,
+    DirectionMemory,
+    GroupColdStart,
     GroupInit,
     Measure,
-    Newcomer,
     Pretrain,
+    Pretraining,
     Shortage,
 )
+from coterie.rules.group_count import found_notes
 from coterie.rules.inter_group import Rule, inter_group
+from coterie.rules.newcomers import Fallback, NearestDirection, Newcomer, RandomGroup
+
+AssignTime = Literal["on_first_selection", "upfront"]
+Ablation = Literal["none", "rcc", "rac", "rac_redraw"]
+
+
+@dataclass(frozen=True)
+class ByDirection(PlacesClients):
+    """The assign rule of FedGroup (Alg. 2), which FlexCFL shares.
+
+    Args:
+        cold_start: forms the groups before the first round (Alg. 3).
+        newcomers: places a client that has no group (eq. 9).
+        upfront: place all clients before the first round, as the authors' code does, instead of
+            each when it is first selected.
+        random: the ablation RAC in place of ``newcomers``, ``None``: no ablation.
+    """
+
+    cold_start: GroupColdStart
+    newcomers: NearestDirection = NearestDirection()
+    upfront: bool = False
+    random: RandomGroup | None = None
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        notes: Counter[str] = Counter()
+        had_group = groups.member >= 0
+
+        # Alg. 2 l. 3: the group cold start, before the first round.
+        first = groups.memory.get(DirectionMemory) is None
+        if first:
+            groups = self.cold_start.form(groups, round.of("cold_start"))
+            if groups.memory.get(DirectionMemory) is None:
+                no_clients = round.cohort[:0]
+                return groups, Plan(no_clients, no_clients, notes={"uncounted": 1})
+            notes["cold_start"] = int((groups.member >= 0).sum())
+        elif not self.newcomers.frozen:
+            groups = _follow_models(groups)
+
+        # Alg. 2 l. 6-9: the client cold start, for those of the cohort without a group.
+        asked = round.cohort
+        if first and self.upfront:
+            asked = round.trainable(len(groups.member))
+        without_group = groups.member < 0
+        if self.random is not None:
+            without_group = self.random.newcomers(groups)
+        new = asked[without_group[asked]]
+        if self._one_group(groups):
+            notes["newcomers"] += len(new)
+            groups = groups.with_members(new, 0)
+            new = new[:0]
+        # Clients that pre-trained in this round have spent a part of their local epochs.
+        pretrained = (groups.member >= 0) & ~had_group
+        if self.random is not None:
+            groups, new = self.random.place(groups, new, round.of("draw"), notes)
+        pretrained[new] = True
+        if len(new):
+            groups = self.newcomers.place(groups, new, round, notes)
+
+        if self.newcomers.frozen and not self._one_group(groups):
+            groups = self._equip(groups, notes)
+        if not self.newcomers.frozen:
+            memory = groups.memory.get(DirectionMemory)
+            assert memory is not None
+            groups = groups.remember(replace(memory, seen=groups.models))
+        ids = round.cohort[groups.member[round.cohort] >= 0]
+        spent = None
+        if self.cold_start.pretraining.length == "continue":
+            spent = pretrained[ids].astype(np.int64)
+        found = found_notes(groups.k) if first and self.cold_start.groups == "auto" else {}
+        return groups, Plan(ids, groups.member[ids], spent=spent, notes={**notes, **found})
+
+    def _one_group(self, groups: Groups) -> bool:
+        """``auto`` found one group: no client has to be placed."""
+        return self.cold_start.groups == "auto" and groups.k == 1
+
+    def _equip(self, groups: Groups, notes: Counter[str]) -> Groups:
+        """Clients with a group hold ``w_0`` and the ``m`` directions from then on, so that later
+        migrations cost no download; the ledger's ``flexcfl`` count needs how many got them."""
+        memory = groups.memory.get(DirectionMemory)
+        assert memory is not None
+        equipped = memory.equipped | (groups.member >= 0)
+        new = int((equipped & ~memory.equipped).sum())
+        m = groups.k if self.cold_start.groups == "auto" else self.cold_start.groups
+        notes["directions"] = m * new
+        return groups.remember(replace(memory, equipped=equipped))
+
+
+def _follow_models(groups: Groups) -> Groups:
+    """Each group's latest update and the auxiliary model (Alg. 2 l. 11), from what changed since
+    the last round began."""
+    memory = groups.memory.get(DirectionMemory)
+    assert memory is not None
+    assert memory.seen is not None
+    assert groups.trained is not None
+    change = groups.models - memory.seen
+    moved = torch.from_numpy(groups.trained) & (change != 0).any(dim=1)
+    latest = torch.where(moved[:, None], change, memory.latest)
+    auxiliary = groups.auxiliary(filled=False)
+    return groups.remember(replace(memory, latest=latest, auxiliary=auxiliary))
+
+
+def random_groups(ablation: Ablation) -> RandomGroup | None:
+    """The rule of the ablation RAC, ``None`` for any other."""
+    if ablation in ("rac", "rac_redraw"):
+        return RandomGroup(each_time=ablation == "rac_redraw")
+    return None
 
 
 @validated
@@ -63,14 +176,31 @@ def fedgroup(
         ablation: ``rcc`` random cluster centres, ``rac`` newcomers get a random group once,
             ``rac_redraw`` each time.
         fallback: where a newcomer without a usable direction goes.
-        on_shortage: ``stop`` or ``fewer`` groups when too few directions come home.
+        on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
         max_groups: the most that ``auto`` finds.
 
     Example:
         >>> fedgroup(groups=5).groups
         5
     """
-    return _fedgroup(**locals(), mu=0.0)
+    pretraining = Pretraining(pretrain, pretrain_steps)
+    cold_start = GroupColdStart(
+        groups,
+        alpha,
+        measure,
+        pretraining,
+        group_init,
+        random_centres=ablation == "rcc",
+        on_shortage=on_shortage,
+        max_groups=max_groups,
+    )
+    newcomers = NearestDirection(newcomer, pretraining, fallback)
+    upfront = assign_time == "upfront"
+    return Method(
+        ByDirection(cold_start, newcomers, upfront, random_groups(ablation)),
+        inter_group=inter_group(eta_g, inter_group_rule),
+        groups=cold_start.first_models,
+    )
 
 
 @validated
@@ -99,15 +229,20 @@ def fedgrouprox(
         >>> fedgrouprox(mu=0.1).local.objective.mu
         0.1
     """
-    return _fedgroup(**locals())
-
-
-def _fedgroup(*, mu: float, eta_g: float, inter_group_rule: Rule, **rule: object) -> Method:
-    objective = proximal(mu)
-    assign = ByDirection(objective=objective, **rule)  # type: ignore[arg-type]
-    return Method(
-        assign=assign,
-        local=Train(objective),
-        inter_group=inter_group(eta_g, inter_group_rule),
-        groups=1 if assign.groups == "auto" else assign.groups,
+    method = fedgroup(
+        groups=groups,
+        alpha=alpha,
+        measure=measure,
+        eta_g=eta_g,
+        inter_group_rule=inter_group_rule,
+        pretrain=pretrain,
+        pretrain_steps=pretrain_steps,
+        newcomer=newcomer,
+        assign_time=assign_time,
+        group_init=group_init,
+        ablation=ablation,
+        fallback=fallback,
+        on_shortage=on_shortage,
+        max_groups=max_groups,
     )
+    return replace(method, local=Train(proximal(mu)))

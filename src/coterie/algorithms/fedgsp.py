@@ -3,18 +3,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
 from coterie.core.work import Epsilon
-from coterie.math.balanced import Growth, Init, Leftover
+from coterie.math.balanced import Growth, Init, Leftover, grow, inter_cluster, share
 from coterie.math.transport import Exact
 from coterie.methods.method import Method
-from coterie.rules.chains import Growing, Histograms, Privacy
-from coterie.rules.migration import Migration, drifting
+from coterie.rules.assigning import PlacesClients
+from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
+from coterie.rules.migration import Detector, Migration, Tau, migrating
 from coterie.rules.weighing import evenly
+
+
+@dataclass(frozen=True)
+class Growing(PlacesClients):
+    """The assign rule of FedGSP (Alg. 1): every round ``f(r)`` new groups by ICG, of which the share
+    ``kappa`` is sampled, each a chain in shuffled order.
+
+    Args: as `fedgsp`.
+    """
+
+    histograms: Histograms
+    growth: Growth = "log"
+    alpha: float = 2.0
+    beta: int = 10
+    kappa: float = 0.3
+    leftover: Leftover = "idle"
+    normalize: bool = False
+    iterations: int = 10
+    init: Init = "random"
+    solver: Exact = "transport"
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        groups, newcomers = self.histograms.ask(groups, round)
+        ids = round.cohort[groups.member[round.cohort] >= 0]
+        if not len(ids):
+            return groups, empty_plan(ids)
+        # Alg. 1 l. 3: the number of groups grows; rounds count from 1 in the paper.
+        count = grow(self.growth, round.number + 1, self.alpha, self.beta, len(ids))
+        # Alg. 1 l. 4: inter-cluster grouping (Alg. 2) makes groups that look alike.
+        group = inter_cluster(
+            Histograms.of(groups, ids),
+            count,
+            round.key.of("icg"),
+            self.leftover,
+            self.normalize,
+            self.iterations,
+            self.init,
+            self.solver,
+        )
+        # Alg. 1 l. 5: some of the groups train, each in a random order of its clients.
+        sample = round.key.of("draw").generator()
+        sampled = sample.choice(count, share(self.kappa, count), replace=False)
+        order = round.key.of("order").generator().permutation(len(ids))
+        return groups, plan_of_chains(ids[order], group[order], sampled, newcomers, count)
 
 
 @validated
@@ -30,19 +79,19 @@ def fedgsp(
     solver: Exact = "transport",
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
 ) -> Method:
     """FedGSP: sequential inside groups that look alike, parallel over groups, whose number grows
     (Alg. 1).
 
     ``w <- 1/s sum_m w_m`` over the ends ``w_m`` of ``s = kappa f(r)`` chains out of ``f(r)`` groups
     (erratum P12). The groups are new in every round, by inter-cluster grouping of the clients'
-    label histograms (Alg. 2). The method draws its clients itself, ``clients_per_round`` does not
-    matter; the paper trains one local epoch: ``local.epochs = 1``.
+    label histograms (Alg. 2). The method samples its clients itself, so ``clients_per_round`` does
+    not matter; the paper trains one local epoch: ``local.epochs = 1``.
 
     Args:
-        growth: ``log``, ``linear`` or ``exp``, see ``grouping.balanced.grow``.
+        growth: ``log``, ``linear`` or ``exp``, see ``coterie.math.balanced.grow``.
         alpha: growth rate.
         beta: first number of groups and span of growth.
         kappa: share of the groups that train in a round.
@@ -59,7 +108,7 @@ def fedgsp(
         tau: threshold of the detector.
 
     Example:
-        >>> fedgsp(kappa=0.5).samples
+        >>> fedgsp(kappa=0.5).samples_cohort
         True
     """
     rule = Growing(
@@ -74,4 +123,4 @@ def fedgsp(
         init,
         solver,
     )
-    return Method(drifting(rule, migration, tau), weigh=evenly, samples=True)
+    return Method(migrating(rule, Migration(migration, tau)), weigh=evenly, samples_cohort=True)

@@ -2,25 +2,111 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
-from pydantic import Field
+import numpy as np
+import torch
+from torch import Tensor
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.updates import Updates
 from coterie.math.group_count import Most, Number
 from coterie.methods.method import Method
-from coterie.rules.centre import ByCentre, Order
-from coterie.rules.group_count import counted
-from coterie.rules.migration import Migration, drifting
+from coterie.rules.assigning import PlacesClients
+from coterie.rules.group_count import count_if_auto
+from coterie.rules.migration import Detector, Migration, Tau, migrating, previous_group
 from coterie.rules.weighing import evenly
+
+Order = Literal["train_then_assign", "flexcfl"]
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionMemory:
+    """What FeSEM remembers in the order of the reference code.
+
+    Args:
+        solution: float32 ``[N, d]``, the last local solution of each client, ``w_0`` for a client
+            that never trained.
+    """
+
+    record_name: ClassVar[str] = "fesem"
+    solution: Tensor
+
+
+def nearest_centre(solutions: Tensor, centres: Tensor) -> IntArray:
+    """``argmin_j |w_i - c_j|_2`` for each row, int64 ``[n]``; of equals the lowest centre.
+
+    Example:
+        >>> nearest_centre(torch.tensor([[0.9], [4.0]]), torch.tensor([[0.0], [1.0], [5.0]])).tolist()
+        [1, 2]
+    """
+    distance = torch.cdist(solutions.to(torch.float64), centres.to(torch.float64))
+    nearest: IntArray = distance.argmin(dim=1).numpy()
+    return nearest
+
+
+@dataclass(frozen=True)
+class TrainThenAssign(PlacesClients):
+    """FeSEM as its paper has it: clients train from their centre, then the E-step moves each to the
+    centre nearest to its local solution.
+
+    A newcomer has no centre yet and trains from the mean of all centres.
+    """
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        member = groups.member[round.cohort]
+        newcomers = int((member < 0).sum())
+        # A client whose data drifted trains from the centre it had: the E-step after training needs
+        # no data and moves it anyway.
+        previous = previous_group(groups)[round.cohort]
+        member = np.where(member < 0, previous, member)
+        # The row after the last model is the mean of all models.
+        row = np.where(member < 0, groups.k, member)
+        mean = np.full((1, groups.k), 1 / groups.k)
+        return groups, Plan(round.cohort, row, notes={"newcomers": newcomers}, mixtures=mean)
+
+    def recluster(self, groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
+        """E-step: ``r(i) = argmin_j |w_i - c_j|_2``."""
+        row = nearest_centre(updates.solutions(groups.models), groups.models)
+        return groups.with_members(updates.ids, row), replace(updates, row=row)
+
+
+@dataclass(frozen=True)
+class AssignThenTrain(PlacesClients):
+    """FeSEM as FlexCFL's reference code has it: the E-step comes first and uses each client's last
+    local solution, which is the common ``w_0`` for a client that has never trained."""
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        cohort = round.cohort
+        newcomers = int((groups.member[cohort] < 0).sum())
+        memory = groups.memory.get(SolutionMemory)
+        if memory is None:
+            memory = SolutionMemory(groups.first_model.repeat(len(groups.member), 1))
+            groups = groups.remember(memory)
+        row = nearest_centre(memory.solution[torch.from_numpy(cohort)], groups.models)
+        groups = groups.with_members(cohort, row)
+        return groups, Plan(cohort, row, notes={"newcomers": newcomers})
+
+    def recluster(self, groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
+        """Remember where each client ended; the groups stay."""
+        memory = groups.memory.get(SolutionMemory)
+        assert memory is not None, "the first assignment prepares the memory"
+        solution = memory.solution.clone()
+        solution[torch.from_numpy(updates.ids)] = updates.solutions(groups.models)
+        return groups.remember(SolutionMemory(solution)), updates
 
 
 @validated
 def fesem(
     groups: Number = 3,
     order: Order = "train_then_assign",
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
     max_groups: Most = 8,
 ) -> Method:
     """FeSEM: each client joins the centre nearest to its local solution; centres are plain means of
@@ -42,13 +128,13 @@ def fesem(
         >>> fesem(groups=4).groups
         4
     """
-    rule = ByCentre(order)
-    assign, start = counted(rule.assign, groups, max_groups)
+    rule = TrainThenAssign() if order == "train_then_assign" else AssignThenTrain()
+    assign, first_models = count_if_auto(rule, groups, max_groups)
     return Method(
-        drifting(assign, migration, tau),
+        migrating(assign, Migration(migration, tau)),
         recluster=rule.recluster,
         weigh=evenly,
-        groups=start,
-        apart=True,
-        counted=groups == "auto",
+        groups=first_models,
+        distinct_init=True,
+        at_most_clients=groups == "auto",
     )

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from coterie.algorithms.fedgroup import Ablation, ByDirection, random_groups
 from coterie.config.arguments import validated
 from coterie.math.group_count import Most, Number
 from coterie.methods.method import Method
-from coterie.objectives import plain
-from coterie.rules.cold_start import Ablation, ByDirection, Fallback, Measure, Pretrain, Shortage
+from coterie.rules.cold_start import GroupColdStart, Measure, Pretrain, Pretraining, Shortage
 from coterie.rules.inter_group import Rule, inter_group
-from coterie.rules.migration import Migration, drifting
+from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.newcomers import Fallback, NearestDirection
 
 
 @validated
@@ -21,8 +22,8 @@ def flexcfl(
     groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
-    migration: Migration = "per_label",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "per_label",
+    tau: Tau = 0.2,
     eta_g: Annotated[float, Field(ge=0)] = 0.0,
     inter_group_rule: Rule = "convex",
     pretrain: Pretrain = "steps",
@@ -55,18 +56,22 @@ def flexcfl(
         >>> flexcfl(groups=5).groups
         5
     """
-    rule = ByDirection(
+    pretraining = Pretraining(pretrain, pretrain_steps)
+    cold_start = GroupColdStart(
         groups,
-        plain,
         alpha,
         measure,
-        pretrain,
-        pretrain_steps,
-        ablation=ablation,
-        fallback=fallback,
+        pretraining,
+        random_centres=ablation == "rcc",
         on_shortage=on_shortage,
         max_groups=max_groups,
     )
-    assign = drifting(rule, migration, tau)
-    start = 1 if groups == "auto" else groups
-    return Method(assign, inter_group=inter_group(eta_g, inter_group_rule), groups=start)
+    # Newcomers and clients that migrate compare with w_0 and the directions of the cold start, which
+    # stay as they were (Alg. 3).
+    newcomers = NearestDirection("w0_frozen", pretraining, fallback)
+    rule = ByDirection(cold_start, newcomers, random=random_groups(ablation))
+    return Method(
+        migrating(rule, Migration(migration, tau)),
+        inter_group=inter_group(eta_g, inter_group_rule),
+        groups=cold_start.first_models,
+    )

@@ -9,9 +9,8 @@ from pydantic import Field
 from coterie.config.arguments import validated
 from coterie.math.group_count import Number
 from coterie.methods.method import Method
-from coterie.objectives import plain
-from coterie.rules.migration import Migration, drifting
-from coterie.rules.one_shot import Agglomerative, Metric, Threshold, Trained, number
+from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.one_shot import Metric, OneShot, Threshold, TrainedUpdate, fixed_groups
 
 
 @validated
@@ -22,13 +21,13 @@ def flhc(
     linkage: Literal["complete", "average", "single"] = "complete",
     threshold: Threshold = "auto",
     groups: Number | None = None,
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
 ) -> Method:
     """FL+HC: ``n`` rounds of FedAvg; then all clients train the joint model and their updates are
     clustered.
 
-    Agglomerative clustering of the updates ``w_i - w`` by their distances; each cluster goes on
+    OneShot clustering of the updates ``w_i - w`` by their distances; each cluster goes on
     with FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
     cluster.
 
@@ -51,7 +50,11 @@ def flhc(
         >>> flhc(warmup_rounds=5, metric="l2", threshold=3.0).assign.after
         5
     """
-    rule = Agglomerative(
-        Trained(epochs, metric=metric), plain, linkage, threshold, number(groups), warmup_rounds
+    rule = OneShot(
+        TrainedUpdate(epochs, metric=metric),
+        linkage,
+        threshold,
+        fixed_groups(groups),
+        warmup_rounds,
     )
-    return Method(drifting(rule, migration, tau))
+    return Method(migrating(rule, Migration(migration, tau)))

@@ -3,15 +3,113 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.arrays import FloatArray
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.updates import Updates
+from coterie.core.work import Evaluate
+from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
-from coterie.rules.accuracy import KnowingAccuracy
+from coterie.rules.assigning import Assign
 from coterie.rules.single_group import everyone
-from coterie.rules.weighing import InverseDistance
+from coterie.rules.weighing import shares
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyMemory:
+    """What the server knows of the models that clients are about to train.
+
+    Args:
+        accuracy: float64 ``[N]``, training accuracy of the model each client received, at least
+            ``1 / C``, and 1 for a client that did not answer.
+    """
+
+    record_name: ClassVar[str] = "ida"
+    accuracy: FloatArray
+
+
+@dataclass(frozen=True)
+class KnowingAccuracy:
+    """An assign rule after which each planned client reports its training accuracy (INTRAC).
+
+    It is that of the model the client is about to train, on its own training samples.
+
+    Args:
+        assign: the rule inside.
+    """
+
+    assign: Assign
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        groups, plan = self.assign(groups, round)
+        clients = round.clients
+        key = round.key.of("accuracy")
+        work = Evaluate("train", loss=False)
+        reply = clients.run(work, plan.ids, groups.models, plan.row, key=key)
+        accuracy = np.ones(len(groups.member))
+        share = reply.fields["correct"][:, 0] / reply.fields["size"]
+        # The paper takes the larger of the accuracy and that of guessing, max(1 / C, acc_k).
+        accuracy[reply.ids] = np.clip(share, 1 / max(1, clients.classes), 1.0)
+        return groups.remember(AccuracyMemory(accuracy)), plan
+
+
+@dataclass(frozen=True)
+class InverseDistance:
+    """``a_k`` proportional to ``1 / (|w_bar - w_k| + eps)`` within each group, ``w_bar`` the plain
+    mean of its replies.
+
+    Args:
+        norm: of the distance, over all parameters.
+        eps: least distance.
+        intrac: times ``1 / max(1 / C, acc_k)``, with the accuracy that `KnowingAccuracy` remembers.
+        by_size: times ``n_k``.
+
+    Example:
+        >>> import torch
+        >>> delta = torch.tensor([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0]])
+        >>> groups = Groups(torch.zeros(1, 2), np.zeros(3, np.int64))
+        >>> updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.ones(3), np.zeros(3))
+        >>> InverseDistance().weigh(groups, updates).round(5).tolist()
+        [[0.27273, 0.54545, 0.18182]]
+    """
+
+    norm: Literal["l1", "l2"] = "l1"
+    eps: float = 1e-6
+    intrac: bool = False
+    by_size: bool = False
+
+    def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix:
+        return self.weigh(groups, updates)
+
+    def weigh(self, groups: Groups, updates: Updates) -> Matrix:
+        """The matrix ``W [k, n]``."""
+        weight = 1 / (self._distances(updates) + self.eps)
+        memory = groups.memory.get(AccuracyMemory)
+        if self.intrac and memory is not None:
+            weight /= memory.accuracy[updates.ids]
+        if self.by_size:
+            weight = weight * updates.size
+        return shares(groups.k, updates.row, weight)
+
+    def _distances(self, updates: Updates) -> FloatArray:
+        """``|w_bar - w_k|`` of each reply, float64 ``[n]``. Clients of a group start from the same
+        model, so the distances of their updates are those of their models."""
+        order = 1 if self.norm == "l1" else 2
+        delta = updates.delta.numpy()
+        distance = np.zeros(len(updates))
+        for j in np.unique(updates.row):
+            mine = np.flatnonzero(updates.row == j)
+            mean = delta[mine].mean(axis=0, dtype=np.float64)
+            distance[mine] = [np.linalg.norm(mean - delta[i], order) for i in mine]
+        return distance
 
 
 @validated
@@ -21,8 +119,8 @@ def ida(
     intrac: bool = False,
     by_size: bool = False,
 ) -> Method:
-    """IDA: FedAvg in which a client counts the less the farther its solution is from the others'
-    mean.
+    """IDA: FedAvg in which clients are weighted by the inverse of their distance from the average
+    model.
 
     ``w = sum a_k w_k`` with ``a_k`` proportional to ``1 / (|w_bar - w_k| + eps)`` and ``w_bar`` the
     plain mean.
@@ -30,14 +128,12 @@ def ida(
     Args:
         norm: of the distance.
         eps: keeps a client at the mean from being all that counts.
-        intrac: count those more, too, on whose data the model received is less accurate.
-        by_size: count clients by their samples, too.
+        intrac: give more weight, too, to clients on whose data the received model is less accurate.
+        by_size: weight clients by their samples, too.
 
     Example:
         >>> ida(norm="l2").weigh.norm
         'l2'
     """
-    return Method(
-        KnowingAccuracy(everyone) if intrac else everyone,
-        weigh=InverseDistance(norm, eps, intrac, by_size),
-    )
+    assign = KnowingAccuracy(everyone) if intrac else everyone
+    return Method(assign, weigh=InverseDistance(norm, eps, intrac, by_size))

@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
 
-from pydantic import Field
+import numpy as np
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.work import Evaluate, Train
 from coterie.math.group_count import Most, Number
 from coterie.methods.method import Method
-from coterie.rules.group_count import counted
-from coterie.rules.loss import least_loss
-from coterie.rules.migration import Migration, drifting
+from coterie.objectives import plain
+from coterie.rules.assigning import PlacesClients
+from coterie.rules.group_count import count_if_auto
+from coterie.rules.migration import Detector, Migration, Tau, migrating, previous_group
 from coterie.rules.weighing import evenly
+
+
+@dataclass(frozen=True)
+class LeastLoss(PlacesClients):
+    """The assign rule of IFCA (Alg. 1 l. 5-6): all models go to each client of the cohort.
+
+    A client computes ``argmin_j F_i(w_j)`` over its whole training set, without regulariser, of
+    equals the lowest, and trains that model in the same exchange (``Train.choose``). A client that
+    does not answer stays where it was.
+    """
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        groups = _place_drifted(groups, round)
+        every_model = np.tile(np.arange(groups.k), (len(round.cohort), 1))
+        return groups, Plan(round.cohort, every_model)
+
+
+def _place_drifted(groups: Groups, round: Round) -> Groups:
+    """Clients whose data drifted choose before the round, since not all of them train in it."""
+    ids = np.flatnonzero(previous_group(groups) >= 0)
+    if not len(ids):
+        return groups
+    every_model = np.tile(np.arange(groups.k), (len(ids), 1))
+    key = round.key.of("choose")
+    reply = round.clients.run(Evaluate("train"), ids, groups.models, every_model, key=key)
+    return groups.with_members(reply.ids, reply.fields["loss"].argmin(axis=1))
 
 
 @validated
 def ifca(
     groups: Number = 3,
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
     max_groups: Most = 8,
 ) -> Method:
     """IFCA: each client joins the model with the least training loss; models are plain means of
@@ -30,8 +61,8 @@ def ifca(
 
     Args:
         groups: number of models ``m``, or ``auto``: as many as the clients of a cold start show.
-        migration: with a detector this is IFCA-MIG: warm clients that drifted choose anew before
-            each round.
+        migration: with a detector this is IFCA-MIG: clients that have a group and drifted choose
+            anew before each round.
         tau: threshold of the detector, as a share of a client's data.
         max_groups: the most that ``auto`` finds.
 
@@ -39,11 +70,12 @@ def ifca(
         >>> ifca(groups=4).groups
         4
     """
-    rule, start = counted(least_loss, groups, max_groups)
+    rule, first_models = count_if_auto(LeastLoss(), groups, max_groups)
     return Method(
-        drifting(rule, migration, tau),
+        migrating(rule, Migration(migration, tau)),
+        local=Train(plain, choose="least_loss"),
         weigh=evenly,
-        groups=start,
-        apart=True,
-        counted=groups == "auto",
+        groups=first_models,
+        distinct_init=True,
+        at_most_clients=groups == "auto",
     )

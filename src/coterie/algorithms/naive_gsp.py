@@ -2,15 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+import numpy as np
 from pydantic import Field
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.arrays import IntArray
+from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.plan import Plan
 from coterie.core.work import Epsilon
+from coterie.math.balanced import at_random, inter_cluster, share
 from coterie.methods.method import Method
-from coterie.rules.chains import Fixed, Histograms, Privacy
+from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
 from coterie.rules.weighing import evenly
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMemory:
+    """The groups that NaiveGSP made once.
+
+    Args:
+        chain: int64 ``[N]``, the group of each client, -1 for a client that was never present.
+        place: int64 ``[N]``, its place in the order of that group.
+    """
+
+    record_name: ClassVar[str] = "chains"
+    chain: IntArray
+    place: IntArray
+
+
+@dataclass(frozen=True)
+class FixedChains:
+    """The assign rule of NaiveGSP: a fixed number of groups made once, each a chain in an order
+    that never changes.
+
+    Clients that arrive later open the groups that are missing, or go to the smallest one, at the
+    end of its chain. Clients that are not present are left out.
+
+    Args:
+        groups: ``M``.
+        kappa: share of the groups that take part in a round.
+        icg: by inter-cluster grouping of label histograms instead of at random.
+        histograms: how they are had, with ``icg``.
+    """
+
+    groups: int
+    kappa: float
+    icg: bool
+    histograms: Histograms
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        cohort = round.cohort
+        newcomers = int((groups.member[cohort] < 0).sum())
+        if self.icg:
+            groups, newcomers = self.histograms.ask(groups, round)
+        else:
+            groups = groups.with_members(cohort, 0)
+        ids = cohort[groups.member[cohort] >= 0]
+        if not len(ids):
+            return groups, empty_plan(ids)
+        memory = self._chains(groups, ids, round)
+        groups = groups.remember(memory)
+        present = np.unique(memory.chain[ids])
+        sample = round.key.of("draw").generator()
+        sampled = sample.choice(present, share(self.kappa, len(present)), replace=False)
+        ids = ids[np.argsort(memory.place[ids], kind="stable")]
+        plan = plan_of_chains(ids, memory.chain[ids], sampled, newcomers, len(present))
+        return groups, plan
+
+    def _chains(self, groups: Groups, ids: IntArray, round: Round) -> ChainMemory:
+        """The chain of every client, with those that are present for the first time."""
+        memory = groups.memory.get(ChainMemory)
+        if memory is None:
+            return self._first_chains(groups, ids, round)
+        chain = memory.chain.copy()
+        place = memory.place.copy()
+        new = ids[chain[ids] < 0]
+        for client in round.key.of("newcomers").generator().permutation(new).tolist():
+            sizes = np.bincount(chain[chain >= 0], minlength=self.groups)
+            chain[client] = sizes.argmin()
+            place[client] = place.max() + 1
+        return ChainMemory(chain, place)
+
+    def _first_chains(self, groups: Groups, ids: IntArray, round: Round) -> ChainMemory:
+        chain = np.full(len(groups.member), NO_GROUP)
+        place = np.full(len(groups.member), -1)
+        count = min(self.groups, len(ids))
+        key = round.key.of("groups")
+        if self.icg:
+            chain[ids] = inter_cluster(Histograms.of(groups, ids), count, key, "append")
+        else:
+            chain[ids] = at_random(len(ids), count, key)
+        place[ids] = key.of("order").generator().permutation(len(ids))
+        return ChainMemory(chain, place)
 
 
 @validated
@@ -38,6 +125,5 @@ def naive_gsp(
         >>> naive_gsp(icg=True).assign.icg
         True
     """
-    return Method(
-        Fixed(groups, kappa, icg, Histograms(privacy, epsilon)), weigh=evenly, samples=True
-    )
+    rule = FixedChains(groups, kappa, icg, Histograms(privacy, epsilon))
+    return Method(rule, weigh=evenly, samples_cohort=True)

@@ -10,9 +10,8 @@ from pydantic import Field
 from coterie.config.arguments import validated
 from coterie.math.group_count import Number
 from coterie.methods.method import Method
-from coterie.objectives import plain
-from coterie.rules.migration import Migration, drifting
-from coterie.rules.one_shot import Agglomerative, Angle, Subspace, number
+from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.one_shot import Angle, OneShot, Subspace, fixed_groups
 
 
 @validated
@@ -22,8 +21,8 @@ def pacfl(
     threshold: Annotated[float, Field(gt=0, le=180)] | Literal["auto"] = "auto",
     groups: Number | None = None,
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted",
-    migration: Migration = "none",
-    tau: Annotated[float, Field(ge=0)] = 0.2,
+    migration: Detector = "none",
+    tau: Tau = 0.2,
 ) -> Method:
     """PACFL: clients send the leading directions of their data once; those at small angles train
     together.
@@ -53,5 +52,5 @@ def pacfl(
         >>> pacfl(threshold=4.9).assign.threshold
         4.9
     """
-    rule = Agglomerative(Subspace(vectors, angle), plain, linkage, threshold, number(groups))
-    return Method(drifting(rule, migration, tau))
+    rule = OneShot(Subspace(vectors, angle), linkage, threshold, fixed_groups(groups))
+    return Method(migrating(rule, Migration(migration, tau)))

@@ -23,8 +23,8 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train, Work
 from coterie.data.population import Population
 from coterie.math.similarity import Matrix, edc_embedding
+from coterie.methods.algorithm import as_algorithm
 from coterie.methods.method import Method
-from coterie.methods.step import as_algorithm
 from coterie.objectives import plain
 from coterie.report.page import write_page
 from coterie.report.titles import headline

@@ -13,6 +13,7 @@ from torch import Tensor
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -6,21 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coterie.core.arrays import IntArray, empty_mapping
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray, empty_mapping
+from coterie.core.mixtures import with_mixtures
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Who trains from which model, and after whom.
 
+    The plan is the matrix ``M [n, k]`` of the design: client ``i`` starts from ``M_i @ models``.
+    A client of one group has a single 1 in its row of ``M``, so the matrix is kept as the number of
+    that column.
+
     Args:
         ids: int64 ``[n]``, distinct clients.
-        row: int64 ``[n]``, the model each one trains (clients of one chain share it).
+        row: int64 ``[n]``, the model each one trains (clients of one chain share it). Numbers from
+            ``k`` on name the rows of ``mixtures``. Where clients choose for themselves
+            (``Train.choose``), int64 ``[n, r]``: the models that each is sent.
         chain: int64 ``[n]``, clients with the same number train one after another, in the order
-            given here. ``None``: everybody alone.
+            listed. ``None``: all of them train side by side.
         spent: int64 ``[n]``, local epochs already spent in this round (in a cold start), ``None``:
             none.
         notes: what the rule did, as counts (newcomers, cold start, fallbacks).
+        mixtures: float64 ``[m, k]``, rows of ``M`` with several models in them, ``None``: there are
+            none. Each sums to 1.
     """
 
     ids: IntArray
@@ -28,3 +39,8 @@ class Plan:
     chain: IntArray | None = None
     spent: IntArray | None = None
     notes: Mapping[str, Any] = field(default_factory=empty_mapping)
+    mixtures: FloatArray | None = None
+
+    def start_models(self, models: Tensor) -> Tensor:
+        """The vectors ``[k + m, d]`` that ``row`` counts in: the models, then their mixtures."""
+        return with_mixtures(models, self.mixtures)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
@@ -11,14 +12,17 @@ from coterie.core.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What came home: one row per client, or per chain, in ascending order of ``ids``.
+    """The replies of a round: one row per client, or per chain, in ascending order of ``ids``.
 
     Args:
         ids: int64 ``[n]``; the client, or the last one of the chain.
-        row: int64 ``[n]``, the model trained.
+        row: int64 ``[n]``, the model that the reply counts for.
         delta: float32 ``[n, d]``, new minus old parameters.
         size: float64 ``[n]``, training samples behind the update.
         loss: float64 ``[n]``, mean training loss of the last local epoch.
+        started: int64 ``[n]``, the row of ``starts`` that each one trained from, ``None``: the
+            model of ``row``.
+        starts: float32 ``[s, d]``, the models, then the mixtures, that ``started`` counts in.
     """
 
     ids: IntArray
@@ -26,10 +30,44 @@ class Updates:
     delta: Tensor
     size: FloatArray
     loss: FloatArray
+    started: IntArray | None = None
+    starts: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def first(self, n: int) -> Updates:
         """The first ``n`` of them."""
-        return Updates(self.ids[:n], self.row[:n], self.delta[:n], self.size[:n], self.loss[:n])
+        return replace(
+            self,
+            ids=self.ids[:n],
+            row=self.row[:n],
+            delta=self.delta[:n],
+            size=self.size[:n],
+            loss=self.loss[:n],
+            started=None if self.started is None else self.started[:n],
+        )
+
+    def solutions(self, models: Tensor) -> Tensor:
+        """Where each client ended, float32 ``[n, d]``: its start plus its update.
+
+        Args:
+            models: float32 ``[k, d]``, the models of the round.
+        """
+        if self.started is None or self.starts is None:
+            return models[torch.from_numpy(self.row)] + self.delta
+        return self.starts[torch.from_numpy(self.started)] + self.delta
+
+    def relative_to(self, models: Tensor) -> Tensor:
+        """Where each client ended, seen from the model it counts for, float32 ``[n, d]``.
+
+        Where all clients started from the model they count for, it is the update itself. FeSEM's
+        clients may count for another centre than they started from, and clients of soft groups
+        start from mixtures.
+
+        Args:
+            models: float32 ``[k, d]``, the models before aggregation.
+        """
+        if self.started is None:
+            return self.delta
+        return self.solutions(models) - models[torch.from_numpy(self.row)]

@@ -14,7 +14,7 @@ from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 from coterie.methods.step import Clustered
-from coterie.rules.migration import Drifting
+from coterie.rules.migration import Migrating, Migration
 from coterie.runs.prepare import make_method, make_network, make_solver
 from coterie.runs.spec import Network, fit
 
@@ -76,11 +76,11 @@ class FederationSpec:
         return self.algorithm.method.local.objective
 
     @property
-    def drift_rule(self) -> Drifting | None:
+    def migration(self) -> Migration | None:
         """How clients notice that their data drifted; ``None`` where the method does not ask."""
         rule = self.algorithm.method.assign
-        if isinstance(rule, Drifting):
-            return rule
+        if isinstance(rule, Migrating):
+            return rule.migration
         return None
 
 

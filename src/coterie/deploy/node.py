@@ -80,7 +80,7 @@ class Node:
         Args:
             assignment_version: how often the client was assigned to a group.
         """
-        rule = self.spec.drift_rule
+        rule = self.spec.migration
         if rule is None:
             return None
         histogram = self.data.histogram(self.spec.classes)

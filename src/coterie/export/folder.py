@@ -201,7 +201,8 @@ def _fill(folder: Path, source: ExportSource, onnx: bool) -> tuple[Card, float |
     """Write all files; returns the card, and the difference between ONNX and torch."""
     prepared = source.prepared
     population = source.population
-    models = ExportedModels.of(source.checkpoint.groups)
+    groups = source.checkpoint.groups
+    models = ExportedModels.of(groups, prepared.algorithm.serve(groups))
     _write_weights(folder, Layout.of(prepared.module), models)
     _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
     loader = folder / "load.py"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
-from coterie.methods.serving import served_by
+from coterie.core.served import Served
 
 NO_GROUP = "no-group"
 
@@ -29,14 +29,13 @@ class ExportedModels:
     groups: int
 
     @classmethod
-    def of(cls, groups: Groups) -> ExportedModels:
-        """Those of a state."""
-        models, row = served_by(groups)
+    def of(cls, groups: Groups, served: Served) -> ExportedModels:
+        """Those of a state, and what serves its clients."""
         names = [f"group-{group}" for group in range(groups.k)]
         # The mean of all groups is exported only if some client is served by it.
         if (groups.member < 0).any():
             names.append(NO_GROUP)
-        return cls(dict(zip(names, models, strict=False)), row, groups.k)
+        return cls(dict(zip(names, served.models, strict=False)), served.row, groups.k)
 
     @property
     def any_without_group(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.algorithms.rfedavg import ClusterMemory, guarded
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.core.plan import Plan
@@ -16,7 +17,6 @@ from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.measures.view import Measure, RoundView
-from coterie.rules.imbalance import guarded
 
 MeasureFactory = Callable[[Solver, Mapping[str, Any]], Measure]
 
@@ -34,7 +34,7 @@ def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
     def measure(look: RoundView) -> Mapping[str, Any]:
         found: dict[str, Any] = {"bound": None, "bound_one": None}
         groups = look.groups
-        one = groups.together()
+        one = groups.merged()
         many = found["divergence"] = gradient_divergence(look.door, groups, look.key)
         single = found["divergence_one"] = gradient_divergence(look.door, one, look.key.of("one"))
         if many is None or single is None:
@@ -76,11 +76,11 @@ def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
             "plain": evenness(held.sum(axis=0)),
             "all": evenness(histograms.sum(axis=0)),
         }
-        memory = look.groups.memory
-        if "clusters" in memory:
-            found["clusters"] = int(memory["clusters"].max()) + 1
-        if "clusters" in memory and "imbalance" in memory:
-            found["guarded"] = guarded(look.groups, ids)
+        memory = look.groups.memory.get(ClusterMemory)
+        if memory is not None and memory.cluster is not None:
+            found["clusters"] = int(memory.cluster.max()) + 1
+            if memory.imbalance is not None:
+                found["guarded"] = guarded(memory, ids)
         return {"balance": found}
 
     return measure

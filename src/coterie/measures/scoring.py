@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.served import Served
 from coterie.core.work import Evaluate
 from coterie.measures.sampling import EvaluationSample, errors
 
@@ -21,8 +21,7 @@ QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 def score(
     door: Clients,
     testable: NDArray[np.bool_],
-    models: Tensor,
-    which: IntArray,
+    served: Served,
     groups: Groups,
     key: Key,
     panel: EvaluationSample | None = None,
@@ -33,8 +32,7 @@ def score(
     Args:
         door: the clients.
         testable: bool ``[N]``, clients that have test samples.
-        models: ``[k + 1, d]``, see ``rounds.served_by``.
-        which: int64 ``[N]``.
+        served: which model serves each client.
         groups: for membership.
         key: random stream.
         panel: which clients stand for all, ``None``: everybody is scored.
@@ -46,7 +44,8 @@ def score(
         With a panel they are estimates, and ``panel.errors`` says how good they are.
     """
     asked = np.flatnonzero(testable) if panel is None else panel.draw(testable, groups.member >= 0)
-    reply = door.measure(Evaluate("test", loss=False), asked, models, which[asked], key=key)
+    models, which = served.for_clients(asked)
+    reply = door.measure(Evaluate("test", loss=False), asked, models, which, key=key)
     correct = reply.fields["correct"][:, 0]
     size = reply.fields["size"]
     member = groups.member[reply.ids]
@@ -70,16 +69,17 @@ def score(
 
 
 def each_client(
-    door: Clients, testable: IntArray, models: Tensor, which: IntArray, key: Key
+    door: Clients, testable: IntArray, served: Served, key: Key
 ) -> tuple[IntArray, IntArray]:
     """Test samples that each client's model classifies correctly, and how many there are: int64
     ``[N]`` both.
 
     Arguments as in `score`; a client that is not testable has zero of both.
     """
-    reply = door.measure(Evaluate("test", loss=False), testable, models, which[testable], key=key)
-    correct = np.zeros_like(which)
-    size = np.zeros_like(which)
+    models, which = served.for_clients(testable)
+    reply = door.measure(Evaluate("test", loss=False), testable, models, which, key=key)
+    correct = np.zeros_like(served.row)
+    size = np.zeros_like(served.row)
     correct[reply.ids] = reply.fields["correct"][:, 0]
     size[reply.ids] = reply.fields["size"]
     return correct, size

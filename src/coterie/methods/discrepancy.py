@@ -15,13 +15,11 @@ def discrepancy(before: Tensor, after: Tensor, updates: Updates) -> float:
     (FedGroup eq. 4).
 
     Args:
-        before: ``[k, d]``, the models the clients started from.
+        before: ``[k, d]``, the models before aggregation.
         after: ``[k, d]``, the models after aggregation and inter-group step.
         updates: what the clients sent.
     """
     moved = after[: len(before)] - before
-    gaps = [
-        torch.linalg.vector_norm(delta - moved[row])
-        for delta, row in zip(updates.delta, updates.row, strict=True)
-    ]
+    replies = zip(updates.relative_to(before), updates.row, strict=True)
+    gaps = [torch.linalg.vector_norm(delta - moved[row]) for delta, row in replies]
     return float(torch.stack(gaps).double().mean())

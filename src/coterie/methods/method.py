@@ -7,52 +7,39 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
+from coterie.clients.round import Round
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.math.similarity import Matrix
 from coterie.objectives import plain
-from coterie.rules import inter_group as between
+from coterie.rules.assigning import Assign
+from coterie.rules.inter_group import InterGroup
 from coterie.rules.server import Server, sgd
-from coterie.rules.weighing import by_size
+from coterie.rules.serving import Serve, by_group
+from coterie.rules.weighing import Weigh, by_size
 
-Assign = Callable[[Groups, IntArray, Clients, Key], tuple[Groups, Plan]]
-
-
-Recluster = Callable[[Groups, Updates], tuple[Groups, Updates]]
-
-
-Weigh = Callable[[Groups, Updates], Matrix]
-
-
-Starts = Callable[[int], Tensor]
-
-
-def unchanged(groups: Groups, updates: Updates) -> tuple[Groups, Updates]:
-    """The replies do not change the groups."""
-    return groups, updates
+Recluster = Callable[[Groups, Updates, Round], tuple[Groups, Updates]]
+InitialModels = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A federated method as six answers, and the number of models it keeps.
+    """A federated method: the answers to seven questions, and how its first models are made.
 
     Args:
         assign: who trains from which model, and after whom?
-        local: what does a client do?
-        recluster: do the replies change the groups?
-        weigh: how much does each reply count for each model? One ``[k, n]`` matrix.
+        local: what does a client do, and what does it keep?
+        recluster: do the replies change the groups? ``None``: they do not.
+        weigh: how much does each reply count for each model? One matrix ``W [k, n]``.
         server: how does a model move on the weighted update?
-        inter_group: do the models pull on each other?
+        inter_group: do the models pull on each other? ``None``: they do not.
+        serve: what serves a client?
         groups: number of models at the start.
-        apart: the models start from different initialisations, not all from ``w_0``.
-        samples: the rule draws its clients itself; its cohort is everybody who is there.
-        counted: the rule counts its groups: with fewer clients than ``groups`` it starts with as
-            many models.
+        distinct_init: the models start from different initialisations, not all from ``w_0``.
+        at_most_clients: with fewer clients than ``groups``, start with as many models as clients;
+            else that is an error.
+        samples_cohort: the assign rule samples its clients itself, so its cohort is every client
+            that can train.
 
     Example:
         >>> from coterie.rules.single_group import everyone
@@ -61,11 +48,12 @@ class Method:
 
     assign: Assign
     local: Train = Train(plain)
-    recluster: Recluster = unchanged
+    recluster: Recluster | None = None
     weigh: Weigh = by_size
     server: Server = sgd(1.0)
-    inter_group: between.InterGroup = between.none
+    inter_group: InterGroup | None = None
+    serve: Serve = by_group
     groups: int = 1
-    apart: bool = False
-    samples: bool = False
-    counted: bool = False
+    distinct_init: bool = False
+    at_most_clients: bool = False
+    samples_cohort: bool = False

@@ -1,10 +1,9 @@
-"""A method with another server optimiser or another objective, and a method fitted to its
-network."""
+"""A method with another server, objective or migration, and a method fitted to its network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,8 +13,10 @@ from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
+from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
-from coterie.methods.step import Algorithm, Clustered
+from coterie.methods.step import Clustered
+from coterie.rules.migration import Migration, migrating
 from coterie.rules.server import Server, on_parameters, paced
 
 
@@ -25,43 +26,48 @@ def override(
     *,
     server: Server | None = None,
     objective: Objective | None = None,
+    migration: Migration | None = None,
 ) -> Method | Algorithm:
-    """The method with another server, or another objective; with neither, what it is.
+    """The method with another server, objective or migration; with none of them, what it is.
 
-    The objective replaces that of local training and of every training that the assign rule does by
-    itself (FedGroup's cold starts), so FedGroup with ``proximal(mu)`` is FedGrouProx.
+    The objective is that of local training, and of every training by which a rule places clients
+    (FedGroup's cold starts), so FedGroup with ``proximal(mu)`` is FedGrouProx.
 
     Args:
         made: a method; of an algorithm with a step of its own nothing can be replaced.
         name: what to call it in an error.
         server: how models move, from ``coterie.rules.server``.
         objective: what clients minimise, from ``coterie.objectives``.
+        migration: which clients lose their group because their data drifted, from
+            ``coterie.rules.migration``.
 
     Raises:
-        ConfigError: if something is to be replaced in what is no ``Method``.
+        ConfigError: if something is to be replaced in what is no ``Method``, and for migration in
+            a method of one group.
 
     Example:
         >>> from coterie.algorithms import fedgroup
         >>> from coterie.objectives import proximal
-        >>> method = override(fedgroup(), objective=proximal(0.1))
-        >>> method.local.objective.mu, method.assign.objective.mu
-        (0.1, 0.1)
+        >>> override(fedgroup(), objective=proximal(0.1)).local.objective.mu
+        0.1
     """
-    if server is None and objective is None:
+    replaced: dict[str, Any] = {"server": server, "objective": objective, "migration": migration}
+    wanted = [key for key, value in replaced.items() if value is not None]
+    if not wanted:
         return made
     method = _method(made)
     if method is None:
-        key = "objective" if server is None else "server"
         raise ConfigError(
-            f"{key}: the algorithm has a step of its own, got {name!r}; expected one made of the six slots of a "
-            f"Method, or no {key}"
+            f"{wanted[0]}: the algorithm has a step of its own, got {name!r}; expected one made "
+            f"of the slots of a Method, or no {wanted[0]}"
         )
     if objective is not None:
-        local = replace(method.local, objective=objective)
-        method = replace(method, local=local, assign=_minimising(method.assign, objective))
-    if server is None:
-        return method
-    return replace(method, server=server)
+        method = replace(method, local=replace(method.local, objective=objective))
+    if server is not None:
+        method = replace(method, server=server)
+    if migration is not None:
+        method = replace(method, assign=migrating(method.assign, migration))
+    return method
 
 
 def fit_to_model(
@@ -70,8 +76,8 @@ def fit_to_model(
     """The network as the method's objective needs it, and the method with a server that knows its
     parameters.
 
-    Running statistics are averaged whatever the server, and the coefficients of FedFusion move at
-    their own pace.
+    Running statistics are averaged with any server, and the coefficients of FedFusion move at their
+    own pace.
 
     Args:
         made: a method; an algorithm with a step of its own is left as it is.
@@ -108,17 +114,3 @@ def _method(made: Method | Algorithm) -> Method | None:
     if isinstance(made, Method):
         return made
     return None
-
-
-def _minimising(rule: Any, objective: Objective) -> Any:
-    """An assign rule that trains says with what in its field ``objective``; a wrapper holds its
-    rule in ``assign``."""
-    if not is_dataclass(rule) or isinstance(rule, type):
-        return rule
-    names = {field.name for field in fields(rule)}
-    changed = {}
-    if "objective" in names:
-        changed["objective"] = objective
-    if "assign" in names:
-        changed["assign"] = _minimising(rule.assign, objective)  # type: ignore[attr-defined]
-    return replace(rule, **changed)

@@ -1,112 +1,143 @@
-"""One round of a method."""
+"""One round of a method made of slots."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
+from coterie.clients.round import Round
 from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keys import Key
+from coterie.core.plan import Plan
+from coterie.core.served import Served
+from coterie.core.updates import Updates
 from coterie.errors import ConfigError
 from coterie.methods.discrepancy import discrepancy
-from coterie.methods.method import Method, Starts, unchanged
-from coterie.methods.streaming import fold, streamable
+from coterie.methods.method import InitialModels, Method
+from coterie.methods.streaming import stream, streamable
 from coterie.methods.training import train
-from coterie.rules import inter_group as between
-from coterie.rules.server import combine, fed
-
-
-class Algorithm(Protocol):
-    """A method that runs: ``init`` makes the state, ``step`` does a round and returns a new
-    state."""
-
-    def init(self, starts: Starts, clients: int) -> Groups: ...
-
-    def step(
-        self, state: Groups, cohort: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Mapping[str, Any]]: ...
+from coterie.rules.server import any_weight, combine
 
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """Turn a ``Method`` into an ``Algorithm``."""
+    """A ``Method`` as an ``Algorithm``.
+
+    Args:
+        method: its slots.
+    """
 
     method: Method
 
     @property
-    def samples(self) -> bool:
-        """Whether the method draws its clients itself."""
-        return self.method.samples
+    def samples_cohort(self) -> bool:
+        """Whether the method samples its clients itself."""
+        return self.method.samples_cohort
 
-    def init(self, starts: Starts, clients: int) -> Groups:
-        """The first models, ``starts(j)``, and nobody has a group yet.
+    def init(self, initial_models: InitialModels, clients: int) -> Groups:
+        """The first models, and no client has a group yet.
+
+        Args:
+            initial_models: ``j -> [d]``, the ``j``-th initialisation of the network.
+            clients: number of clients ``N``.
 
         Raises:
             ConfigError: for fewer clients than groups.
         """
-        k = min(self.method.groups, clients) if self.method.counted else self.method.groups
+        k = self.method.groups
+        if self.method.at_most_clients:
+            k = min(k, clients)
         if clients < k:
             raise ConfigError(
                 f"algorithm.groups: more groups than clients, got {k}; expected 1 to {clients}"
             )
-        models = torch.stack(
-            [starts(j if self.method.apart else 0).to(torch.float32) for j in range(k)]
-        )
-        return Groups(models, np.full(clients, NO_GROUP)).remember(start=models[0])
+        which = range(k) if self.method.distinct_init else [0] * k
+        models = torch.stack([initial_models(j).to(torch.float32) for j in which])
+        trained = np.zeros(k, bool)
+        return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
 
-    def step(
-        self, state: Groups, cohort: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Mapping[str, Any]]:
-        if not len(cohort):
+    def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        """One round; an empty cohort changes nothing.
+
+        Returns:
+            The new state, and notes for the round's row.
+        """
+        if not len(round.cohort):
             return state, {}
         method = self.method
+        round = replace(round, cohort=np.sort(round.cohort), local=method.local)
+        # The grouping rules draw from one stream, so that a rule with two halves can share a draw.
+        grouping = round.of("assign")
+
+        # Step 1: who trains from which model, and after whom?
         begun = time.perf_counter()
-        groups, plan = method.assign(state, np.sort(cohort), door, key.of("assign"))
-        seconds = {"grouping": time.perf_counter() - begun - door.ledger.training}
-        folded = None
-        if method.recluster is unchanged and streamable(
-            method.local, method.weigh, plan, groups.models.shape[1]
-        ):
-            folded, updates = fold(method.local, groups, plan, door, key.of("train"), method.weigh)
-        else:
-            updates = train(method.local, groups, plan, door, key.of("train"))
-        exchange = groups.k if method.inter_group is not between.none else 0
-        notes = {
+        groups, plan = method.assign(state, grouping)
+        # Some rules train clients only to place them; that time counts as training.
+        seconds = {"grouping": time.perf_counter() - begun - round.clients.ledger.training}
+
+        # Step 2: the clients train.
+        total, updates = _train(method, groups, plan, round.of("train"))
+        notes: dict[str, Any] = {
             **plan.notes,
             "seconds": seconds,
             "replies": len(updates),
-            "exchange": exchange,
+            "exchange": 0 if method.inter_group is None else groups.k,
             "plan": plan,
         }
+        if method.local.choose is not None:
+            newcomers = int((groups.member[updates.ids] < 0).sum())
+            notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers
+            groups = groups.with_members(updates.ids, updates.row)
+
+        # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
         begun = time.perf_counter()
-        too_few = len(updates) < max(1, door.quorum.min_replies)
-        groups, updates = method.recluster(groups, updates.first(0) if too_few else updates)
+        too_few = len(updates) < round.least_replies
+        if too_few:
+            updates = updates.first(0)
+        if method.recluster is not None:
+            groups, updates = method.recluster(groups, updates, grouping)
         if too_few:
             return groups, {**notes, "exchange": 0, "skipped": True}
+
+        # Step 4: how much does each reply count, and how do the models move?
         before = groups.models
-        weights = method.weigh(groups, updates)
-        update, trained = (
-            (folded, fed(weights)) if folded is not None else combine(weights, updates.delta)
-        )
-        groups = method.inter_group(method.server(groups, update, trained)).remember(
-            trained=trained
-        )
+        weights = method.weigh(groups, updates, grouping)
+        streamed = total is not None
+        if total is None:
+            total = combine(weights, updates, before)
+        trained = any_weight(weights)
+        groups = method.server(groups, total, torch.from_numpy(trained))
+        if method.inter_group is not None:
+            groups = method.inter_group(groups)
+        groups = replace(groups, trained=trained)
         seconds["aggregation"] = time.perf_counter() - begun
-        loss = float(np.average(updates.loss, weights=updates.size))
-        apart = None if folded is not None else discrepancy(before, groups.models, updates)
-        notes |= {"loss": loss, "discrepancy": apart}
-        return groups, {**notes, "ids": updates.ids, "weights": weights}
+
+        return groups, {
+            **notes,
+            "loss": float(np.average(updates.loss, weights=updates.size)),
+            "discrepancy": None if streamed else discrepancy(before, groups.models, updates),
+            "ids": updates.ids,
+            "weights": weights,
+        }
+
+    def serve(self, state: Groups) -> Served:
+        """Which model serves each client."""
+        return self.method.serve(state)
 
 
-def as_algorithm(method: Method | Algorithm) -> Algorithm:
-    """A method as an algorithm; an algorithm as it is."""
-    if isinstance(method, Method):
-        return Clustered(method)
-    return method
+def _train(
+    method: Method, groups: Groups, plan: Plan, round: Round
+) -> tuple[Tensor | None, Updates]:
+    """The updates of a plan, and their weighted sum where they are too large to be held together.
+
+    Returns:
+        float64 ``[k, d]``, or ``None`` where the updates themselves are there; and the updates.
+    """
+    if method.recluster is None and streamable(method.local, method.weigh, plan, groups):
+        return stream(method.local, method.weigh, groups, plan, round)
+    return None, train(method.local, groups, plan, round)

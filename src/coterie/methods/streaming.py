@@ -1,97 +1,109 @@
-"""Rounds whose updates never stand side by side: each block of clients is folded into its groups'
-sums and let go.
+"""Rounds whose updates are never held together: each block of clients is added to its groups' sums
+and let go.
 
-It takes weights that are known when a reply comes (by samples, evenly) and groups that the replies
-do not change. The sums run in float64 and in client order, as those of a whole round do, but are
-divided at their end instead of weighing each update by its share: results agree to about 1e-15
-before they are rounded to float32, so nearly always to the bit.
+It needs weights that are known when a reply arrives (by samples, evenly) and groups that the
+replies do not change. The sums run in float64 and in client order, as those of a whole round do,
+but they are divided at their end, where a whole round weighs each update by its share. Results
+agree to about 1e-15 before they are rounded to float32, so nearly always to the bit.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.core.arrays import FloatArray
+from coterie.clients.round import Round
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.engine import Reply
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.threads import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.rules.weighing import by_size, evenly
+from coterie.methods.training import trained_row
+from coterie.rules.weighing import Weigh, WeighsAlone
 
-LARGE = 2**29  # bytes of updates above which a round is folded
+LARGE = 2**29  # bytes of updates above which a round is streamed
 BLOCK = 2**27  # bytes of updates that are held at once
-KNOWN: dict[Callable[..., object], Callable[[FloatArray], FloatArray]] = {
-    by_size: lambda size: size,
-    evenly: np.ones_like,
-}  # what each reply counts, before it is divided by the sum over its group
 
 
-def streamable(local: Train, weigh: Callable[..., object], plan: Plan, d: int) -> bool:
-    """Whether the updates of a plan are too large to be held together and can be folded.
+def streamable(local: Train, weigh: Weigh, plan: Plan, groups: Groups) -> bool:
+    """Whether the updates of a plan are too large to be held together and can be streamed.
 
     Args:
         local: what clients do.
         weigh: the weighing rule.
         plan: who trains.
-        d: parameters.
+        groups: the models.
 
     Example:
-        >>> plan = Plan(np.arange(20_000), np.zeros(20_000, np.int64))
         >>> from coterie.objectives import plain
-        >>> streamable(Train(plain), by_size, plan, 7850), streamable(Train(plain), by_size, plan, 610)
-        (True, False)
+        >>> from coterie.rules.weighing import by_size
+        >>> plan = Plan(np.arange(20_000), np.zeros(20_000, np.int64))
+        >>> small, large = Groups(torch.zeros(1, 610), plan.row), Groups(torch.zeros(1, 7850), plan.row)
+        >>> [streamable(Train(plain), by_size, plan, groups) for groups in (small, large)]
+        [False, True]
     """
-    alone = plan.chain is None and plan.spent is None and local.upload is None
-    return alone and weigh in KNOWN and 4 * len(plan.ids) * d > LARGE
+    side_by_side = plan.chain is None and plan.spent is None and plan.mixtures is None
+    whole_updates = local.upload is None and local.keep is None
+    size = 4 * len(plan.ids) * groups.models.shape[1]
+    return side_by_side and whole_updates and isinstance(weigh, WeighsAlone) and size > LARGE
 
 
-def fold(
-    local: Train, groups: Groups, plan: Plan, door: Clients, key: Key, weigh: Callable[..., object]
+def stream(
+    local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round
 ) -> tuple[Tensor, Updates]:
     """Train the clients of a plan block by block.
 
     Args:
         local: what they do.
+        weigh: a rule that `WeighsAlone`.
         groups: their models.
-        plan: who trains from which model, everybody alone.
-        door: the clients.
-        key: random stream, the same for every block: a client's training does not depend on its
+        plan: who trains from which model, all of them side by side.
+        round: its stream is the same for every block: a client's training does not depend on its
             block.
-        weigh: a rule of ``KNOWN``.
 
     Returns:
-        ``(W delta) [k, d]`` in float64, and what came home without the updates themselves
-        (``delta`` is ``[n, 0]``).
+        ``(W delta) [k, d]`` in float64, and the replies without the updates themselves (``delta``
+        is ``[n, 0]``).
     """
+    assert isinstance(weigh, WeighsAlone)
     k, d = groups.models.shape
     order = np.argsort(plan.ids)
     ids = plan.ids[order]
-    row = plan.row[order]
-    size = max(1, BLOCK // (4 * d))
+    rows = plan.row[order]
+    block = max(1, BLOCK // (4 * d))
     total = torch.zeros(k, d, dtype=torch.float64)
     counted = np.zeros(k)
     parts: list[Updates] = []
-    for at in range(0, len(ids), size):
-        asked = ids[at : at + size]
-        reply = door.run(local, asked, groups.models, row[at : at + size], key=key)
-        mine = row[at + np.searchsorted(asked, reply.ids)]
-        each = KNOWN[weigh](reply.fields["size"])
-        delta = torch.from_numpy(reply.fields["delta"])
-        with one_torch_thread():
-            for i, (j, weight) in enumerate(zip(mine.tolist(), each.tolist(), strict=True)):
-                total[j].add_(delta[i], alpha=weight)
-        counted += np.bincount(mine, each, k)
-        nothing = torch.empty(len(mine), 0)  # not a view of the updates, which would keep them
-        parts.append(Updates(reply.ids, mine, nothing, reply.fields["size"], reply.fields["loss"]))
-        del reply, delta
-    columns = zip(*((p.ids, p.row, p.size, p.loss) for p in parts), strict=True)
-    home, rows, sizes, losses = (np.concatenate(column) for column in columns)
-    some = torch.from_numpy(np.where(counted > 0, counted, 1.0))
-    return total / some[:, None], Updates(home, rows, torch.empty(len(home), 0), sizes, losses)
+    for at in range(0, len(ids), block):
+        asked = ids[at : at + block]
+        sent = rows[at : at + block]
+        reply = round.clients.run(local, asked, groups.models, sent, key=round.key)
+        row = trained_row(sent[np.searchsorted(asked, reply.ids)], reply)
+        weight = weigh.weight_of(reply.fields["size"])
+        _add(total, reply, row, weight)
+        counted += np.bincount(row, weight, k)
+        # An empty tensor of its own: a view of the updates would keep all of them in memory.
+        nothing = torch.empty(len(row), 0)
+        parts.append(Updates(reply.ids, row, nothing, reply.fields["size"], reply.fields["loss"]))
+        del reply
+    divisor = torch.from_numpy(np.where(counted > 0, counted, 1.0))
+    return total / divisor[:, None], _joined(parts)
+
+
+@one_torch_thread()
+def _add(total: Tensor, reply: Reply, row: IntArray, weight: FloatArray) -> None:
+    """Add a block's weighted updates to the sums of their groups, in client order."""
+    delta = torch.from_numpy(reply.fields["delta"])
+    for i, (j, share) in enumerate(zip(row.tolist(), weight.tolist(), strict=True)):
+        total[j].add_(delta[i], alpha=share)
+
+
+def _joined(parts: list[Updates]) -> Updates:
+    ids = np.concatenate([part.ids for part in parts])
+    row = np.concatenate([part.row for part in parts])
+    size = np.concatenate([part.size for part in parts])
+    loss = np.concatenate([part.loss for part in parts])
+    return Updates(ids, row, torch.empty(len(ids), 0), size, loss)

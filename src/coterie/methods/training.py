@@ -2,70 +2,134 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
+from coterie.clients.round import Round
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.engine import Reply
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 
 
-def train(local: Train, groups: Groups, plan: Plan, door: Clients, key: Key) -> Updates:
-    """What the clients of a plan make of the models they are given, together or in chains."""
+def train(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
+    """What the clients of a plan make of the models they are sent, side by side or in chains."""
     if plan.chain is None and plan.spent is None:
-        reply = door.run(local, plan.ids, groups.models, plan.row, key=key)
-        row = plan.row[_places(plan.ids, reply.ids)]
-        return Updates(
-            reply.ids,
-            row,
-            torch.from_numpy(reply.fields["delta"]),
-            reply.fields["size"],
-            reply.fields["loss"],
-        )
-    return _train_in_waves(local, groups, plan, door, key)
+        return _train_side_by_side(local, groups, plan, round)
+    return _train_in_waves(local, groups, plan, round)
 
 
-def _train_in_waves(local: Train, groups: Groups, plan: Plan, door: Clients, key: Key) -> Updates:
+def trained_row(sent: IntArray, reply: Reply) -> IntArray:
+    """The model that each client of a reply trained, int64 ``[n]``.
+
+    Args:
+        sent: int64 ``[n]``, the model that each was sent, or ``[n, r]`` where it chose among them.
+        reply: its field ``choice`` is the column of ``sent`` that each client chose.
+    """
+    if sent.ndim == 1:
+        return sent
+    choice = reply.fields["choice"].astype(np.int64)
+    row: IntArray = sent[np.arange(len(sent)), choice]
+    return row
+
+
+def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
+    starts = plan.start_models(groups.models)
+    reply = round.clients.run(local, plan.ids, starts, plan.row, key=round.key)
+    row = trained_row(plan.row[_places(plan.ids, reply.ids)], reply)
+    updates = Updates(
+        reply.ids,
+        row,
+        _whole(reply, local, starts.shape[1]),
+        reply.fields["size"],
+        reply.fields["loss"],
+    )
+    if plan.mixtures is None:
+        return updates
+    return replace(updates, started=row, starts=starts)
+
+
+def _whole(reply: Reply, local: Train, d: int) -> Tensor:
+    """The updates of a reply as float32 ``[n, d]``; what clients keep did not move for the
+    server."""
+    delta = torch.from_numpy(reply.fields["delta"])
+    if local.keep is None:
+        return delta
+    whole = torch.zeros(len(reply), d)
+    whole[:, torch.from_numpy(local.keep.shared(d))] = delta
+    return whole
+
+
+@dataclass(slots=True)
+class _Chains:
+    """How far the chains of a round have come; one row for each chain.
+
+    Args:
+        start: float32 ``[m, d]``, the model that each chain began with.
+        moved: float32 ``[m, d]``, the sum of its clients' updates.
+        last: int64 ``[m]``, its last client that replied, -1 for none.
+        size: float64 ``[m]``, samples of its clients.
+        loss: float64 ``[m]``, their summed loss, weighted by samples.
+    """
+
+    start: np.ndarray
+    moved: np.ndarray
+    last: IntArray
+    size: FloatArray
+    loss: FloatArray
+
+    def add(self, reply: Reply, chain: IntArray) -> None:
+        """The replies of one client of some chains."""
+        self.moved[chain] += reply.fields["delta"]
+        self.last[chain] = reply.ids
+        self.size[chain] += reply.fields["size"]
+        self.loss[chain] += reply.fields["loss"] * reply.fields["size"]
+
+
+def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
     """Waves of chains: the first client of every chain, then the second from where the first ended,
     and so on.
 
-    A client that does not answer is skipped, and its chain goes on from the last model that came
-    home.
+    A client that does not answer is skipped, and its chain goes on from the last model that was
+    received.
     """
     n = len(plan.ids)
-    chain = np.arange(n) if plan.chain is None else plan.chain
+    numbers = np.arange(n) if plan.chain is None else plan.chain
     spent = np.zeros(n, np.int64) if plan.spent is None else plan.spent
-    links, head, where = np.unique(chain, return_index=True, return_inverse=True)
-    hop = _hops(where)
-    row = plan.row[head]
+    links, first, chain = np.unique(numbers, return_index=True, return_inverse=True)
+    place = _places_in_chain(chain)
+    row = plan.row[first]
     start = groups.models.numpy()[row]
-    moved = np.zeros_like(start)
-    last = np.full(len(links), -1)
-    size = np.zeros(len(links))
-    loss = np.zeros(len(links))
-    for wave in range(int(hop.max(initial=-1)) + 1):
-        for budget in np.unique(spent[hop == wave]):
-            asked = np.flatnonzero((hop == wave) & (spent == budget))
+    chains = _Chains(
+        start,
+        np.zeros_like(start),
+        np.full(len(links), -1),
+        np.zeros(len(links)),
+        np.zeros(len(links)),
+    )
+    for wave in range(int(place.max(initial=-1)) + 1):
+        for budget in np.unique(spent[place == wave]):
+            asked = np.flatnonzero((place == wave) & (spent == budget))
             work = replace(local, spent=int(budget))
-            at = key.of(str(wave)) if wave else key
-            reply = door.run(
-                work, plan.ids[asked], torch.from_numpy(start + moved), where[asked], key=at
-            )
-            spot = where[asked[_places(plan.ids[asked], reply.ids)]]
-            moved[spot] += reply.fields["delta"]
-            last[spot] = reply.ids
-            size[spot] = size[spot] + reply.fields["size"]
-            loss[spot] += reply.fields["loss"] * reply.fields["size"]
-    came = np.flatnonzero(last >= 0)
-    came = came[np.argsort(last[came])]
+            # The first wave has the stream of a round without chains, so a chain of one client is
+            # that client alone to the bit.
+            key = round.key.of(str(wave)) if wave else round.key
+            models = torch.from_numpy(chains.start + chains.moved)
+            reply = round.clients.run(work, plan.ids[asked], models, chain[asked], key=key)
+            chains.add(reply, chain[asked[_places(plan.ids[asked], reply.ids)]])
+    replied = np.flatnonzero(chains.last >= 0)
+    replied = replied[np.argsort(chains.last[replied])]
     return Updates(
-        last[came], row[came], torch.from_numpy(moved[came]), size[came], loss[came] / size[came]
+        chains.last[replied],
+        row[replied],
+        torch.from_numpy(chains.moved[replied]),
+        chains.size[replied],
+        chains.loss[replied] / chains.size[replied],
     )
 
 
@@ -75,10 +139,10 @@ def _places(ids: IntArray, some: IntArray) -> IntArray:
     return order[np.searchsorted(ids[order], some)]
 
 
-def _hops(chain: IntArray) -> IntArray:
+def _places_in_chain(chain: IntArray) -> IntArray:
     """How many clients of the same chain come before each one."""
     order = np.argsort(chain, kind="stable")
     first = np.searchsorted(chain[order], chain[order], side="left")
-    hops = np.empty_like(chain)
-    hops[order] = np.arange(len(chain)) - first
-    return hops
+    places = np.empty_like(chain)
+    places[order] = np.arange(len(chain)) - first
+    return places

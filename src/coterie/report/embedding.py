@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coterie.algorithms.cfl import SplitMemory
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.memory import Memory
 from coterie.core.solver import Solver
 from coterie.core.work import Evaluate, Train
 from coterie.data import Population
@@ -20,6 +23,8 @@ from coterie.engines import make_clients
 from coterie.math.similarity import cosine
 from coterie.models import MODELS, build
 from coterie.objectives import plain
+from coterie.rules.cold_start import DirectionMemory
+from coterie.rules.one_shot import SignatureMemory
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map
@@ -117,32 +122,38 @@ def _two_columns(points: FloatArray) -> FloatArray:
     return np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
 
 
-def from_memory(memory: Mapping[str, Tensor], clients: int) -> Embedding | None:
+def from_memory(memory: Memory, clients: int) -> Embedding | None:
     """By what the method remembers of each client; ``None`` if that is nothing."""
-    near = _from_distances(memory, clients)
-    if near is not None:
-        return near
-    for name, placed_by in (("signature", SIGNATURES), ("latest", LATEST_UPDATES)):
-        rows = memory.get(name)
-        if rows is None or len(rows) != clients or rows.ndim < 2:
-            continue
-        if rows.numel() > MOST_VALUES:
-            continue
-        flat = rows.flatten(1).numpy().astype(np.float64)
-        if name == "latest":
+    signatures = memory.get(SignatureMemory)
+    if signatures is not None:
+        near = _from_distances(signatures, clients)
+        if near is not None:
+            return near
+        rows = _flat_rows(signatures.signature, clients)
+        if rows is not None:
+            return Embedding(principal_axes(rows), SIGNATURES)
+    splits = memory.get(SplitMemory)
+    if splits is not None:
+        rows = _flat_rows(splits.last_update, clients)
+        if rows is not None:
             # Updates shrink as training goes on, so only their directions are comparable.
-            length = np.linalg.norm(flat, axis=1, keepdims=True)
-            flat = np.divide(flat, length, out=np.zeros_like(flat), where=length > 0)
-        return Embedding(principal_axes(flat), placed_by)
+            length = np.linalg.norm(rows, axis=1, keepdims=True)
+            unit = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
+            return Embedding(principal_axes(unit), LATEST_UPDATES)
     return None
 
 
-def _from_distances(memory: Mapping[str, Tensor], clients: int) -> Embedding | None:
-    if not {"proximity", "leaves"} <= set(memory):
+def _flat_rows(values: Tensor, clients: int) -> FloatArray | None:
+    """One row for each client, float64 ``[N, d]``; ``None`` where that is too much to draw."""
+    if len(values) != clients or values.ndim < 2 or values.numel() > MOST_VALUES:
         return None
-    leaves = memory["leaves"].numpy()
-    near = memory["proximity"].numpy()
-    if len(leaves) != len(near) or len(leaves) < 2:
+    return values.flatten(1).numpy().astype(np.float64)
+
+
+def _from_distances(memory: SignatureMemory, clients: int) -> Embedding | None:
+    leaves = memory.leaves
+    near = memory.proximity
+    if near is None or len(leaves) != len(near) or len(leaves) < 2:
         return None
     if leaves.max() >= clients or not np.isfinite(near).all():
         return None
@@ -151,17 +162,18 @@ def _from_distances(memory: Mapping[str, Tensor], clients: int) -> Embedding | N
     return Embedding(points, DISTANCES)
 
 
-def from_directions(setup: Setup, memory: Mapping[str, Tensor]) -> Embedding | None:
+def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     """By the cosines of an update to the groups' directions, as FedGroup and FlexCFL compare them.
 
     Every client trains 50 steps from the run's first model, as in the cold start. This is done with
     dense networks only, where it takes about a second for 1,000 clients. ``None`` for others, and
     where no directions are remembered.
     """
-    direction = memory.get("direction")
-    start = memory.get("start")
-    if direction is None or start is None or setup.model not in DENSE:
+    memory = groups.memory.get(DirectionMemory)
+    start = groups.start
+    if memory is None or start is None or setup.model not in DENSE:
         return None
+    direction = memory.direction
     population = setup.population
     if len(start) * population.clients > MOST_VALUES:
         return None

@@ -32,6 +32,7 @@ from coterie.report.embedding import (
 from coterie.report.membership import stays_of
 from coterie.report.tree import Tree
 from coterie.report.view import RunView
+from coterie.rules.one_shot import SignatureMemory
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.files import damaged
 from coterie.runs.prepare import load_data
@@ -166,7 +167,7 @@ def _with_checkpoint(view: RunView, checkpoint: Checkpoint, embedding: Embedding
         view,
         groups=checkpoint.groups.member,
         joined=_joined(view, np.asarray(checkpoint.extra["since"], np.int64)),
-        tree=Tree.of(checkpoint.groups.memory),
+        tree=Tree.of(checkpoint.groups.memory.get(SignatureMemory)),
     )
     if embedding is None:
         return known
@@ -234,14 +235,13 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     member = checkpoint.groups.member
     if len(np.unique(member[member >= 0])) < 2:
         return None
-    memory = checkpoint.groups.memory
-    found = from_memory(memory, len(member))
+    found = from_memory(checkpoint.groups.memory, len(member))
     if found is None and data.whole is not None:
         solver = Solver(**config.local.model_dump())
         options = config.options("model")
         setup = Setup(config.model.name, options, solver, config.seed, data.whole)
         found = (
-            from_directions(setup, memory)
+            from_directions(setup, checkpoint.groups)
             or from_losses(setup, checkpoint.groups.models)
             or from_labels(data.whole.histograms())
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.hierarchy import is_valid_linkage, leaves_list
-from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.rules.one_shot import SignatureMemory
 
 SEVERAL_GROUPS = -2  # in place of a group's number: a branch with clients of several groups
 
@@ -31,26 +31,25 @@ class Tree:
     threshold: float | None = None
 
     @classmethod
-    def of(cls, memory: Mapping[str, Tensor]) -> Tree | None:
-        """The tree that a method remembers; ``None`` if it remembers none that can be drawn.
+    def of(cls, memory: SignatureMemory | None) -> Tree | None:
+        """The tree of one-shot grouping; ``None`` if there is none that can be drawn.
 
-        Example:
-            >>> import torch
-            >>> memory = {"tree": torch.tensor([[0.0, 1, 2, 2]]), "leaves": torch.tensor([4, 7])}
-            >>> Tree.of(memory).order.tolist(), Tree.of({})
-            ([4, 7], None)
+        Args:
+            memory: what the method remembers, ``None``: nothing.
         """
-        if not {"tree", "leaves"} <= set(memory):
+        if memory is None:
             return None
-        links = memory["tree"].numpy().astype(np.float64)
-        leaves = memory["leaves"].numpy().astype(np.int64)
+        links = memory.tree.astype(np.float64)
+        leaves = memory.leaves.astype(np.int64)
         n = len(leaves)
         if not _drawable(links, n):
             return None
         proximity = None
-        if "proximity" in memory and memory["proximity"].shape == (n, n):
-            proximity = memory["proximity"].numpy().astype(np.float64)
-        return cls(links, leaves, proximity, _finite(memory.get("threshold")))
+        if memory.proximity is not None and memory.proximity.shape == (n, n):
+            proximity = memory.proximity.astype(np.float64)
+        # A method that cuts nowhere keeps infinity.
+        threshold = memory.threshold if math.isfinite(memory.threshold) else None
+        return cls(links, leaves, proximity, threshold)
 
     @property
     def rows(self) -> IntArray:
@@ -68,16 +67,6 @@ def _drawable(links: FloatArray, n: int) -> bool:
     if n < 2 or links.shape != (n - 1, 4):
         return False
     return bool(np.isfinite(links).all() and is_valid_linkage(links))
-
-
-def _finite(threshold: Tensor | None) -> float | None:
-    """The height of the cut; a method that cuts nowhere keeps infinity."""
-    if threshold is None or not threshold.numel():
-        return None
-    height = float(threshold.reshape(-1)[0])
-    if np.isfinite(height):
-        return height
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,81 +1,109 @@
-"""The number of groups from the clients themselves, in front of a rule that starts with several
-models."""
+"""The number of groups from the clients themselves: ``groups = "auto"``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from coterie.clients.clients import Clients
+from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
 from coterie.core.plan import Plan
 from coterie.core.work import Train
-from coterie.math.group_count import Number, count, told
-from coterie.objectives import plain
-from coterie.rules.migration import Assign
+from coterie.math.group_count import Number, count
+from coterie.rules.assigning import Assign, PlacesClients
 
-LEAST = 4
+# A number of groups that fewer clients than this show says nothing.
+LEAST_REPLIES = 4
 
 
-def enough(door: Clients, able: IntArray) -> int:
-    """The replies without which a number of groups says nothing: four, or all where fewer can
-    train, and the quorum."""
-    return max(1, door.quorum.min_replies, min(LEAST, len(able)))
+def enough_to_count(round: Round, trainable: IntArray) -> int:
+    """The replies without which groups are not counted: four, or all clients where there are fewer,
+    and never less than the quorum."""
+    return max(round.least_replies, min(LEAST_REPLIES, len(trainable)))
+
+
+def found_notes(groups: int) -> dict[str, Any]:
+    """What a round's row says of the number of groups that was found.
+
+    Example:
+        >>> found_notes(3), found_notes(1)["grouping"]
+        ({'groups_found': 3}, 'one group found: grouping will not help')
+    """
+    notes: dict[str, Any] = {"groups_found": groups}
+    if groups == 1:
+        notes["grouping"] = "one group found: grouping will not help"
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class CountMemory:
+    """That the groups were counted.
+
+    Args:
+        counted: the number found.
+    """
+
+    record_name: ClassVar[str] = "group_count"
+    counted: int
 
 
 @dataclass(frozen=True)
-class Counted:
-    """An assign rule that starts with ``most`` models and keeps as many as there are groups of
-    clients.
+class CountsGroups(PlacesClients):
+    """An assign rule that starts with ``most`` models and keeps as many as there are groups.
 
     Before the first round ``alpha * most`` clients train a few steps from the first model, the
-    groups among their updates are counted, and the models beyond that number go. While fewer than
-    four of them answer, rounds are skipped.
+    groups among their updates are counted, and the models beyond that number are dropped. While
+    fewer than four of these clients answer, rounds are skipped.
 
     Args:
         assign: the rule inside.
         most: models at the start.
-        objective: what clients minimise in the steps.
         alpha: clients asked for each model.
         steps: mini-batch steps.
     """
 
     assign: Assign
     most: int
-    objective: Objective = plain
     alpha: int = 20
     steps: int = 50
 
-    def __call__(
-        self, groups: Groups, cohort: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Plan]:
-        if "counted" in groups.memory:
-            return self.assign(groups, cohort, door, key)
-        m = self._count(groups, door, key.of("cold_start"))
-        if not m:
-            groups, plan = self.assign(groups, cohort[:0], door, key)
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        if groups.memory.get(CountMemory) is not None:
+            return self.assign(groups, round)
+        found = self._count(groups, round.of("cold_start"))
+        if not found:
+            groups, plan = self.assign(groups, round.with_cohort(round.cohort[:0]))
             return groups, replace(plan, notes={**plan.notes, "uncounted": 1})
-        groups = groups.taking(range(m)).remember(counted=torch.tensor(m))
-        groups, plan = self.assign(groups, cohort, door, key)
-        return groups, replace(plan, notes={**plan.notes, **told(m)})
+        groups = groups.select(range(found)).remember(CountMemory(found))
+        groups, plan = self.assign(groups, round)
+        return groups, replace(plan, notes={**plan.notes, **found_notes(found)})
 
-    def _count(self, groups: Groups, door: Clients, key: Key) -> int:
-        able = np.arange(len(groups.member)) if door.able is None else door.able
-        asked = np.sort(key.of("sample").generator().permutation(able)[: self.alpha * self.most])
-        work = Train(self.objective, steps=self.steps)
-        reply = door.run(work, asked, groups.memory["start"][None], np.zeros_like(asked), key=key)
-        if len(reply) < enough(door, able):
+    def _count(self, groups: Groups, round: Round) -> int:
+        """The number of groups, 0 while too few clients answered."""
+        trainable = round.trainable(len(groups.member))
+        order = round.key.of("sample").generator().permutation(trainable)
+        asked = np.sort(order[: self.alpha * self.most])
+        work = Train(round.objective, steps=self.steps)
+        first_model = groups.first_model[None]
+        reply = round.clients.run(work, asked, first_model, np.zeros_like(asked), key=round.key)
+        if len(reply) < enough_to_count(round, trainable):
             return 0
-        return count(torch.from_numpy(reply.fields["delta"]), self.most, key.of("count"))
+        updates = torch.from_numpy(reply.fields["delta"])
+        return count(updates, self.most, round.key.of("count"))
 
 
-def counted(assign: Assign, groups: Number, most: int) -> tuple[Assign, int]:
-    """The rule and the number of its models: as they are, or counted for ``groups = "auto"``."""
+def count_if_auto(assign: Assign, groups: Number, most: int) -> tuple[Assign, int]:
+    """The rule, and the number of models that it starts with.
+
+    Args:
+        assign: the rule.
+        groups: a number, or ``auto``: the clients are asked.
+        most: the largest number that ``auto`` finds.
+    """
     if groups == "auto":
-        return (Counted(assign, most), most)
-    return (assign, groups)
+        return CountsGroups(assign, most), most
+    return assign, groups

@@ -16,16 +16,15 @@ from coterie.core.groups import Groups
 Rule = Literal["normalized_difference", "normalized_model", "convex"]
 InterGroup = Callable[[Groups], Groups]
 _TINY = 1e-12
-_UNSTABLE = "inter_group_rule: normalized_model adds over a tenth of a model's norm each round and does not contract"
+_UNSTABLE = (
+    "inter_group_rule: normalized_model adds over a tenth of a model's norm each round and does "
+    "not contract"
+)
 
 
-def none(groups: Groups) -> Groups:
-    """The models stay apart."""
-    return groups
-
-
-def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup:
-    """Inter-group aggregation with rate ``eta``; ``eta = 0`` leaves the models untouched.
+def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup | None:
+    """Inter-group aggregation with rate ``eta``; ``None`` for ``eta = 0``: the models stay as they
+    are.
 
     - ``normalized_difference`` (FedGroup Alg. 2 l. 19): ``w_j + eta sum (w_l - w_j) / |w_l -
       w_j|``.
@@ -41,15 +40,19 @@ def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup:
         [2.0, 2.5714285373687744]
     """
     if eta == 0:
-        return none
-    apply = {"normalized_difference": _differences, "normalized_model": _models, "convex": _convex}[
-        rule
-    ]
+        return None
+    rules = {
+        "normalized_difference": _differences,
+        "normalized_model": _models,
+        "convex": _convex,
+    }
+    apply = rules[rule]
 
     def step(groups: Groups) -> Groups:
-        if rule == "normalized_model" and eta * (groups.k - 1) > 0.1 * float(
-            groups.models.norm(dim=1).min()
-        ):
+        # Each of the other models adds a vector of length eta; a tenth of a model's own length a
+        # round is much, and nothing pulls it back.
+        longest = 0.1 * float(groups.models.norm(dim=1).min())
+        if rule == "normalized_model" and eta * (groups.k - 1) > longest:
             warnings.warn(_UNSTABLE, RuntimeWarning, stacklevel=2)
         return replace(groups, models=apply(groups.models.to(torch.float64), eta).to(torch.float32))
 

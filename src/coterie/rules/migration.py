@@ -1,38 +1,88 @@
-"""Migration for everyone: a wrapper around any assign rule by which clients whose data drifted lose
-their group first.
+"""Migration: before a rule assigns clients, those whose data drifted lose their group.
 
 Source: FlexCFL Alg. 2 l. 4-6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
-from coterie.core.engine import DriftReports
+from coterie.clients.round import Round
+from coterie.config.arguments import check_arguments
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.work import Describe
+from coterie.errors import ConfigError
+from coterie.rules.assigning import Assign, PlacesClients
 
-Assign = Callable[[Groups, IntArray, Clients, Key], tuple[Groups, Plan]]
-Detector = Literal["per_label", "counts", "ordinal"]
-Migration = Literal["none", "per_label", "counts", "ordinal"]
+Detector = Literal["none", "per_label", "counts", "ordinal"]
+Tau = Annotated[float, Field(ge=0)]
 
 
-def distance(now: NDArray[Any], reference: NDArray[Any], detector: Detector) -> NDArray[np.float64]:
-    """How far label histograms moved, in the units of ``tau = 0.2 n / C``.
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """How drift of a client's data is detected; clients that drifted are placed anew.
+
+    Args:
+        detector: see `distance`; ``none``: clients keep their group.
+        tau: a client drifted when its histogram moved by more than ``tau n / C`` (FlexCFL eq. 9).
+
+    Raises:
+        ConfigError: for a value out of its range.
+
+    Example:
+        >>> Migration("per_label")
+        Migration(detector='per_label', tau=0.2)
+    """
+
+    detector: Detector = "per_label"
+    tau: Tau = 0.2
+
+    def __post_init__(self) -> None:
+        check_arguments(Migration, {"detector": self.detector, "tau": self.tau})
+
+
+@dataclass(frozen=True, slots=True)
+class DriftMemory:
+    """What migration remembers of the clients.
+
+    Args:
+        previous_group: int64 ``[N]``, the group that a client lost in this round because its data
+            drifted, else -1.
+        reference: float64 ``[N, C]``, the label histogram of each client when it was last placed.
+        assignment_version: int64 ``[N]``, how often each client was placed, where clients detect
+            drift themselves and their histograms stay with them.
+    """
+
+    record_name: ClassVar[str] = "drift"
+    previous_group: IntArray
+    reference: Tensor | None = None
+    assignment_version: IntArray | None = None
+
+
+def previous_group(groups: Groups) -> IntArray:
+    """The group that each client lost in this round because its data drifted, int64 ``[N]``, -1 for
+    none."""
+    memory = groups.memory.get(DriftMemory)
+    if memory is None:
+        return np.full(len(groups.member), NO_GROUP)
+    return memory.previous_group
+
+
+def distance(now: NDArray[Any], reference: NDArray[Any], detector: Detector) -> FloatArray:
+    """How far label histograms moved, in the units of ``tau n / C``.
 
     - ``per_label``: ``1/C sum_k |c_k - r_k|``.
-    - ``counts``: ``1/C sum_k |sort(c)_k - sort(r)_k|``, what the reference code computes; blind to
-      which label moved.
+    - ``counts``: ``1/C sum_k |sort(c)_k - sort(r)_k|``, what the reference code computes; it cannot
+      see which label moved.
     - ``ordinal``: the Wasserstein distance of the normalised histograms on the label axis, times
       ``n / C``.
 
@@ -64,109 +114,150 @@ def distance(now: NDArray[Any], reference: NDArray[Any], detector: Detector) -> 
 
 
 @dataclass(frozen=True)
-class Drifting:
-    """An assign rule in front of which drifted clients lose their group.
+class Migrating(PlacesClients):
+    """An assign rule before which drifted clients lose their group.
 
-    A warm client drifted when its label histogram is farther than ``tau n_i / C`` from the one it
-    had when it was last placed; the comparison is strict. Drifted clients that are there are placed
-    anew, selected or not. One that the inner rule does not place counts as drifted until it does;
-    meanwhile it keeps its old group, unless the number of groups changed and with it what their
-    numbers mean. A histogram that does not come home says nothing.
-
-    The rule inside finds them in ``memory["migrant"]``: int64 ``[N]``, the group that a drifted
-    client had, else -1.
+    A client with a group drifted when its label histogram is farther than ``tau n_i / C`` from the
+    one it had when it was last placed; equal is not farther. Drifted clients that are present are
+    placed anew, whether or not they were sampled. A client that the inner rule does not place
+    counts as drifted until it does. Meanwhile it keeps its old group, unless the number of groups
+    changed and with it what their numbers mean. A histogram that was not received says nothing.
 
     Args:
-        assign: the rule inside.
-        detector: see ``distance``.
-        tau: share of a client's data whose loss just triggers nothing.
+        assign: the rule inside; it finds the groups that were lost by `previous_group`.
+        migration: the detector.
     """
 
     assign: Assign
-    detector: Detector = "per_label"
-    tau: float = 0.2
+    migration: Migration
 
-    def __call__(
-        self, groups: Groups, cohort: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Plan]:
-        if door.drift_reports is not None:
-            return self._told(groups, cohort, door, door.drift_reports, key)
-        able = np.arange(len(groups.member)) if door.able is None else door.able
-        asked = door.measure(
-            Describe("histogram", door.classes), able, groups.models[:1], 0 * able, key=key
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        if round.clients.drift_reports is not None:
+            return self._by_reports(groups, round)
+        memory = groups.memory.get(DriftMemory)
+        trainable = round.trainable(len(groups.member))
+        classes = round.clients.classes
+        # A simulation reads the histograms that real clients would compare themselves; it is a
+        # measurement, not a transfer.
+        reply = round.clients.measure(
+            Describe("histogram", classes),
+            trainable,
+            groups.models[:1],
+            0 * trainable,
+            key=round.key,
         )
-        first = torch.zeros(len(groups.member), door.classes, dtype=torch.float64)
-        kept = groups.memory.get("reference", first).numpy()
-        now = kept.copy()
-        now[asked.ids] = asked.fields["histogram"]
-        kept = np.where(kept.any(axis=1, keepdims=True), kept, now)
-        limit = self.tau * kept.sum(axis=1) / door.classes
-        drifted = np.flatnonzero(
-            (groups.member >= 0) & (distance(now, kept, self.detector) > limit)
-        )
-        groups, plan, placed = self._place(groups, cohort, drifted, door, key)
-        reference = torch.from_numpy(np.where(placed[:, None], now, kept))
-        return groups.remember(reference=reference), plan
+        reference = np.zeros((len(groups.member), classes))
+        if memory is not None and memory.reference is not None:
+            reference = memory.reference.numpy()
+        now = reference.copy()
+        now[reply.ids] = reply.fields["histogram"]
+        # The first histogram of a client is its reference.
+        known = reference.any(axis=1, keepdims=True)
+        reference = np.where(known, reference, now)
+        limit = self.migration.tau * reference.sum(axis=1) / classes
+        far = distance(now, reference, self.migration.detector) > limit
+        drifted = np.flatnonzero((groups.member >= 0) & far)
+        groups, plan, placed = self._place(groups, round, drifted)
+        kept = _drift_memory(groups)
+        reference = np.where(placed[:, None], now, reference)
+        return groups.remember(replace(kept, reference=torch.from_numpy(reference))), plan
 
-    def _told(
-        self, groups: Groups, cohort: IntArray, door: Clients, reports: DriftReports, key: Key
-    ) -> tuple[Groups, Plan]:
-        """The same where clients compare their histograms themselves, which then stay where they
-        are."""
-        none = torch.zeros(len(groups.member), dtype=torch.int64)
-        placement = groups.memory.get("placement", none).numpy().copy()
-        drifted = reports.compare(placement)
+    def _by_reports(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        """The same where clients compare their histograms themselves, so that those stay with
+        them."""
+        reports = round.clients.drift_reports
+        assert reports is not None
+        memory = groups.memory.get(DriftMemory)
+        version = np.zeros(len(groups.member), np.int64)
+        if memory is not None and memory.assignment_version is not None:
+            version = memory.assignment_version.copy()
+        drifted = reports.compare(version)
         drifted = drifted[groups.member[drifted] >= 0]
-        groups, plan, placed = self._place(groups, cohort, drifted, door, key)
-        placement[placed] += 1
-        reports.compare(placement)
-        return groups.remember(placement=torch.from_numpy(placement)), plan
+        groups, plan, placed = self._place(groups, round, drifted)
+        version[placed] += 1
+        # What clients report from now on is compared with the assignment they have now.
+        reports.compare(version)
+        return groups.remember(replace(_drift_memory(groups), assignment_version=version)), plan
 
     def _place(
-        self, groups: Groups, cohort: IntArray, drifted: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Plan, NDArray[np.bool_]]:
-        """Drifted clients lose their group and are placed anew, with whom the inner rule places
-        besides."""
-        if door.able is not None:
-            drifted = np.intersect1d(drifted, door.able)
-        before = groups
-        homeless = before.member.copy()
-        migrant = np.full_like(before.member, NO_GROUP)
-        homeless[drifted] = NO_GROUP
-        migrant[drifted] = before.member[drifted]
-        groups = replace(groups, member=homeless).remember(migrant=torch.from_numpy(migrant))
-        groups, plan = self.assign(groups, np.union1d(cohort, drifted), door, key)
-        return self._settle(groups, plan, before, drifted, cohort)
+        self, before: Groups, round: Round, drifted: IntArray
+    ) -> tuple[Groups, Plan, BoolArray]:
+        """Drifted clients lose their group, and the inner rule places them with the cohort.
 
-    def _settle(
-        self, groups: Groups, plan: Plan, before: Groups, drifted: IntArray, cohort: IntArray
-    ) -> tuple[Groups, Plan, NDArray[np.bool_]]:
-        """What became of the drifted, and who was placed: bool ``[N]``."""
-        member = groups.member.copy()
-        placed = (member >= 0) & (before.member < 0)
-        asked = np.isin(drifted, plan.ids)
-        placed[drifted] = (member[drifted] >= 0) | asked
-        again = drifted[placed[drifted]]
-        lost = drifted[(member[drifted] < 0) & (asked | (groups.k == before.k))]
-        member[lost] = before.member[lost]
-        home = again[groups.member[again] >= 0]
-        moved = int((member[home] != before.member[home]).sum())
-        notes = {
-            **plan.notes,
-            "newcomers": max(0, int(plan.notes.get("newcomers", 0)) - len(again)),
-            "drifted": len(drifted),
-            "migrations": moved,
-            "same_group": len(home) - moved,
-            "drifted_ids": drifted,
-        }
-        here = np.isin(plan.ids, cohort)
-        chain, spent = (None if a is None else a[here] for a in (plan.chain, plan.spent))
-        plan = Plan(plan.ids[here], plan.row[here], chain, spent, notes)
-        return replace(groups, member=member), plan, placed
+        Returns:
+            The groups, the plan of the cohort alone, and who was placed (bool ``[N]``).
+        """
+        drifted = np.intersect1d(drifted, round.trainable(len(before.member)))
+        lost = np.full_like(before.member, NO_GROUP)
+        lost[drifted] = before.member[drifted]
+        memory = replace(_drift_memory(before), previous_group=lost)
+        groups = before.with_members(drifted, NO_GROUP).remember(memory)
+        asked = round.with_cohort(np.union1d(round.cohort, drifted))
+        groups, plan = self.assign(groups, asked)
+        return _settle(before, groups, plan, drifted, round.cohort)
 
 
-def drifting(assign: Assign, migration: Migration, tau: float = 0.2) -> Assign:
-    """``assign`` with migration by the detector named, or as it is."""
-    if migration == "none":
-        return assign
-    return Drifting(assign, migration, tau)
+def _settle(
+    before: Groups, groups: Groups, plan: Plan, drifted: IntArray, cohort: IntArray
+) -> tuple[Groups, Plan, BoolArray]:
+    """What became of the drifted clients, and who was placed: bool ``[N]``."""
+    member = groups.member.copy()
+    placed = (member >= 0) & (before.member < 0)
+    planned = np.isin(drifted, plan.ids)
+    placed[drifted] = (member[drifted] >= 0) | planned
+    if plan.row.ndim == 2:
+        # Clients that choose for themselves are placed by their own training, later in this round.
+        placed[plan.ids] |= before.member[plan.ids] < 0
+    placed_again = drifted[placed[drifted]]
+    # Numbers of groups keep their meaning only while their count stays the same.
+    same_numbers = groups.k == before.k
+    unplaced = drifted[(member[drifted] < 0) & (planned | same_numbers)]
+    member[unplaced] = before.member[unplaced]
+    with_group = placed_again[groups.member[placed_again] >= 0]
+    moved = int((member[with_group] != before.member[with_group]).sum())
+    notes = {
+        **plan.notes,
+        "newcomers": max(0, int(plan.notes.get("newcomers", 0)) - len(placed_again)),
+        "drifted": len(drifted),
+        "migrations": moved,
+        "same_group": len(with_group) - moved,
+        "drifted_ids": drifted,
+    }
+    in_cohort = np.isin(plan.ids, cohort)
+    plan = replace(
+        plan,
+        ids=plan.ids[in_cohort],
+        row=plan.row[in_cohort],
+        chain=None if plan.chain is None else plan.chain[in_cohort],
+        spent=None if plan.spent is None else plan.spent[in_cohort],
+        notes=notes,
+    )
+    return replace(groups, member=member), plan, placed
+
+
+def _drift_memory(groups: Groups) -> DriftMemory:
+    memory = groups.memory.get(DriftMemory)
+    if memory is None:
+        return DriftMemory(np.full(len(groups.member), NO_GROUP))
+    return memory
+
+
+def migrating(assign: Assign, migration: Migration) -> Assign:
+    """The rule with this migration in place of its own, if any.
+
+    Args:
+        assign: a rule that `PlacesClients`.
+        migration: the detector; ``none`` takes migration away.
+
+    Raises:
+        ConfigError: for a rule that does not place clients.
+    """
+    inner = assign.assign if isinstance(assign, Migrating) else assign
+    if migration.detector == "none":
+        return inner
+    if not isinstance(inner, PlacesClients):
+        raise ConfigError(
+            f"migration.detector: the algorithm places no clients, got {migration.detector!r}; "
+            "expected an algorithm that groups clients, or no migration"
+        )
+    return Migrating(inner, migration)

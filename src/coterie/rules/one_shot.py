@@ -6,18 +6,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
+from coterie.clients.round import Round
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keys import Key
-from coterie.core.objective import Objective
 from coterie.core.plan import Plan
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Train
@@ -25,7 +23,8 @@ from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, agglomerate, between
 from coterie.math.group_count import Number
 from coterie.math.similarity import Matrix, cosine_distance, entry_min, l1, l2, principal_angles
-from coterie.rules.group_count import enough
+from coterie.rules.assigning import PlacesClients
+from coterie.rules.group_count import enough_to_count
 from coterie.rules.single_group import everyone
 
 Metric = Literal["l1", "l2", "cosine"]
@@ -39,7 +38,7 @@ _ANGLES = {"entry_min": entry_min, "principal": principal_angles}
 class Signature(Protocol):
     """What clients are asked for, and how far apart two answers are."""
 
-    def work(self, door: Clients, objective: Objective) -> Train | Describe:
+    def work(self, round: Round) -> Train | Describe:
         """The request."""
         ...
 
@@ -50,7 +49,7 @@ class Signature(Protocol):
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedUpdate:
     """The update of a short training from a common model, or one layer of it.
 
     Distances between updates are those between the weights, since all start from the same model.
@@ -68,9 +67,11 @@ class Trained:
     bias: bool = True
     metric: Metric = "l2"
 
-    def work(self, door: Clients, objective: Objective) -> Train:
-        upload = None if self.layer is None else span(door.layout, self.layer, self.bias)
-        return Train(objective, epochs=self.epochs, upload=upload)
+    def work(self, round: Round) -> Train:
+        upload = None
+        if self.layer is not None:
+            upload = span(round.layout, self.layer, self.bias)
+        return Train(round.objective, epochs=self.epochs, upload=upload)
 
     def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
         return _METRICS[self.metric](a, b)
@@ -89,14 +90,15 @@ class Subspace:
     vectors: int = 3
     angle: Angle = "entry_min"
 
-    def work(self, door: Clients, objective: Objective) -> Describe:
-        return Describe("subspace", door.classes, door.features, self.vectors)
+    def work(self, round: Round) -> Describe:
+        clients = round.clients
+        return Describe("subspace", clients.classes, clients.features, self.vectors)
 
     def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
         return _ANGLES[self.angle](a, b)
 
 
-def span(layout: Layout | None, layer: str, bias: bool) -> tuple[int, int]:
+def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
     """Where a layer lies in the flat vector, ``(start, stop)``.
 
     Args:
@@ -113,7 +115,6 @@ def span(layout: Layout | None, layer: str, bias: bool) -> tuple[int, int]:
         >>> span(layout, "final", True), span(layout, "final", False), span(layout, "0", True)
         ((8, 14), (8, 12), (0, 8))
     """
-    assert layout is not None, "the door knows no layout"
     names = layout.names[: layout.trainable]
     if layer == "final":
         at = layout.final_layer()
@@ -135,31 +136,49 @@ def span(layout: Layout | None, layer: str, bias: bool) -> tuple[int, int]:
     return spans[0].start, spans[-1].stop
 
 
+@dataclass(frozen=True, slots=True)
+class SignatureMemory:
+    """What one-shot grouping remembers: for newcomers, and for the report.
+
+    Args:
+        origin: float32 ``[d]``, the model that the signatures were made with.
+        signature: float32 ``[N, ...]``, the signature of each client.
+        cluster: int64 ``[N]``, the group that each signature stands for, -1 for no signature.
+        threshold: the distance up to which clusters were merged.
+        tree: float64 ``[n - 1, 4]``, the merges, as SciPy writes them.
+        leaves: int64 ``[n]``, the client of each leaf of the tree.
+        proximity: float64 ``[n, n]``, distances of the leaves, for up to 500 clients.
+    """
+
+    record_name: ClassVar[str] = "signatures"
+    origin: Tensor
+    signature: Tensor
+    cluster: IntArray
+    threshold: float
+    tree: FloatArray
+    leaves: IntArray
+    proximity: FloatArray | None = None
+
+
 @dataclass(frozen=True)
-class Agglomerative:
+class OneShot(PlacesClients):
     """Assign rule: one round in which all clients send a signature and are clustered; then
-    newcomers, as they come.
+    newcomers are placed as they come.
 
-    A newcomer sends its signature, too, and joins the nearest cluster; beyond the threshold it
-    opens a group of its own (newcomers of one round who are alike share it). Groups start from the
-    model that the signatures were made with. A client whose signature did not come home, or is zero
+    A newcomer sends its signature, too, and joins the nearest cluster. Beyond the threshold it
+    opens a group; newcomers of one round that are similar share it. Groups start from the model
+    that the signatures were made with. A client whose signature was not received, or is zero
     throughout, has no group until it is asked again.
-
-    Remembered for the report: ``tree``, ``leaves`` (whose they are), ``threshold``, and
-    ``proximity`` of up to 500 clients; for newcomers: ``origin``, all signatures ``[N, ...]`` and
-    ``home [N]``, the group that each stands for.
 
     Args:
         signature: what is asked for.
-        objective: what clients minimise, where a signature is trained.
         linkage: how clusters are merged.
         threshold: ``lambda``, or ``auto`` for the largest gap (``clustering.largest_gap``).
         groups: number of groups instead of a threshold; newcomers then never open one.
-        after: rounds of FedAvg before; newcomers train in it as all do.
+        after: rounds of FedAvg before; newcomers train in it as all clients do.
     """
 
     signature: Signature
-    objective: Objective
     linkage: Linkage = "average"
     threshold: float | Literal["auto"] = "auto"
     groups: int | None = None
@@ -168,76 +187,81 @@ class Agglomerative:
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
             raise ConfigError(
-                f"algorithm.groups: a number of groups and a threshold, got {self.groups} and {self.threshold}; "
-                "expected one of them"
+                "algorithm.groups: a number of groups and a threshold, "
+                f"got {self.groups} and {self.threshold}; expected one of them"
             )
 
-    def __call__(
-        self, groups: Groups, cohort: IntArray, door: Clients, key: Key
-    ) -> tuple[Groups, Plan]:
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         notes: Counter[str] = Counter()
-        level = None
-        if "signature" not in groups.memory:
-            if self.groups is not None and self.groups > len(groups.member):
-                raise ConfigError(
-                    f"algorithm.groups: more groups than clients, got {self.groups}; expected 1 to {len(groups.member)}"
-                )
-            if self.after and key.round < self.after:
-                return everyone(groups, cohort, door, key)
-            groups = self._cluster(groups, door, key.of("signatures"), notes)
-            level = groups.memory.get("threshold")
-        elif len(
-            new := cohort[(groups.member[cohort] < 0) | (groups.memory["home"].numpy()[cohort] < 0)]
-        ):
-            groups = self._place(groups, new, door, key.of("newcomers"), notes)
-        ids = cohort[groups.member[cohort] >= 0]
-        found = {} if level is None else {"groups": groups.k, "threshold": _finite(float(level))}
+        found: dict[str, float | None] = {}
+        memory = groups.memory.get(SignatureMemory)
+        if memory is None:
+            self._check_groups(len(groups.member))
+            if round.number < self.after:
+                return everyone(groups, round)
+            groups = self._cluster(groups, round.of("signatures"), notes)
+            memory = groups.memory.get(SignatureMemory)
+            if memory is not None:
+                found = {"groups": groups.k, "threshold": _finite(memory.threshold)}
+        else:
+            cohort = round.cohort
+            new = cohort[(groups.member[cohort] < 0) | (memory.cluster[cohort] < 0)]
+            if len(new):
+                groups = self._place(groups, memory, new, round.of("newcomers"), notes)
+        ids = round.cohort[groups.member[round.cohort] >= 0]
         return groups, Plan(ids, groups.member[ids], notes={**notes, **found})
 
-    def _cluster(self, groups: Groups, door: Clients, key: Key, notes: Counter[str]) -> Groups:
-        """Signatures of all who can be asked, and their clusters; where too few came home all stays
-        as it was."""
+    def _check_groups(self, clients: int) -> None:
+        if self.groups is not None and self.groups > clients:
+            raise ConfigError(
+                f"algorithm.groups: more groups than clients, got {self.groups}; "
+                f"expected 1 to {clients}"
+            )
+
+    def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:
+        """The clusters of all signatures; where too few were received, nothing changes."""
         clients = len(groups.member)
-        able = np.arange(clients) if door.able is None else door.able
+        trainable = round.trainable(clients)
         origin = groups.models[0]
-        ids, rows = self._ask(origin, able, door, key, notes)
-        least = max(1, door.quorum.min_replies)
-        if len(ids) < (
-            enough(door, able) if self.groups is None and self.threshold == "auto" else least
-        ):
+        ids, rows = self._ask(origin, trainable, round, notes)
+        least = round.least_replies
+        if self.groups is None and self.threshold == "auto":
+            least = enough_to_count(round, trainable)
+        if len(ids) < least:
             notes["unclustered"] = 1
             return groups
         proximity = self.signature.distance(rows)
         found = agglomerate(proximity, self.linkage, self.threshold, self.groups)
         member = np.full(clients, NO_GROUP)
-        signature = rows.new_zeros(clients, *rows.shape[1:])
         member[ids] = found.labels
+        signature = rows.new_zeros(clients, *rows.shape[1:])
         signature[torch.from_numpy(ids)] = rows
         notes["cold_start"] = len(ids)
-        shown = {"proximity": torch.from_numpy(proximity)} if len(ids) <= SHOWN else {}
-        return replace(groups.taking([0] * found.count), member=member).remember(
-            origin=origin,
-            signature=signature,
-            home=torch.from_numpy(member),
-            threshold=torch.tensor(found.threshold, dtype=torch.float64),
-            tree=torch.from_numpy(found.tree),
-            leaves=torch.from_numpy(ids),
-            **shown,
+        memory = SignatureMemory(
+            origin,
+            signature,
+            member,
+            float(found.threshold),
+            found.tree,
+            ids,
+            proximity if len(ids) <= SHOWN else None,
         )
+        groups = groups.select([0] * found.count)
+        return replace(groups, member=member).remember(memory)
 
     def _ask(
-        self, origin: Tensor, ids: IntArray, door: Clients, key: Key, notes: Counter[str]
+        self, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
     ) -> tuple[IntArray, Tensor]:
-        """The signatures that came home and say something: int64 ``[n]`` and float32 ``[n,
+        """The signatures that were received and are not zero: int64 ``[n]`` and float32 ``[n,
         ...]``."""
-        work = self.signature.work(door, self.objective)
+        work = self.signature.work(round)
         if isinstance(work, Train):
             name = "delta"
             which = np.zeros(len(ids), np.int64)
         else:
             name = work.statistic
             which = np.zeros((len(ids), 0), np.int64)
-        reply = door.run(work, ids, origin[None], which, key=key)
+        reply = round.clients.run(work, ids, origin[None], which, key=round.key)
         rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
         usable = rows.flatten(1).any(dim=1)
         if len(ids) > int(usable.sum()):
@@ -245,53 +269,58 @@ class Agglomerative:
         return reply.ids[usable.numpy()], rows[usable]
 
     def _place(
-        self, groups: Groups, new: IntArray, door: Clients, key: Key, notes: Counter[str]
+        self,
+        groups: Groups,
+        memory: SignatureMemory,
+        new: IntArray,
+        round: Round,
+        notes: Counter[str],
     ) -> Groups:
-        """Newcomers to their nearest clusters; those beyond the threshold, clustered by themselves,
-        to new groups."""
-        ids, rows = self._ask(groups.memory["origin"], new, door, key, notes)
+        """Newcomers to their nearest clusters; those beyond the threshold are clustered among
+        themselves, and each cluster opens a group."""
+        ids, rows = self._ask(memory.origin, new, round, notes)
         if not len(ids):
             return groups
         notes["newcomers"] = len(ids)
-        far = self._distances(groups, rows)
-        level = float(groups.memory["threshold"]) if self.groups is None else np.inf
-        reached = np.isfinite(far.min(axis=1)) & (far.min(axis=1) <= level)
-        joined = far.argmin(axis=1)
-        if not reached.all():
-            alone = self.signature.distance(rows[torch.from_numpy(~reached)])
-            opened = agglomerate(alone, self.linkage, level, self.groups)
-            joined[~reached] = groups.k + opened.labels
+        distance = self._distances(memory, groups.k, rows)
+        level = memory.threshold if self.groups is None else np.inf
+        nearest = distance.min(axis=1)
+        joins = np.isfinite(nearest) & (nearest <= level)
+        joined = distance.argmin(axis=1)
+        if not joins.all():
+            among_themselves = self.signature.distance(rows[torch.from_numpy(~joins)])
+            opened = agglomerate(among_themselves, self.linkage, level, self.groups)
+            joined[~joins] = groups.k + opened.labels
             notes["opened"] = opened.count
-            groups = _open(groups, opened.count)
-        member = groups.member.copy()
-        where = torch.from_numpy(ids)
-        member[ids] = joined
-        signature = groups.memory["signature"].clone()
-        home = groups.memory["home"].clone()
-        signature[where] = rows
-        home[where] = torch.from_numpy(joined)
-        return replace(groups, member=member).remember(signature=signature, home=home)
+            groups = _open(groups, memory.origin, opened.count)
+        signature = memory.signature.clone()
+        signature[torch.from_numpy(ids)] = rows
+        cluster = memory.cluster.copy()
+        cluster[ids] = joined
+        memory = replace(memory, signature=signature, cluster=cluster)
+        return groups.with_members(ids, joined).remember(memory)
 
-    def _distances(self, groups: Groups, rows: Tensor) -> Matrix:
+    def _distances(self, memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
         """``[n, k]``: newcomers to the groups, by the stored signatures of each.
 
         A client that has lost its group because its data drifted still stands for that group by the
         signature it sent.
         """
-        home = groups.memory["home"].numpy()
-        inside = np.flatnonzero(home >= 0)
-        stored = groups.memory["signature"][torch.from_numpy(inside)]
-        within = self.signature.distance(stored) if self.linkage == "ward" else np.empty((0, 0))
-        return between(
-            self.signature.distance(rows, stored), within, home[inside], groups.k, self.linkage
-        )
+        known = np.flatnonzero(memory.cluster >= 0)
+        stored = memory.signature[torch.from_numpy(known)]
+        # Ward's linkage alone needs the distances inside the clusters.
+        inside = np.empty((0, 0))
+        if self.linkage == "ward":
+            inside = self.signature.distance(stored)
+        to_stored = self.signature.distance(rows, stored)
+        return between(to_stored, inside, memory.cluster[known], k, self.linkage)
 
 
-def number(groups: Number | None) -> int | None:
-    """The number of groups that was asked for; ``auto`` is none, the threshold's own ``auto``.
+def fixed_groups(groups: Number | None) -> int | None:
+    """The number of groups that was asked for; ``auto`` is none: the threshold decides.
 
     Example:
-        >>> number(3), number("auto")
+        >>> fixed_groups(3), fixed_groups("auto")
         (3, None)
     """
     if groups == "auto":
@@ -299,15 +328,14 @@ def number(groups: Number | None) -> int | None:
     return groups
 
 
-def _open(groups: Groups, count: int) -> Groups:
+def _open(groups: Groups, origin: Tensor, count: int) -> Groups:
     """More groups, from the model that the signatures were made with, and without rows of a server
     optimiser."""
-    return replace(
-        groups, models=torch.cat([groups.models, groups.memory["origin"].repeat(count, 1)])
-    )
+    return replace(groups, models=torch.cat([groups.models, origin.repeat(count, 1)]))
 
 
 def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
     if np.isfinite(value):
         return value
     return None

@@ -27,10 +27,13 @@ from torch import Tensor
 
 from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
+from coterie.core.memory import Memory
 from coterie.errors import CheckpointError
 from coterie.runs.files import canonical_json, plain, remove_folder, sync_folder, write_synced
 
-FORMAT = 1  # of the files; goes up whenever an older version could not read them
+# Of the files; goes up whenever an older version could not read them. Format 1 (version 0.1) has
+# no typed records: its models and groups can be read, but no run goes on from it.
+FORMAT = 2
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 NAME = re.compile(r"round-(\d{6,})\Z")
@@ -108,7 +111,9 @@ def read_checkpoint(folder: Path, round: int) -> tuple[Checkpoint, dict[str, Any
             tensors["models"],
             tensors["member"].numpy(),
             _below("optimiser.", tensors),
-            _below("memory.", tensors),
+            Memory.from_tensors(_below("memory.", tensors)),
+            tensors.get("start"),
+            tensors["trained"].numpy() if "trained" in tensors else None,
         )
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{STATE} cannot be read: {error}") from None
@@ -125,7 +130,11 @@ def _tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
         "member": torch.from_numpy(np.ascontiguousarray(groups.member)),
     }
     named |= _named("optimiser.", groups.optimiser)
-    named |= _named("memory.", groups.memory)
+    named |= _named("memory.", groups.memory.tensors())
+    if groups.start is not None:
+        named["start"] = groups.start
+    if groups.trained is not None:
+        named["trained"] = torch.from_numpy(np.ascontiguousarray(groups.trained))
     named |= _named("scene.", checkpoint.snapshot)  # its name in the files of version 0.1
     for name, value in checkpoint.extra.items():
         if isinstance(value, np.ndarray):
@@ -172,7 +181,7 @@ def _read_manifest(file: Path, round: int) -> dict[str, Any]:
         whole = False
     if not whole:
         raise CheckpointError(f"{MANIFEST} does not match its checksum")
-    if manifest["schema"] != FORMAT or manifest["round"] != round:
+    if not 1 <= manifest["schema"] <= FORMAT or manifest["round"] != round:
         raise CheckpointError(
             f"{MANIFEST} is of schema {manifest['schema']}, round {manifest['round']}"
         )

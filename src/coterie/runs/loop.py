@@ -8,152 +8,225 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients.clients import Clients
 from coterie.clients.ledger import Ledger
+from coterie.clients.quorum import Quorum
+from coterie.clients.round import Round
 from coterie.clients.transfers import Block, flexcfl, full
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.served import Served
+from coterie.core.solver import Solver
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError, QuorumError
 from coterie.measures.sampling import EvaluationSample
 from coterie.measures.scoring import agreement, score
 from coterie.measures.view import Measure, RoundView
-from coterie.methods.method import Starts
-from coterie.methods.serving import served_by
-from coterie.methods.step import Algorithm
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.method import InitialModels
 
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """The state after a round, the scene it was played in, and its line in ``rounds.jsonl``."""
+    """What a round left.
+
+    Args:
+        round: its number, from 0.
+        groups: the state after it.
+        row: its line in ``rounds.jsonl``.
+        snapshot: who held which data in it.
+        served: which model serves each client after it.
+        blocks: its transfers.
+    """
 
     round: int
     groups: Groups
     row: dict[str, Any]
-    scene: FederationSnapshot
+    snapshot: FederationSnapshot
+    served: Served
     blocks: tuple[Block, ...] = ()
 
 
-def _trains(scene: FederationSnapshot) -> NDArray[np.bool_]:
-    """Who is there and holds samples, bool ``[N]``."""
-    trains: NDArray[np.bool_] = (scene.population.sizes("train") > 0) & scene.present
-    return trains
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What is measured of a run, and when.
+
+    Args:
+        every: score the models in every so many rounds, and in the last.
+        clients: score so many clients at most, by a random order drawn once; ``None``: all.
+        measures: what else to measure in every round; what they find goes into the row.
+    """
+
+    every: int = 1
+    clients: int | None = None
+    measures: Sequence[Measure] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """Where a run begins, or goes on.
+
+    Args:
+        round: the first round to run.
+        state: the groups after the round before; ``None``: the run begins.
+        snapshot: who held which data in that round; ``None``: the population before any shift.
+        skipped: rounds skipped in a row before.
+    """
+
+    round: int = 0
+    state: Groups | None = None
+    snapshot: FederationSnapshot | None = None
+    skipped: int = 0
 
 
 def simulate(
     algorithm: Algorithm,
-    door: Clients,
+    clients: Clients,
     population: Population,
-    starts: Starts | Tensor,
+    initial_models: InitialModels | Tensor,
     sampler: Callable[..., IntArray],
     rounds: int,
     key: Key,
     *,
+    solver: Solver | None = None,
     shift: Shift | None = None,
-    state: Groups | None = None,
-    scene: FederationSnapshot | None = None,
-    start: int = 0,
-    skipped: int = 0,
-    evaluate_every: int = 1,
-    evaluate_clients: int | None = None,
-    measures: Sequence[Measure] = (),
+    start: StartingPoint | None = None,
+    evaluation: Evaluation | None = None,
 ) -> Iterator[RoundResult]:
-    """Run rounds ``start .. rounds-1`` and yield after each.
+    """Run the rounds that are left and yield after each.
 
     Args:
         algorithm: what runs.
-        door: the clients.
+        clients: reaches the clients.
         population: the clients' data before any shift.
-        starts: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
-        sampler: round, and with a shift who is there and holds samples (bool ``[N]``) -> clients
-            asked.
+        initial_models: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
+        sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
         rounds: total number of rounds.
         key: the run's stream.
+        solver: the run's local solver, which rules may want to know.
         shift: how the clients' data change before each round.
-        state: the state after round ``start - 1``, to resume.
-        scene: who held what in that round.
-        start: first round.
-        skipped: rounds skipped in a row before ``start``.
-        evaluate_every: score the models in every so many rounds, and in the last.
-        evaluate_clients: score so many clients at most, by a random order drawn once; ``None``:
-            all.
-        measures: what else to measure in every round; what they find goes into the row.
+        start: where the run goes on; ``None``: it begins.
+        evaluation: what is measured; ``None``: all clients are scored in every round.
 
     Raises:
         QuorumError: after more skipped rounds in a row than the quorum allows.
+        ConfigError: for a shift of a population that is made lazily.
     """
-    first = starts if callable(starts) else (lambda j: starts)
-    groups = algorithm.init(first, population.clients) if state is None else state
-    scene = scene or FederationSnapshot(population, np.ones(population.clients, bool))
-    if scene.population is not population:
-        door.set_population(scene.population, scene.present)
+    start = start or StartingPoint()
+    evaluation = evaluation or Evaluation()
+    groups = start.state
+    if groups is None:
+        groups = algorithm.init(_by_number(initial_models), population.clients)
+    snapshot = start.snapshot or FederationSnapshot.start(population)
+    if snapshot.population is not population:
+        clients.set_population(snapshot.population, snapshot.present)
     if shift is not None and population.lazy:
         raise ConfigError(
-            "shift.kind: the data of a federation that is made client by client do not move, got a shift; "
-            "expected none, or lazy = false in [data]"
+            "shift.kind: the data of a federation that is made client by client do not move, "
+            "got a shift; expected none, or lazy = false in [data]"
         )
-    panel = (
-        None
-        if evaluate_clients is None
-        else EvaluationSample.of(evaluate_clients, population.clients, key)
-    )
-    everyone = getattr(algorithm, "samples", False)
-    for t in range(start, rounds):
-        begun = time.perf_counter()
-        at = key.at(t)
+    sample = None
+    if evaluation.clients is not None:
+        sample = EvaluationSample.of(evaluation.clients, population.clients, key)
+    skipped = start.skipped
+    for number in range(start.round, rounds):
+        began = time.perf_counter()
         before = groups
+        round_key = key.at(number)
+
+        # Step 1: the clients' data change.
         if shift is not None:
-            scene = shift(scene, population, t, groups.member >= 0, at.of("shift"))
-            door.set_population(scene.population, scene.present)
-        cohort = (
-            np.flatnonzero(_trains(scene))
-            if everyone
-            else sampler(t)
-            if shift is None
-            else sampler(t, _trains(scene))
-        )
-        groups, notes = algorithm.step(groups, cohort, door, at)
-        ledger = door.ledger.read()
-        row = _row(t, groups, notes, ledger) | {"moves": moves(before.member, groups.member)}
+            has_group = groups.member >= 0
+            snapshot = shift(snapshot, population, number, has_group, round_key.of("shift"))
+            clients.set_population(snapshot.population, snapshot.present)
+
+        # Step 2: some clients are sampled, and the method does its round with them.
+        cohort = _cohort(algorithm, sampler, snapshot, number, shifts=shift is not None)
+        round = Round(number, round_key, cohort, clients, solver or Solver())
+        groups, notes = algorithm.step(groups, round)
+        ledger = clients.ledger.read()
+        row = _row(number, groups, notes, ledger)
+        row["moves"] = moves(before.member, groups.member)
         if shift is not None:
-            row |= _shifted(scene, before, notes)
-        evaluated = time.perf_counter()
-        if (t + 1) % evaluate_every == 0 or t == rounds - 1:
-            models, which = served_by(groups)
-            testable = (scene.population.sizes("test") > 0) & scene.present
-            row |= score(door, testable, models, which, groups, at.of("evaluate"), panel)
-        if scene.population.planted is not None:
-            row["agreement"] = agreement(groups.member, scene.population.planted)
-        for measure in measures:
-            row |= measure(RoundView(door, scene.population, groups, notes, at.of("measure")))
-        row["refused"] = dict(sorted((ledger.refused + door.ledger.read().refused).items()))
-        row["seconds"] = {
-            "training": ledger.training,
-            **{
-                name: notes.get("seconds", {}).get(name, 0.0)
-                for name in ("grouping", "aggregation")
-            },
-            "evaluation": time.perf_counter() - evaluated,
-            "total": time.perf_counter() - begun,
-        }
-        yield RoundResult(t, groups, row, scene, tuple(ledger.blocks))
+            row |= _shifted(snapshot, before, notes)
+
+        # Step 3: the models are scored.
+        evaluation_began = time.perf_counter()
+        served = algorithm.serve(groups)
+        if (number + 1) % evaluation.every == 0 or number == rounds - 1:
+            testable = (snapshot.population.sizes("test") > 0) & snapshot.present
+            row |= score(clients, testable, served, groups, round_key.of("evaluate"), sample)
+        if snapshot.population.planted is not None:
+            row["agreement"] = agreement(groups.member, snapshot.population.planted)
+        view = RoundView(clients, snapshot.population, groups, notes, round_key.of("measure"))
+        for measure in evaluation.measures:
+            row |= measure(view)
+
+        # Step 4: what was refused and how long it took.
+        refused = ledger.refused + clients.ledger.read().refused
+        row["refused"] = dict(sorted(refused.items()))
+        row["seconds"] = _seconds(ledger, notes, began, evaluation_began)
+        yield RoundResult(number, groups, row, snapshot, served, tuple(ledger.blocks))
         skipped = skipped + 1 if row["skipped"] else 0
-        if skipped > door.quorum.max_skipped_rounds:
-            raise QuorumError(
-                f"quorum: {skipped} rounds in a row had fewer than {max(1, door.quorum.min_replies)} replies, "
-                f"the last was round {t}; expected at most {door.quorum.max_skipped_rounds}"
-            )
+        _check_quorum(clients.quorum, skipped, number)
 
 
+def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
+    """One vector for all models as a function of the model's number."""
+    if callable(initial_models):
+        return initial_models
+    vector = initial_models
+    return lambda j: vector
+
+
+def _cohort(
+    algorithm: Algorithm,
+    sampler: Callable[..., IntArray],
+    snapshot: FederationSnapshot,
+    number: int,
+    *,
+    shifts: bool,
+) -> IntArray:
+    """The clients of a round: a sample, or for some methods all that can train."""
+    can_train = (snapshot.population.sizes("train") > 0) & snapshot.present
+    if algorithm.samples_cohort:
+        return np.flatnonzero(can_train)
+    if shifts:
+        return sampler(number, can_train)
+    return sampler(number)
+
+
+def _seconds(
+    ledger: Ledger, notes: Mapping[str, Any], began: float, evaluation_began: float
+) -> dict[str, float]:
+    """Where the time of a round went."""
+    now = time.perf_counter()
+    of_method = notes.get("seconds", {})
+    return {
+        "training": ledger.training,
+        "grouping": of_method.get("grouping", 0.0),
+        "aggregation": of_method.get("aggregation", 0.0),
+        "evaluation": now - evaluation_began,
+        "total": now - began,
+    }
+
+
+def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
+    if skipped > quorum.max_skipped_rounds:
+        raise QuorumError(
+            f"quorum: {skipped} rounds in a row had fewer than {max(1, quorum.min_replies)} "
+            f"replies, the last was round {number}; expected at most {quorum.max_skipped_rounds}"
+        )
+
+
+# Counts that have a column of their own in the row.
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
-
-
-_OWN = (
+# Notes that are in the row elsewhere, or are too large for it.
+_NOT_NOTES = (
     *_COUNTS,
     "loss",
     "discrepancy",
@@ -166,9 +239,10 @@ _OWN = (
 )
 
 
-def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+    """The row of a round before it is scored; its keys are in the order of the file."""
     return {
-        "round": round,
+        "round": number,
         "accuracy": None,
         "accuracy_all": None,
         "accuracy_mean": None,
@@ -180,7 +254,7 @@ def _row(round: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -
         "sizes": groups.sizes().tolist(),
         **{name: int(notes.get(name, 0)) for name in _COUNTS},
         "skipped": bool(notes.get("skipped", False)),
-        "notes": {name: value for name, value in notes.items() if name not in _OWN},
+        "notes": {name: value for name, value in notes.items() if name not in _NOT_NOTES},
         "refused": dict(sorted(ledger.refused.items())),
         "transfers": {**full(ledger.blocks), "flexcfl": flexcfl(ledger.blocks, notes)},
     }
@@ -197,8 +271,11 @@ def moves(before: IntArray, after: IntArray) -> list[list[int]]:
     return np.stack([changed, after[changed]], axis=1).tolist()
 
 
-def _shifted(scene: FederationSnapshot, before: Groups, notes: Mapping[str, Any]) -> dict[str, Any]:
-    """What the scenario did, and which changes of warm clients the method did not see."""
-    warm = scene.changed[before.member[scene.changed] >= 0]
-    missed = np.setdiff1d(warm, notes.get("drifted_ids", np.empty(0, np.int64)))
-    return {"shift": list(scene.events), "changed": len(scene.changed), "missed": len(missed)}
+def _shifted(
+    snapshot: FederationSnapshot, before: Groups, notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the shift did, and which changes of clients with a group the method did not see."""
+    changed = snapshot.changed
+    had_group = changed[before.member[changed] >= 0]
+    missed = np.setdiff1d(had_group, notes.get("drifted_ids", np.empty(0, np.int64)))
+    return {"shift": list(snapshot.events), "changed": len(changed), "missed": len(missed)}

@@ -30,9 +30,9 @@ from coterie.data import (
 from coterie.data.shifts import make_shift
 from coterie.errors import ConfigError
 from coterie.measures.optional import make_measures
+from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
-from coterie.methods.step import Algorithm
 from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
 
 

@@ -69,7 +69,7 @@ class Progress:
         self.since = np.where(member == before, self.since, here_since)
         self.round = result.round + 1
         self.groups = result.groups
-        self.snapshot = result.scene
+        self.snapshot = result.snapshot
         self._count_skipped(result.row)
 
     def _count_skipped(self, row: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
+from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import load_population
@@ -28,10 +29,9 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.local.device import Precision
 from coterie.measures.view import Measure
+from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
-from coterie.methods.serving import model_for
-from coterie.methods.step import Algorithm
 from coterie.rules.server import Server
 from coterie.runs.cohort import SamplerName
 from coterie.runs.loop import RoundResult
@@ -53,11 +53,13 @@ class Result:
         rows: one dictionary per round, as in ``rounds.jsonl``.
         state: the groups after the last round.
         module: the network; its own parameters are the start.
+        served: which model serves each client.
     """
 
     rows: Sequence[dict[str, Any]]
     state: Groups
     module: nn.Module
+    served: Served
 
     @property
     def accuracy(self) -> list[float]:
@@ -71,7 +73,7 @@ class Result:
 
     def vector_for(self, client: int) -> Tensor:
         """The flat parameters that serve a client."""
-        return model_for(self.state, client)
+        return self.served.vector(client)
 
     def model_for(self, client: int) -> nn.Module:
         """The network that serves a client, ready to predict."""
@@ -200,7 +202,8 @@ def run(
             rows.append(result.row)
             if on_round is not None:
                 on_round(result)
-    return Result(tuple(rows), running.groups, network.module)
+    served = algorithm.serve(running.groups)
+    return Result(tuple(rows), running.groups, network.module, served)
 
 
 def _sampler(

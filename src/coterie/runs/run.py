@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,16 @@ import numpy as np
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig
 from coterie.core.arrays import IntArray
+from coterie.core.client_store import KeptState
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout
 from coterie.data import save_partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
-from coterie.methods.serving import served_by
 from coterie.models import starts
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.loop import RoundResult, simulate
+from coterie.runs.loop import Evaluation, RoundResult, StartingPoint, simulate
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.progress import Progress
 from coterie.runs.spec import RunSpec
@@ -31,6 +31,8 @@ from coterie.runs.summary import summarise
 from coterie.runs.tracking import check_installed, tracked
 
 OnRound = Callable[[RoundResult], None]
+# What clients keep stands beside the state in a checkpoint, where they keep anything.
+KEPT = tuple(field.name for field in fields(KeptState))
 
 
 class Stopped(CoterieError):
@@ -90,14 +92,15 @@ class Run:
             spec.sampler,
             spec.rounds,
             spec.key,
+            solver=spec.local,
             shift=spec.shift,
-            state=self.progress.groups,
-            scene=self.progress.snapshot,
-            start=self.progress.round,
-            skipped=self.progress.skipped,
-            evaluate_every=spec.evaluate_every,
-            evaluate_clients=spec.evaluate_clients,
-            measures=spec.measures,
+            start=StartingPoint(
+                self.progress.round,
+                self.progress.groups,
+                self.progress.snapshot,
+                self.progress.skipped,
+            ),
+            evaluation=Evaluation(spec.evaluate_every, spec.evaluate_clients, spec.measures),
         )
 
     def _check_wait(self) -> None:
@@ -133,7 +136,10 @@ class Run:
         snapshot = None
         if with_snapshot and self.spec.shift is not None and progress.snapshot is not None:
             snapshot = progress.snapshot.tensors(self.spec.population)
-        extra = {"since": progress.since}
+        extra: dict[str, Any] = {"since": progress.since}
+        kept = self.clients.store.state()
+        if len(kept.ids):
+            extra |= {name: getattr(kept, name) for name in KEPT}
         self.folder.save_checkpoint(progress.groups, progress.round, extra, keep, snapshot)
         progress.saved = progress.round
 
@@ -141,10 +147,10 @@ class Run:
         """What the model that serves each client makes of its test samples: how many it classifies
         correctly, and how many there are, int64 ``[N]`` both."""
         snapshot = self.progress.snapshot or FederationSnapshot.start(self.spec.population)
-        models, which = served_by(self.groups)
+        served = self.spec.algorithm.serve(self.groups)
         testable = np.flatnonzero((snapshot.population.sizes("test") > 0) & snapshot.present)
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
-        return each_client(self.clients, testable, models, which, key)
+        return each_client(self.clients, testable, served, key)
 
 
 # --- the run of a configuration -------------------------------------------------------------------
@@ -227,6 +233,8 @@ def execute(
 
         with prepared.clients() as clients:
             run = Run(prepared.spec, clients, progress, folder)
+            if checkpoint is not None:
+                _restore_kept(clients, checkpoint)
             try:
                 _run_and_save(run, config, stored, stop)
                 if config.train.evaluate_clients is None and progress.groups is not None:
@@ -235,6 +243,12 @@ def execute(
             finally:
                 run.save(config.checkpoint.keep)
         return write_results(run, prepared.config, prepared.population.names)
+
+
+def _restore_kept(clients: Clients, checkpoint: Checkpoint) -> None:
+    """Give the clients of a simulation back what they kept."""
+    if all(name in checkpoint.extra for name in KEPT):
+        clients.store.restore(KeptState(*(checkpoint.extra[name] for name in KEPT)))
 
 
 def make_progress(

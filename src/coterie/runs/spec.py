@@ -22,9 +22,9 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import make_clients
 from coterie.measures.view import Measure
+from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import fit_to_model
-from coterie.methods.step import Algorithm, as_algorithm
 from coterie.models import build, decay_for
 from coterie.runs.cohort import Sampler, SamplerName
 

@@ -23,7 +23,13 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import CheckpointError, ConfigError
-from coterie.runs.checkpoint import Checkpoint, find_checkpoints, read_checkpoint, write_checkpoint
+from coterie.runs.checkpoint import (
+    FORMAT,
+    Checkpoint,
+    find_checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
 from coterie.runs.files import (
     damaged,
     json_line,
@@ -275,6 +281,8 @@ class RunFolder:
             except (CheckpointError, OSError) as error:
                 broken.append(f"{folder}: damaged ({error})")
                 continue
+            if resolved is not None:
+                self._check_format(manifest)
             self._check_config(manifest, resolved or self.resolved)
             warnings = tuple(f"{line}; the one before it is used" for line in broken)
             return replace(checkpoint, warnings=warnings)
@@ -284,6 +292,15 @@ class RunFolder:
                 f"{self.path}: no valid checkpoint, got {got}; expected one that is whole"
             )
         return None
+
+    def _check_format(self, manifest: Mapping[str, Any]) -> None:
+        """A run does not go on from a state that an older version wrote in another form."""
+        if manifest["schema"] != FORMAT:
+            raise CheckpointError(
+                f"{self.path}: a run of version 0.1, got a checkpoint of format "
+                f"{manifest['schema']}; expected format {FORMAT}: run it anew, or resume it with "
+                "version 0.1"
+            )
 
     def _check_config(self, manifest: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
         if manifest["config_hash"] != config_hash(resolved):

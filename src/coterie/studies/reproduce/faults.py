@@ -3,7 +3,6 @@ explains."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -11,18 +10,19 @@ import numpy as np
 from pydantic import Field
 
 from coterie import algorithms
+from coterie.algorithms.fesem import Order
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
-from coterie.rules.centre import Order
-from coterie.rules.weighing import by_size
+from coterie.rules.weighing import Weigh, by_size
 
-Weigh = Literal["first_client", "by_size"]
+Weighing = Literal["first_client", "by_size"]
 
 
-def first_client(groups: Groups, updates: Updates) -> Matrix:
+def first_client(groups: Groups, updates: Updates, round: Round | None = None) -> Matrix:
     """Only the first participant of a group counts: the 'avg' strategy of FlexCFL's code since
     August 2021 (C1).
 
@@ -41,14 +41,14 @@ def first_client(groups: Groups, updates: Updates) -> Matrix:
     return weights
 
 
-WEIGHS: dict[Weigh, Callable[[Groups, Updates], Matrix]] = {
+WEIGHS: dict[Weighing, Weigh] = {
     "first_client": first_client,
     "by_size": by_size,
 }
 
 
 @validated
-def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weigh = "first_client") -> Method:
+def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weighing = "first_client") -> Method:
     """IFCA as reference code weighs it: ``first_client`` in FlexCFL's (C1), ``by_size`` in
     FedGroup's (C8).
 
@@ -65,7 +65,7 @@ def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weigh = "first_client")
 def fesem(
     groups: Annotated[int, Field(ge=1)] = 3,
     order: Order = "train_then_assign",
-    weigh: Weigh = "first_client",
+    weigh: Weighing = "first_client",
 ) -> Method:
     """FeSEM as reference code weighs it, and with ``order = "flexcfl"`` as FlexCFL's code assigns
     newcomers (C5).

@@ -1,0 +1,76 @@
+"""What every rule of a method sees of the round it works in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from coterie.clients.clients import Clients
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.vectors import Layout
+from coterie.core.work import Train
+from coterie.objectives import plain
+
+
+def plain_training() -> Train:
+    """Local training on the cross-entropy alone."""
+    return Train(plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round, as every slot of a method sees it. Nothing of it is kept in a rule's state.
+
+    Args:
+        number: of the round, from 0.
+        key: the random stream of the slot that is being asked, in this round.
+        cohort: int64 ``[n]``, the clients that were sampled to train, ascending.
+        clients: reaches them.
+        solver: the run's local solver.
+        local: what the method's clients do in this round.
+    """
+
+    number: int
+    key: Key
+    cohort: IntArray
+    clients: Clients
+    solver: Solver = field(default_factory=Solver)
+    local: Train = field(default_factory=plain_training)
+
+    @property
+    def objective(self) -> Objective:
+        """What clients minimise, also where a rule trains them only to place them."""
+        return self.local.objective
+
+    @property
+    def layout(self) -> Layout:
+        """Names and places of the model's tensors in its flat vector."""
+        assert self.clients.layout is not None, "the clients know no layout"
+        return self.clients.layout
+
+    @property
+    def least_replies(self) -> int:
+        """The replies without which a round does not count."""
+        return max(1, self.clients.quorum.min_replies)
+
+    def trainable(self, population: int) -> IntArray:
+        """The clients that are present and hold training samples, ascending.
+
+        Args:
+            population: number of clients ``N``.
+        """
+        if self.clients.able is None:
+            return np.arange(population)
+        return self.clients.able
+
+    def of(self, purpose: str) -> Round:
+        """The same round with the random stream of a purpose inside this one."""
+        return replace(self, key=self.key.of(purpose))
+
+    def with_cohort(self, cohort: IntArray) -> Round:
+        """The same round with another cohort."""
+        return replace(self, cohort=cohort)

@@ -1,0 +1,38 @@
+"""Mixtures of models: rows of the matrices M and S that have several models in them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray
+
+
+def with_mixtures(models: Tensor, mixtures: FloatArray | None) -> Tensor:
+    """The models, and after them the mixtures of them.
+
+    The sums run in float64, so that a mixture of equal models is that model to the bit.
+
+    Args:
+        models: float32 ``[k, d]``.
+        mixtures: float64 ``[m, k]``, each row a share of every model; ``None``: none.
+
+    Returns:
+        float32 ``[k + m, d]``; the very same tensor where there are no mixtures.
+
+    Example:
+        >>> import numpy as np
+        >>> with_mixtures(torch.tensor([[0.0], [4.0]]), np.array([[0.75, 0.25]])).ravel().tolist()
+        [0.0, 4.0, 1.0]
+    """
+    if mixtures is None or not len(mixtures):
+        return models
+    # Shares relative to the largest, divided at the end: an even mixture is then the mean to the
+    # bit, where a rounded 1 / k would break ties of the float32 result.
+    relative = torch.from_numpy(mixtures / mixtures.max(axis=1, keepdims=True))
+    mixed = torch.zeros(len(mixtures), models.shape[1], dtype=torch.float64)
+    # One model after another: a matrix product may sum in another order on another processor.
+    for j, model in enumerate(models.to(torch.float64)):
+        mixed += relative[:, j, None] * model
+    mixed /= relative.sum(dim=1, keepdim=True)
+    return torch.cat([models, mixed.to(torch.float32)])

@@ -1,0 +1,63 @@
+"""Which model serves which client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.mixtures import with_mixtures
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The matrix ``S [N, m]`` of the design: client ``i`` is served by ``S_i @ models``.
+
+    A client with one model has a single 1 in its row of ``S``, so the matrix is kept as the number
+    of that column.
+
+    Args:
+        models: float32 ``[m, d]``.
+        row: int64 ``[N]``, the model of each client; numbers from ``m`` on name rows of
+            ``mixtures``.
+        mixtures: float64 ``[s, m]``, rows of ``S`` with several models in them, ``None``: there are
+            none. Each sums to 1.
+
+    Example:
+        >>> import torch
+        >>> served = Served(torch.tensor([[0.0], [4.0]]), np.array([1, 2]), np.array([[0.5, 0.5]]))
+        >>> served.vector(0).tolist(), served.vector(1).tolist()
+        ([4.0], [2.0])
+    """
+
+    models: Tensor
+    row: IntArray
+    mixtures: FloatArray | None = None
+
+    def for_clients(self, ids: IntArray) -> tuple[Tensor, IntArray]:
+        """The vectors that serve some clients, and which of them serves each.
+
+        Only the mixtures of these clients are computed, so a million clients with mixtures of their
+        own cost no more than those that are asked.
+
+        Args:
+            ids: int64 ``[n]``.
+
+        Returns:
+            float32 ``[p, d]`` and int64 ``[n]``.
+        """
+        row = self.row[ids]
+        if self.mixtures is None:
+            return self.models, row
+        mixed = row >= len(self.models)
+        used, place = np.unique(row[mixed] - len(self.models), return_inverse=True)
+        row = row.copy()
+        row[mixed] = len(self.models) + place
+        return with_mixtures(self.models, self.mixtures[used]), row
+
+    def vector(self, client: int) -> Tensor:
+        """The flat parameters ``[d]`` that serve a client."""
+        models, row = self.for_clients(np.array([client]))
+        return models[row[0]]

@@ -1,0 +1,116 @@
+"""How much each cluster of updates counts, so that every class counts alike (RFedAvg sec. III-B).
+
+Source: Wang, Zhang and Tao, Adaptive Clustering-Based Model Aggregation for Federated Learning with
+Imbalanced Data (2021).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.math.similarity import Matrix
+
+# Weight of |p|^2 that makes the balancing weights unique where classes leave them open.
+_RIDGE = 1e-8
+
+
+def cluster_imbalance(level: FloatArray, size: FloatArray, cluster: IntArray) -> FloatArray:
+    """``I_C = max_k I_k - sum of D_k over the others`` for each cluster (steps 1 and 2).
+
+    Args:
+        level: ``[n]``, ``I_k = sum_m |D/M - D_k^m|`` of each client (eq. 17).
+        size: ``[n]``, its samples ``D_k``.
+        cluster: int64 ``[n]``, labels ``0..N-1``; of two clients with the same ``I_k`` the first is
+            ``k*``.
+
+    Returns:
+        float64 ``[N]``; at least ``D - D_C`` where ``D`` is all there is.
+
+    Example:
+        >>> level, size = np.array([75.0, 80.0, 75.0, 95.0]), np.array([30.0, 25.0, 40.0, 10.0])
+        >>> cluster_imbalance(level, size, np.array([0, 0, 1, 2])).tolist()
+        [50.0, 75.0, 95.0]
+    """
+    total = np.bincount(cluster, size)
+    found = np.empty(len(total))
+    for n in range(len(total)):
+        mine = np.flatnonzero(cluster == n)
+        worst = mine[np.argmax(level[mine])]
+        found[n] = level[worst] - (total[n] - size[worst])
+    return found
+
+
+def floor(total: float) -> float:
+    """The least that a cluster's imbalance counts as: ``max(1, 1e-6 D)``."""
+    return max(1.0, 1e-6 * total)
+
+
+def reciprocal(level: FloatArray, total: float) -> FloatArray:
+    """``p_n = (1 / I_Cn) / sum_n (1 / I_Cn)``, with ``I_C`` held at or above `floor`.
+
+    Args:
+        level: ``[N]``, ``I_C`` of each cluster.
+        total: samples ``D``.
+
+    Example:
+        >>> reciprocal(np.array([50.0, 75.0, 95.0]), 105.0).round(3).tolist()
+        [0.456, 0.304, 0.24]
+    """
+    inverse = 1 / np.maximum(level, floor(total))
+    share: FloatArray = inverse / inverse.sum()
+    return share
+
+
+def balancing(shares: Matrix) -> FloatArray:
+    """The weights that come closest to equal classes: ``argmin_p |B p - 1/M|^2`` on the simplex
+    (Q1, eq. 16).
+
+    A ridge of ``1e-8 |p|^2`` makes them unique. On the simplex the objective is ``|G p|^2``, ``G``
+    being ``B - 1/M`` on top of ``1e-4 I``; it is least where the least-squares solution of ``G u =
+    0, 1^T u = 1`` with ``u >= 0`` points, so that non-negative least squares solves it exactly: ``p
+    = u / sum u``.
+
+    Args:
+        shares: ``[M, N]``, the class shares ``B`` of each cluster.
+
+    Returns:
+        float64 ``[N]``.
+
+    Example:
+        >>> balancing(np.array([[50 / 55, 0, 0], [5 / 55, 1, 0], [0, 0, 1]])).round(6).tolist()
+        [0.366667, 0.3, 0.333333]
+    """
+    from scipy.optimize import nnls
+
+    classes, clusters = shares.shape
+    system = np.vstack(
+        [shares - 1 / classes, np.sqrt(_RIDGE) * np.eye(clusters), np.ones((1, clusters))]
+    )
+    wanted = np.zeros(len(system))
+    wanted[-1] = 1
+    try:
+        found: FloatArray = nnls(system, wanted, maxiter=100 * clusters)[0]
+    except RuntimeError:  # it met its limit of iterations: near-parallel columns
+        found = np.ones(clusters)
+    return found / found.sum()
+
+
+def class_shares(histograms: NDArray[Any], cluster: IntArray) -> Matrix:
+    """``B[m, n] = D_Cn^m / D_Cn`` of the clients that told; a cluster of which nobody did has those
+    of all who did.
+
+    Args:
+        histograms: ``[n, M]``, zero rows where nothing is known.
+        cluster: int64 ``[n]``.
+    """
+    told = np.zeros((int(cluster.max()) + 1, histograms.shape[1]))
+    np.add.at(told, cluster, histograms)
+    everybody = told.sum(axis=0)
+    if not everybody.any():
+        everybody = np.ones_like(everybody)
+    told[told.sum(axis=1) == 0] = everybody
+    return (told / told.sum(axis=1, keepdims=True)).T

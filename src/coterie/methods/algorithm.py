@@ -1,0 +1,100 @@
+"""What runs: a method made of slots, or one with a step of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from coterie.clients.round import Round
+from coterie.core.groups import Groups
+from coterie.core.served import Served
+from coterie.errors import ConfigError
+from coterie.methods.method import InitialModels, Method
+from coterie.rules.serving import by_group
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """A method that runs.
+
+    ``init`` makes the state, ``step`` does a round and returns a new state with notes for the
+    round's row, ``serve`` says which model serves each client. With ``samples_cohort`` the cohort
+    of a step is every client that can train, not a sample.
+    """
+
+    @property
+    def samples_cohort(self) -> bool: ...
+
+    def init(self, initial_models: InitialModels, clients: int) -> Groups: ...
+
+    def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]: ...
+
+    def serve(self, state: Groups) -> Served: ...
+
+
+class Steps(Protocol):
+    """The least that a user's own algorithm has to say."""
+
+    def init(self, initial_models: InitialModels, clients: int) -> Groups: ...
+
+    def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServedByGroup:
+    """An algorithm that only has ``init`` and ``step``: its cohorts are sampled by the run, and
+    clients are served by their group's model.
+
+    Args:
+        steps: the algorithm.
+    """
+
+    steps: Steps
+
+    @property
+    def samples_cohort(self) -> bool:
+        return False
+
+    def init(self, initial_models: InitialModels, clients: int) -> Groups:
+        return self.steps.init(initial_models, clients)
+
+    def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        return self.steps.step(state, round)
+
+    def serve(self, state: Groups) -> Served:
+        return by_group(state)
+
+
+def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
+    """A method as an algorithm; an algorithm as it is.
+
+    Raises:
+        ConfigError: for rules with the arguments of version 0.1.
+    """
+    from coterie.methods.step import Clustered
+
+    if isinstance(method, Method):
+        _refuse_old_arguments(method.assign, 2, "assign(groups, round)")
+        return Clustered(method)
+    _refuse_old_arguments(method.step, 2, "step(state, round)")
+    if isinstance(method, Algorithm):
+        return method
+    return ServedByGroup(method)
+
+
+def _refuse_old_arguments(rule: Any, count: int, expected: str) -> None:
+    """Rules of version 0.1 took the cohort, the clients and the key one by one."""
+    taken = [
+        parameter
+        for parameter in inspect.signature(rule).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(taken) > count:
+        names = ", ".join(parameter.name for parameter in taken)
+        raise ConfigError(
+            f"{expected.partition('(')[0]}: arguments of version 0.1, got ({names}); "
+            f"expected {expected}: the cohort, the clients and the key are in round"
+        )

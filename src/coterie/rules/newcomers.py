@@ -1,0 +1,155 @@
+"""Client cold start: a client without a group joins the group whose direction is nearest.
+
+Source: Duan et al., FedGroup (2021), eq. 9; with frozen directions FlexCFL (2022), Alg. 3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clients.round import Round
+from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.math.similarity import nearest
+from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction
+from coterie.rules.migration import previous_group
+
+Newcomer = Literal["aux_latest", "w0_frozen"]
+Fallback = Literal["largest", "lowest_loss", "none"]
+
+
+@dataclass(frozen=True)
+class NearestDirection:
+    """Eq. 9: a newcomer joins ``argmin_j (1 - cos(D_j, delta_pre)) / 2``; of equals the lowest.
+
+    Args:
+        compare_with: ``w0_frozen``: pre-train from ``w_0``, compare with the cluster means of the
+            cold start; ``aux_latest``: pre-train from the auxiliary model, compare with the groups'
+            latest updates.
+        pretraining: how clients show their direction.
+        fallback: where a newcomer without a usable direction goes: to the ``largest`` group, to the
+            group with the ``lowest_loss`` on its data, or to ``none``.
+    """
+
+    compare_with: Newcomer = "w0_frozen"
+    pretraining: Pretraining = Pretraining()
+    fallback: Fallback = "largest"
+
+    @property
+    def frozen(self) -> bool:
+        """Whether newcomers are compared with the directions of the cold start."""
+        return self.compare_with == "w0_frozen"
+
+    def place(self, groups: Groups, new: IntArray, round: Round, notes: Counter[str]) -> Groups:
+        """The groups with these clients in them.
+
+        Args:
+            groups: after the group cold start.
+            new: int64 ``[n]``, clients without a group.
+            round: its ``key`` names the streams.
+            notes: counts ``newcomers`` and ``fallback_<where>``.
+        """
+        memory = groups.memory.get(DirectionMemory)
+        assert memory is not None, "newcomers come after the group cold start"
+        stream = round.of("newcomers_frozen" if self.frozen else "newcomers")
+        start = groups.first_model if self.frozen else memory.auxiliary
+        direction = memory.direction if self.frozen else memory.latest
+        work = self.pretraining.work(round.objective)
+        if self.frozen and round.clients.drift_reports is not None:
+            ids, group, unusable = _let_choose(work, new, start, direction, stream)
+        else:
+            ids, group, unusable = _compare(work, new, start, direction, stream)
+        before = groups
+        groups = groups.with_members(ids, group)
+        notes["newcomers"] += len(ids)
+        if not len(unusable):
+            return groups
+        notes[f"fallback_{self.fallback}"] += len(unusable)
+        if self.fallback == "none":
+            return groups
+        # The largest group is that before these newcomers.
+        return groups.with_members(unusable, self._fall_back(before, unusable, stream))
+
+    def _fall_back(self, groups: Groups, unusable: IntArray, round: Round) -> IntArray | int:
+        """The group of each client without a direction."""
+        if self.fallback == "largest":
+            return int(np.argmax(groups.sizes()))
+        every = np.tile(np.arange(groups.k), (len(unusable), 1))
+        key = round.key.of("fallback")
+        reply = round.clients.run(Evaluate("train"), unusable, groups.models, every, key=key)
+        choice = np.full(len(unusable), NO_GROUP)
+        choice[np.searchsorted(unusable, reply.ids)] = reply.fields["loss"].argmin(axis=1)
+        return choice
+
+
+def _compare(
+    work: Train, new: IntArray, start: Tensor, direction: Tensor, round: Round
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Newcomers send their update, and the server compares it with the directions.
+
+    Returns:
+        The clients that were placed, the group of each, and those without a usable direction.
+    """
+    reply = round.clients.run(work, new, start[None], np.zeros(len(new), np.int64), key=round.key)
+    usable = has_direction(reply)
+    group = nearest(torch.from_numpy(reply.fields["delta"][usable]), direction)
+    return reply.ids[usable], group, reply.ids[~usable]
+
+
+def _let_choose(
+    work: Train, new: IntArray, start: Tensor, direction: Tensor, round: Round
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Newcomers are sent the directions and tell which one theirs is nearest to, so that their
+    update stays with them. Returns what `_compare` does."""
+    every = np.tile(np.arange(1 + len(direction)), (len(new), 1))
+    models = torch.cat([start[None], direction])
+    reply = round.clients.run(SelectGroup(work), new, models, every, key=round.key)
+    choice = reply.fields["choice"]
+    usable = (choice >= 0) & (choice < len(direction))
+    return reply.ids[usable], choice[usable].astype(np.int64), reply.ids[~usable]
+
+
+@dataclass(frozen=True)
+class RandomGroup:
+    """The ablation RAC: newcomers get a random group.
+
+    Args:
+        each_time: draw anew whenever a client is selected, instead of once.
+    """
+
+    each_time: bool = False
+
+    def newcomers(self, groups: Groups) -> BoolArray:
+        """The clients that have no group, or one that is drawn anew, bool ``[N]``."""
+        memory = groups.memory.get(DirectionMemory)
+        if not self.each_time or memory is None:
+            return groups.member < 0
+        return (groups.member < 0) | memory.random_group
+
+    def place(
+        self, groups: Groups, new: IntArray, round: Round, notes: Counter[str]
+    ) -> tuple[Groups, IntArray]:
+        """A random group for newcomers.
+
+        Returns:
+            The groups, and the clients that are left: those that lost their group because their
+            data drifted are placed by their direction.
+        """
+        memory = groups.memory.get(DirectionMemory)
+        assert memory is not None, "newcomers come after the group cold start"
+        drifted = previous_group(groups)[new] >= 0
+        left = new[drifted]
+        new = new[~drifted]
+        notes["newcomers"] += int((groups.member[new] < 0).sum())
+        group = [round.key.client(int(i)).generator().integers(groups.k) for i in new]
+        random_group = memory.random_group.copy()
+        random_group[new] = True
+        groups = groups.with_members(new, np.array(group, np.int64))
+        return groups.remember(replace(memory, random_group=random_group)), left
