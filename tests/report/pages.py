@@ -5,8 +5,10 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 import numpy as np
+import torch
 
 from coterie.report import RunView
+from coterie.rules.one_shot import SignatureMemory
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -82,19 +84,24 @@ COURSE = [
 ]
 
 
-def linkage_memory(n: int = 6, seed: int = 0) -> dict:
-    import torch
+def remembered_tree(
+    links: np.ndarray, leaves: np.ndarray, threshold: float, proximity: np.ndarray | None
+) -> SignatureMemory:
+    """What one-shot grouping remembers, of which the report draws the tree alone."""
+    return SignatureMemory(
+        torch.zeros(1), torch.zeros(0), np.empty(0, np.int64), threshold, links, leaves, proximity
+    )
+
+
+def linkage_memory(n: int = 6, seed: int = 0) -> SignatureMemory:
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist, squareform
 
     points = np.random.default_rng(seed).normal(size=(n, 2)) + 9 * (np.arange(n) % 2)[:, None]
     near = pdist(points)
-    return {
-        "tree": torch.from_numpy(linkage(near, "average")),
-        "proximity": torch.from_numpy(squareform(near)).float(),
-        "leaves": torch.arange(n).flip(0),
-        "threshold": torch.tensor([4.0]),
-    }
+    links = linkage(near, "average")
+    proximity = squareform(near).astype(np.float32)
+    return remembered_tree(links, np.arange(n)[::-1].copy(), 4.0, proximity)
 
 
 def seeded(name: str, seed: int, final: float, groups: list[int], each: list[float]) -> RunView:

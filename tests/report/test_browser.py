@@ -17,6 +17,8 @@ import pytest
 
 from coterie.report import RunView, write_page
 from coterie.report.tree import Tree
+from coterie.rules.one_shot import SignatureMemory
+from tests.report.pages import remembered_tree
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -119,20 +121,13 @@ def run(name: str, seed: int, names: list[str], labels: list[str]) -> RunView:
     )
 
 
-def tree(rng: np.random.Generator) -> dict[str, Any]:
-    import torch
+def tree(rng: np.random.Generator) -> SignatureMemory:
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist, squareform
 
     near = pdist(rng.normal(size=(500, 4)) + 6 * np.eye(4)[np.arange(500) % GROUPS])
-    links = torch.from_numpy(linkage(near, "average"))
-    proximity = torch.from_numpy(squareform(near))
-    return {
-        "tree": links,
-        "proximity": proximity,
-        "leaves": torch.arange(500),
-        "threshold": torch.tensor([4.0]),
-    }
+    links = linkage(near, "average")
+    return remembered_tree(links, np.arange(500), 4.0, squareform(near))
 
 
 def written(folder: Path, names: list[str], labels: list[str]) -> Path:
