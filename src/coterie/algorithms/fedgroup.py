@@ -19,7 +19,7 @@ from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Train
-from coterie.math.group_count import Most, Number
+from coterie.math.group_count import Most, Number, estimate_notes
 from coterie.methods.method import Method
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients
@@ -32,7 +32,6 @@ from coterie.rules.cold_start import (
     Pretraining,
     Shortage,
 )
-from coterie.rules.group_count import found_notes
 from coterie.rules.inter_group import Rule, inter_group
 from coterie.rules.newcomers import Fallback, NearestDirection, Newcomer, RandomGroup
 
@@ -102,7 +101,7 @@ class ByDirection(PlacesClients):
         spent = None
         if self.cold_start.pretraining.length == "continue":
             spent = pretrained[ids].astype(np.int64)
-        found = found_notes(groups.k) if first and self.cold_start.groups == "auto" else {}
+        found = estimate_notes(groups.k) if first and self.cold_start.groups == "auto" else {}
         return groups, Plan(ids, groups.member[ids], spent=spent, notes={**notes, **found})
 
     def _one_group(self, groups: Groups) -> bool:

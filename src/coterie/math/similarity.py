@@ -226,16 +226,3 @@ def edc(updates: Tensor, m: int) -> Matrix:
     """Euclidean distance of decomposed cosine similarity, ``[n, n]`` (FedGroup eq. 8)."""
     e = edc_embedding(updates, m)
     return np.sqrt(((e[:, None] - e[None]) ** 2).sum(axis=2)) / m
-
-
-def __getattr__(name: str) -> object:
-    """TO BE REMOVED with its last caller: names that have their home elsewhere."""
-    if name == "nearest":
-        return nearest_direction
-    if name not in ("l1", "l2", "cosine_distance", "entry_min", "principal_angles"):
-        raise AttributeError(name)
-    from coterie.math import distances, subspaces
-
-    if hasattr(distances, name):
-        return getattr(distances, name)
-    return getattr(subspaces, name)

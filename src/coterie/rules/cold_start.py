@@ -22,7 +22,7 @@ from coterie.core.objective import Objective
 from coterie.core.work import Train
 from coterie.errors import ConfigError, QuorumError
 from coterie.math.clustering import complete_linkage, kmeans
-from coterie.math.group_count import Auto, count
+from coterie.math.group_count import Auto, estimate_groups
 from coterie.math.similarity import edc_embedding, madc
 from coterie.rules.group_count import enough_to_count
 
@@ -135,7 +135,7 @@ class GroupColdStart:
         if len(ids) < self._least_directions(groups, round):
             return groups
         if self.groups == "auto":
-            m = min(m, count(delta, self.max_groups, round.key.of("count")))
+            m = min(m, estimate_groups(delta, self.max_groups, round.key.of("count")))
             groups = groups.select([0] * m)
         labels = self._cluster(delta, m, round.key.of("cluster"))
         direction = torch.zeros_like(groups.models)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Train
-from coterie.math.group_count import Number, count
+from coterie.math.group_count import Number, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 
 # A number of groups that fewer clients than this show says nothing.
@@ -24,19 +24,6 @@ def enough_to_count(round: Round, trainable: IntArray) -> int:
     """The replies without which groups are not counted: four, or all clients where there are fewer,
     and never less than the quorum."""
     return max(round.least_replies, min(LEAST_REPLIES, len(trainable)))
-
-
-def found_notes(groups: int) -> dict[str, Any]:
-    """What a round's row says of the number of groups that was found.
-
-    Example:
-        >>> found_notes(3), found_notes(1)["grouping"]
-        ({'groups_found': 3}, 'one group found: grouping will not help')
-    """
-    notes: dict[str, Any] = {"groups_found": groups}
-    if groups == 1:
-        notes["grouping"] = "one group found: grouping will not help"
-    return notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +67,7 @@ class CountsGroups(PlacesClients):
             return groups, replace(plan, notes={**plan.notes, "uncounted": 1})
         groups = groups.select(range(found)).remember(CountMemory(found))
         groups, plan = self.assign(groups, round)
-        return groups, replace(plan, notes={**plan.notes, **found_notes(found)})
+        return groups, replace(plan, notes={**plan.notes, **estimate_notes(found)})
 
     def _count(self, groups: Groups, round: Round) -> int:
         """The number of groups, 0 while too few clients answered."""
@@ -93,7 +80,7 @@ class CountsGroups(PlacesClients):
         if len(reply) < enough_to_count(round, trainable):
             return 0
         updates = torch.from_numpy(reply.fields["delta"])
-        return count(updates, self.most, round.key.of("count"))
+        return estimate_groups(updates, self.most, round.key.of("count"))
 
 
 def count_if_auto(assign: Assign, groups: Number, most: int) -> tuple[Assign, int]:

@@ -17,7 +17,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.work import Evaluate, SelectGroup, Train
-from coterie.math.similarity import nearest
+from coterie.math.similarity import nearest_direction
 from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction
 from coterie.rules.migration import previous_group
 
@@ -99,7 +99,7 @@ def _compare(
     """
     reply = round.clients.run(work, new, start[None], np.zeros(len(new), np.int64), key=round.key)
     usable = has_direction(reply)
-    group = nearest(torch.from_numpy(reply.fields["delta"][usable]), direction)
+    group = nearest_direction(torch.from_numpy(reply.fields["delta"][usable]), direction)
     return reply.ids[usable], group, reply.ids[~usable]
 
 

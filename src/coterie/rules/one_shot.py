@@ -21,8 +21,10 @@ from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Train
 from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, agglomerate, between
+from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.group_count import Number
-from coterie.math.similarity import Matrix, cosine_distance, entry_min, l1, l2, principal_angles
+from coterie.math.similarity import Matrix
+from coterie.math.subspaces import entry_min, principal_angles
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.group_count import enough_to_count
 from coterie.rules.single_group import everyone
