@@ -25,7 +25,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train, Work
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.math.similarity import nearest
+from coterie.math.similarity import nearest_direction
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import starts
 from coterie.objectives import plain
@@ -324,8 +324,8 @@ def test_nearest_is_one_minus_cosine_over_two() -> None:
     a = delta.numpy()
     b = target.numpy()
     cosine = a @ b.T / np.linalg.norm(a, axis=1)[:, None] / np.linalg.norm(b, axis=1)
-    assert np.array_equal(nearest(delta, target), ((1 - cosine) / 2).argmin(axis=1))
-    assert np.array_equal(nearest(3 * delta, 0.1 * target), nearest(delta, target))
+    assert np.array_equal(nearest_direction(delta, target), ((1 - cosine) / 2).argmin(axis=1))
+    assert np.array_equal(nearest_direction(3 * delta, 0.1 * target), nearest(delta, target))
 
 
 def test_newcomers_that_do_not_answer_wait() -> None:
