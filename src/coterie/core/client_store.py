@@ -6,9 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.keep import Keep
+
+Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class KeptState:
     """
 
     ids: IntArray
-    vectors: FloatArray
+    vectors: Vectors
     spans: IntArray
 
 
@@ -35,8 +38,10 @@ class ClientStore:
     """
 
     def __init__(self) -> None:
+        # Set by the first work that keeps something: until then evaluation need not ask.
         self.keep: Keep | None = None
-        self._vectors: dict[int, FloatArray] = {}
+        # A dictionary and not one array for all clients: of a million clients, few are ever met.
+        self._vectors: dict[int, Vectors] = {}
 
     def begin(self, keep: Keep) -> None:
         """From now on these coordinates stay with clients.
@@ -48,17 +53,18 @@ class ClientStore:
             raise ValueError(f"keep: changed in a run, got {keep}; expected {self.keep}")
         self.keep = keep
 
-    def met(self, ids: IntArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def met(self, ids: IntArray) -> NDArray[np.bool_]:
         """Which of these clients have stored something, bool ``[n]``."""
         return np.array([client in self._vectors for client in ids.tolist()], bool)
 
-    def get(self, ids: IntArray) -> FloatArray:
+    def get(self, ids: IntArray) -> Vectors:
         """What these clients keep, float32 ``[n, kept]``; all of them must have been met."""
         return np.stack([self._vectors[client] for client in ids.tolist()])
 
-    def put(self, ids: IntArray, vectors: FloatArray) -> None:
+    def put(self, ids: IntArray, vectors: Vectors) -> None:
         """Store what these clients keep from now on."""
         for client, vector in zip(ids.tolist(), vectors, strict=True):
+            # A copy: a view would keep the updates of the whole cohort in memory.
             self._vectors[client] = vector.astype(np.float32)
 
     def forget(self, ids: IntArray) -> None:
@@ -68,6 +74,7 @@ class ClientStore:
 
     def state(self) -> KeptState:
         """Everything, as arrays."""
+        # In ascending order, so that the same state makes the same checkpoint, byte for byte.
         ids = np.array(sorted(self._vectors), np.int64)
         if self.keep is None:
             return KeptState(ids, np.empty((0, 0), np.float32), np.empty((0, 2), np.int64))

@@ -106,6 +106,7 @@ class Blocks:
         trainer = self._trainer(work.objective)
         solver = work.solver(self.solver)
         steps = np.array([solver.count(int(size)) for size in cohort.sizes], np.int64)
+        # Without a step there is no block, and a network need not even be tried.
         if not steps.any():
             return delta, loss, np.ones(n, bool)
         done = np.zeros(n, bool)
@@ -128,6 +129,8 @@ class Blocks:
         """Places, the clients with the most steps first, cut where a block would outgrow the
         memory."""
         sizes = cohort.sizes
+        # Most steps first, as the trainer wants them; of equal steps the most samples first, so that
+        # the first client of a block has the longest batch.
         order = np.lexsort((-sizes, -steps))
         longest = int(order[0])
         x, y = cohort.samples(longest)
@@ -138,6 +141,8 @@ class Blocks:
         first = 0
         for at, place in enumerate(order.tolist()):
             size = int(sizes[place])
+            # Batches are padded to the longest of the block, so a client costs more beside a large
+            # one than alone.
             cost = trainer.cost(size, int(sizes[order[first]]), x, solver)
             if used + cost > most and at > first:
                 yield order[first:at]

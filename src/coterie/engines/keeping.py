@@ -55,6 +55,7 @@ class KeepingEngine:
     ) -> list[Reply]:
         """Train whole models; store what stays, return what leaves."""
         self.store.begin(keep)
+        # The engine inside sees a whole model and a whole update, and needs no code for this.
         stays = keep.kept()
         leaves = keep.shared(models.shape[1])
         whole = replace(work, keep=None)

@@ -120,6 +120,8 @@ class PoolEngine(SimulationEngine):
             end = self.deadline()
         jobs = []
         for worker in range(self.pool.workers):
+            # By the client's number and not by load: the worker that scored it before still has
+            # its samples at hand.
             mine = np.flatnonzero(ids % self.pool.workers == worker)
             jobs.append(PoolJob(work, key, ids[mine], rows[mine], self._moves))
         replies = self.pool.ask(jobs, end)
@@ -134,6 +136,7 @@ class PoolEngine(SimulationEngine):
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         most = max(1, min(_MOST_TASKS, _MOST_BYTES // (4 * models.shape[1])))
+        # Workers are given only the models that are used, so that shared memory stays small.
         used, rows = np.unique(which, return_inverse=True)
         models = models[torch.from_numpy(used)]
         replies = []
@@ -152,10 +155,12 @@ class PoolEngine(SimulationEngine):
         for _ in range(self.retries + 1):
             self._ensure(len(models), len(left))
             self.pool.starts[: len(models)] = models.numpy()
+            # The longest first: a long training begun last would keep one core busy alone.
             longest_first = np.argsort(-self.runner.steps(work, ids[left]), kind="stable")
             job = PoolJob(work, key, ids[left], rows[left], self._moves)
             alive = self.pool.train(job, longest_first.tolist(), end)
             self._moves = []
+            # Updates that were written before a worker died are good: nothing is trained twice.
             done = np.flatnonzero(self.pool.done[: len(left)])
             arrived.add(ids[left[done]], self.pool.deltas[done], self.pool.sizes_and_losses[done])
             if alive:

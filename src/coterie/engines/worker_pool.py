@@ -120,6 +120,8 @@ class WorkerPool:
             ClientError: if a client's own code failed; the processes are ended.
         """
         self.done[: len(tasks)] = 0
+        # An end mark for each worker, behind all tasks. They fit the pipe (64 KiB), so that this
+        # write does not wait for workers that wait for their job.
         numbers = [*tasks, *[END] * self.workers]
         os.write(self._numbers.fileno(), b"".join(TASK.pack(number) for number in numbers))
         answers = self.ask([job] * self.workers, end)
@@ -161,6 +163,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the processes."""
+        # Killed and not asked to end: one may hang in the user's code.
         for process in self.processes:
             process.kill()
         for process in self.processes:

@@ -103,7 +103,7 @@ class BatchedTrainer:
         self.network = LossNetwork(module, objective).to(self.device.name)
         self.probe = NetworkProbe(self.network, self.device)
         self.trained = [name for name, p in module.named_parameters() if p.requires_grad]
-        self.decayed = [i for i, name in enumerate(self.trained) if name in decay]
+        self.decayed = tuple(i for i, name in enumerate(self.trained) if name in decay)
         self.buffers = ModelBuffers(self.layout, self.trained, self.device.name)
         self.replay = CudaGraphCache(cuda_graph)
         self.gradient = vmap(grad_and_value(self._loss), randomness="error")
@@ -142,9 +142,11 @@ class BatchedTrainer:
         block = Block(x.to(self.device.name), y.to(self.device.name), step, streams)
         with self.device.arithmetic():
             steps = self._steps(schedule, block, end)
+        # Who takes part in the step that was not begun any more has steps left.
         done = np.ones(len(samples), bool)
         if steps < len(schedule.active):
             done[: schedule.active[steps]] = False
+        # The loss is summed on the device, the samples behind it are known from the schedule.
         seen = np.zeros(len(samples))
         np.add.at(seen, schedule.clients(), schedule.count * schedule.last)
         loss = self.buffers.loss[: len(samples)].cpu().numpy().astype(np.float64) / np.maximum(
@@ -186,12 +188,14 @@ class BatchedTrainer:
         active, width = step.rows.shape
         x = block.x[step.rows]
         y = block.y[step.rows].masked_fill_(step.void, _IGNORED)
+        # Padding costs a little arithmetic, another call costs far more.
         if not self.probe.padded and (step.lengths != width).any():
             self._step_by_length(block, step, x, y)
             return
         masks = self._masks(block, step.lengths, width, block.streams)
         inputs = [x, y, step.weight, *masks]
         solver = block.step.solver
+        # A recording pays only where a step of its shape is repeated often.
         recorded = repeats >= _REPEATS or (active, width, solver) in self.replay
         if not self.device.graphs or not recorded:
             self._together(inputs, block.step)
@@ -249,7 +253,7 @@ class BatchedTrainer:
         trained = zip(self.trained, self.buffers.params, strict=True)
         params = {f"model.{name}": p[rows] for name, p in trained}
         fixed = {f"model.{name}": p[rows] for name, p in start.items() if name not in self.trained}
-        if self.network.compares:
+        if self.network.compares:  # the objective compares with the model received
             fixed |= {f"received.{name}": p[rows] for name, p in start.items()}
         grads, losses = self.gradient(params, fixed, x, y, tuple(masks))
         return list(grads.values()), losses

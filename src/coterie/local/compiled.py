@@ -60,6 +60,7 @@ class CompiledTrainer:
         rows = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels)
         passes = list(batches(len(y), solver, key.of("shuffle").generator()))
+        # The start is needed until the end: by the proximal term, and to make the update.
         begin = start.numpy()
         vector = begin.copy()
         loss = 0.0
@@ -106,6 +107,7 @@ class CompiledTrainer:
         samples = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels[rows])
         correct, loss = np.empty((2, len(rows)), np.float32)
+        # Kernels are compiled for arrays whose values are side by side, and for nothing else.
         weights = vector.contiguous().numpy()
 
         def part(at: slice) -> None:

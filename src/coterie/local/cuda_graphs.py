@@ -44,6 +44,7 @@ class CudaGraphCache:
     ) -> None:
         """A step on ``inputs``; the first of its name is recorded."""
         if name not in self.kept:
+            # A recording reads and writes fixed addresses: inputs are copied to where they were.
             placed = [tensor.clone() for tensor in inputs]
             self.kept[name] = (placed, self.record(lambda: step(placed), state))
             while len(self.kept) > self.most:
@@ -62,6 +63,7 @@ class CudaGraphCache:
 def cuda_graph(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], Any]:
     """A step as a CUDA graph. It is run twice beforehand on a side stream, as capturing asks for,
     and undone."""
+    # The runs that warm up change the state like any other step, so it is put back afterwards.
     before = [tensor.clone() for tensor in state]
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -44,6 +44,7 @@ def noisy_histograms(work: Describe, population: Population, ids: IntArray, key:
         case "none":
             return counts
         case "discrete_laplace":
+            # Below 0 there are no counts. What is done to a private value costs no privacy.
             return np.maximum(counts + _each(_laplace, work, counts.shape[1], ids, key), 0)
         case "randomised_response":
             answers = _each(_responses, work, counts.shape[1], ids, key).astype(np.int64)
@@ -73,6 +74,7 @@ def _each(draw: Draw, work: Describe, classes: int, ids: IntArray, key: Key) -> 
 def _laplace(epsilon: float, classes: int, rng: np.random.Generator) -> IntArray:
     """Discrete Laplace noise, ``P(z) ~ exp(-epsilon |z|)``, as the difference of two geometric
     draws."""
+    # 1 - exp(-epsilon), which for a small budget would lose its digits if written so.
     p = -np.expm1(-epsilon)
     return rng.geometric(p, classes) - rng.geometric(p, classes)
 

@@ -61,6 +61,7 @@ class Dropout(TorchFunctionMode):
         if func in _SINGLE or func in _CHANNELS:
             return self._drop(func, args, kwargs)
         if getattr(func, "__name__", "") in _RECURRENT:
+            # Fused kernels of recurrent layers have no rule for batches of models.
             with _plain_kernels():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)

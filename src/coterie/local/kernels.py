@@ -210,6 +210,7 @@ def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
     two rows are computed too, and never read.
     """
     outputs, n = out.shape
+    # Five taps at once, so that the sums pass through the registers once for five products.
     fives = len(taps) - len(taps) % 5
     twos = outputs - outputs % 2
     for o in range(0, twos, 2):
@@ -255,6 +256,8 @@ def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
 def correlate(delta: F32, rows: I64, n: int, x: F32, taps: I64, out: F32) -> None:
     """``out[o, t] += sum_p delta[rows[o] + p] x[taps[t] + p]``, ``p < n``: the gradient of a
     convolution's kernel."""
+    # Five taps times two outputs are ten sums in registers, as in `multiply`. Places that straddle
+    # two rows add nothing, since their errors are zero.
     fives = len(taps) - len(taps) % 5
     twos = len(rows) - len(rows) % 2
     for o in range(0, twos, 2):
@@ -422,6 +425,7 @@ def conv_backward(
     cells = delta.shape[1] // o
     rows = np.arange(o) * each + margin
     spread = np.zeros(o * each, np.float32)
+    # Summed over the batch before anything is changed, since the images below need this kernel.
     gradient[:] = 0
     kernel = gradient[: o * len(taps)].reshape(o, len(taps))
     bias = gradient[o * len(taps) :]
@@ -436,6 +440,7 @@ def conv_backward(
                 turned[j, i * k * k + t] = vector[begin + (i * c + j) * k * k + t]
     framed = np.empty((c, height * width), np.float32)
     for s in range(len(images)):
+        # Each pooled value hands its error to the place that it came from; the others have none.
         spread[:] = 0
         for i in range(o):
             for at in range(i * cells, (i + 1) * cells):

@@ -26,13 +26,13 @@ class ModelBuffers:
         self.trained = trained
         self.device = device
         self.capacity = 0
+        # name -> what each client was sent; frozen parameters and buffers are only here
         self.start: dict[str, Tensor] = {}
-        """What each client was sent, by name; frozen parameters and buffers are only here."""
+        # what is trained, in the order of `trained`
         self.params: list[Tensor] = []
-        """What is trained, in the order of ``trained``."""
         self.velocity: list[Tensor] = []
+        # the summed loss of each client's last pass
         self.loss = torch.empty(0, device=device)
-        """The summed loss of each client's last pass."""
 
     def fill(self, starts: Tensor, solver: Solver) -> bool:
         """Put in the models ``[n, d]`` that clients start from; whether the buffers had to be made

@@ -52,12 +52,12 @@ class NetworkProbe:
         self.network = network
         self.device = device
         self.convolves = convolves(network.model)
+        # batch length -> the calls of dropout in a forward pass
         self.calls: dict[int, list[Call]] = {}
-        """Batch length -> the calls of dropout in a forward pass."""
+        # whether short batches may be padded; None before the network was run
         self.padded: bool | None = None
-        """Whether short batches may be padded; ``None`` before the network was run."""
+        # bytes of activations that a sample leaves for the backward pass
         self.saved = 0
-        """Bytes of activations that a sample leaves for the backward pass."""
 
     def run(self, x: Tensor, y: Tensor) -> None:
         """Run the network on three samples and on two, unless that was done before.
@@ -67,6 +67,8 @@ class NetworkProbe:
         """
         if self.padded is not None or not len(y):
             return
+        # Three and two samples: enough to see what grows with the batch. One would make layers fail
+        # that need several, such as batch normalisation.
         several = torch.arange(3) % len(y)
         before = [buffer.clone() for buffer in self.network.buffers()]
         with saved_tensors_hooks(self._count, lambda kept: kept):
@@ -107,6 +109,7 @@ class NetworkProbe:
         """Whether the answer to a sample is the same whoever shares its batch, in training and
         afterwards."""
         x = x.to(self.device.name)
+        # The first sample beside the others, beside fewer, and beside zeros.
         others = torch.cat([x[:1], torch.zeros_like(x[1:])])
         for network in (self.network.model, self.network.received):
             first = [self._first_output(network, batch) for batch in (x, x[:2], others)]

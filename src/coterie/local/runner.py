@@ -78,6 +78,7 @@ class LocalRunner:
         self.layout = Layout.of(module)
         self.sizes = population.sizes("train")
         self.scorer = Scorer(population, module, decay, device)
+        # A trainer keeps buffers and a copy of the network, so one is kept for each objective.
         self._trainers: dict[Objective, Trainer] = {}
 
     @property
@@ -93,6 +94,7 @@ class LocalRunner:
         before = self.population
         train = _changed(before.train, population.train)
         test = _changed(before.test, population.test)
+        # Labels are compared one by one only where a shift made new ones.
         rows = np.empty(0, np.int64)
         if before.y is not population.y:
             rows = np.flatnonzero(before.labels != population.labels)
@@ -170,6 +172,7 @@ class LocalRunner:
         loss = np.zeros(which.shape)
         for column in range(which.shape[1]):
             for row in np.unique(which[:, column]):
+                # One pass for all clients that are scored on this model.
                 mine = np.flatnonzero(which[:, column] == row)
                 correct[mine, column], loss[mine, column] = self.scorer.score(
                     models[row], ids[mine], work, ids

@@ -112,6 +112,7 @@ class ScoredRows:
             return Rows(self.population.x, self.population.y, held, bounds, spread)
         copied = self._copied
         if copied is None or (copied.place[held] < 0).any():
+            # Some samples were never scored before. What is kept points into the old copy.
             kept.clear()
             copied = self._copy(everyone, split)
             self._copied = copied
@@ -133,6 +134,7 @@ class ScoredRows:
             kept.move_to_end(name)
             return kept[name]
         held, bounds, spread = self._held(ids, split)
+        # Gathered on the CPU and moved as one block: the pooled samples may not fit the device.
         index = torch.from_numpy(held)
         x = self.population.x[index].to(self.device)
         y = self.population.y[index].to(self.device)
@@ -169,7 +171,7 @@ class ScoredRows:
         samples = held
         if len(held) + len(before) <= max(2 * len(held), KEEP // self._sample_bytes()):
             samples = np.concatenate([held, before])
-        # each once, in this order
+        # Each once, in this order: a client's samples stay neighbours, which is what it is for.
         samples = samples[np.sort(np.unique(samples, return_index=True)[1])]
         place = np.full(len(self.population.y), -1)
         place[samples] = np.arange(len(samples))

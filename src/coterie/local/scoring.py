@@ -85,6 +85,7 @@ class Scorer:
     def _forward(self, rows: Rows, vector: Tensor, losses: bool) -> tuple[FloatArray, FloatArray]:
         """Correct predictions and loss of one model, per sample, by the network itself."""
         self._vector.copy_(vector)
+        # Sums are made on the CPU in float64: their order, and so their bits, is that of samples.
         correct = np.zeros(len(rows.y))
         loss = np.zeros(len(rows.y))
         x = rows.x

@@ -143,9 +143,10 @@ class Autograd:
         self.objective = objective
         self.vector = torch.empty(self.layout.d)
         self.module = bind(module, self.vector).train()
+        # Frozen parameters get no gradient, so neither decay nor the proximal term moves them.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.params: list[Tensor] = list(named.values())
-        self.decayed = [i for i, name in enumerate(named) if name in decay]
+        self.decayed = tuple(i for i, name in enumerate(named) if name in decay)
         self.convolves = convolves(module)
         self.sent: Tensor | None = None
         self.frozen: tuple[nn.Module, Tensor] | None = None
@@ -162,6 +163,7 @@ class Autograd:
         # network with dropout sees the same batches as one without.
         with keyed_torch(key.of("noise")):
             for part in batches(len(y), solver, key.of("shuffle").generator()):
+                # Shuffled once a pass: batches are then slices, which cost no copy.
                 order = torch.from_numpy(part.order)
                 xs = x[order]
                 ys = y[order]
@@ -171,6 +173,7 @@ class Autograd:
                     stop = min(at + solver.batch_size, len(y))
                     batch_loss = self._step(xs[at:stop], ys[at:stop], course)
                     if part.last:
+                        # The last batch may be short, so batches count by their samples.
                         loss += batch_loss * (stop - at)
                         seen += stop - at
         torch.sub(self.vector, start, out=out)
@@ -204,7 +207,7 @@ class Autograd:
             module = bind(copy.deepcopy(self.module), vector).eval().requires_grad_(False)
             self.frozen = (module, vector)
         module, vector = self.frozen
-        if self.sent is not None:
+        if self.sent is not None:  # the first batch of a training
             vector.copy_(self.sent)
             self.sent = None
         return module

@@ -71,6 +71,7 @@ class Stack:
         if convs is None:
             return None
         layers = layers[3 * len(convs) :]
+        # Without convolutions samples are flattened anyway; behind them the network must do so.
         if layers and type(layers[0][1]) is nn.Flatten and layers[0][1].start_dim == 1:
             layers = layers[1:]
         elif convs:
@@ -103,6 +104,7 @@ class Stack:
                     f"a convolution of {conv.channels} channels, got images of shape {shape}"
                 )
             rows.append((channels, height, width, conv.padding, conv.kernel, conv.out, begin))
+            # Weight, then bias, layer by layer: the order of the flat vector.
             begin += conv.out * (channels * conv.kernel**2 + 1)
             down = (height + 2 * conv.padding - conv.kernel + 1) // 2
             across = (width + 2 * conv.padding - conv.kernel + 1) // 2
@@ -151,6 +153,7 @@ def _dense_layers(layers: Sequence[Named]) -> list[Named] | None:
 def _plain_parameters(module: nn.Module, names: Sequence[str]) -> bool:
     """Whether a kernel and a bias of each layer are all that the flat vector holds, and all of it
     is trained."""
+    # One layer at two places has its parameters once in the vector, and two gradients.
     shared = len(set(names)) < len(names)
     frozen = any(not p.requires_grad for p in module.parameters())
     return not shared and not frozen and len(Layout.of(module).names) == 2 * len(names)

@@ -8,7 +8,6 @@ is the same rule over a flat vector, and tests compare the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,14 +32,14 @@ class SgdStep:
 
     solver: Solver
     mu: float
-    decayed: Sequence[int]
+    decayed: tuple[int, ...]
 
     @torch.no_grad()
     def apply(
         self,
-        params: Sequence[Tensor],
+        params: list[Tensor],
         gradients: list[Tensor],
-        anchor: Sequence[Tensor],
+        anchor: list[Tensor],
         velocity: list[Tensor],
     ) -> None:
         """Change the parameters in place; the gradients are used up.

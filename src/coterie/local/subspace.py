@@ -54,8 +54,9 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
     vectors = vectors[:, ::-1]
     rank = int((values > _RANK * max(values[0], np.finfo(np.float64).tiny)).sum())
     basis = vectors[:, :rank]
-    if tall:
+    if tall:  # the eigenvectors are V then, and U = D V S^{-1}
         basis = rows.T @ basis / np.sqrt(values[:rank])
+    # One sign for all machines: a principal angle does not depend on it, a checkpoint does.
     found[:, :rank] = basis * np.where(basis.sum(axis=0) < 0, -1.0, 1.0)
     return found
 

@@ -90,6 +90,7 @@ class FlowerEngine:
         """One message per client that is there; what came by the timeout. See
         ``coterie.core.engine.Engine``."""
         request = self._request(work, ids, models, which, key)
+        # Who left since the cohort was drawn is not waited for.
         asked = [client for client in request.wanted if client in self.register.nodes]
         self._lost["not there"] += len(request.wanted) - len(asked)
         replies: list[Reply] = []
@@ -111,9 +112,13 @@ class FlowerEngine:
     def _request(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> OutgoingRequest:
-        rows = which[:, None] if which.ndim == 1 else which
+        rows = which
+        if which.ndim == 1:
+            rows = which[:, None]
         if isinstance(work, Describe):  # a description of data needs no model
             rows = rows[:, :0]
+        # Models are named by their content: a client that keeps one is sent only its name, and one
+        # that serves many clients is serialised once.
         digests = {}
         records = {}
         for row in np.unique(rows).tolist():
@@ -212,8 +217,11 @@ class FlowerEngine:
             values["another record"] = np.zeros(1)
         if (sender, round, purpose) == (client, request.key.round, request.key.purpose):
             self._take_report(request, client, note)
-        ids = np.array([client if sender == client else -1])
-        return [Reply(round, ids, values, purpose)]
+        # A client may only speak for itself; as -1 the validator knows it for a stranger.
+        speaks_for = client
+        if sender != client:
+            speaks_for = -1
+        return [Reply(round, np.array([speaks_for]), values, purpose)]
 
     def _take_report(self, request: OutgoingRequest, client: int, note: Mapping[str, Any]) -> None:
         """Remember what a client reported beside its reply, and which models it keeps now."""

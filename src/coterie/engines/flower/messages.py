@@ -71,5 +71,7 @@ def read_array(data: bytes, most: int) -> NDArray[Any]:
     body = data[file.tell() :]
     if dtype.hasobject or not dtype.itemsize or math.prod(shape) * dtype.itemsize != len(body):
         raise ValueError("another size")
-    order = "F" if fortran else "C"
-    return np.frombuffer(body, dtype).reshape(shape, order=order).copy()
+    flat = np.frombuffer(body, dtype)
+    if fortran:
+        return flat.reshape(shape, order="F").copy()
+    return flat.reshape(shape).copy()

@@ -49,7 +49,9 @@ def read_request(
     sent = message.content.array_records
     vectors = []
     for name in note["models"].split():
+        vector: Tensor | None
         if name in sent:
+            # A copy, since the memory of a message is read-only.
             vector = torch.from_numpy(sent[name]["w"].numpy().copy())
         else:
             vector = kept(name)

@@ -93,14 +93,14 @@ class ClientRegister:
         self.names = list(names)
         self.say = say
         self.joined = joined
+        # client -> the node that it is on now
         self.nodes: dict[int, int] = {}
-        """Client -> the node that it is on now."""
         self.trains = np.zeros(terms.capacity, bool)
         self.tests = np.zeros(terms.capacity, bool)
         self._met: dict[int, int | None] = {}  # node -> its client, None: refused
-        # node and time of questions that were not answered yet, by message
+        # message -> node and time of questions that were not answered yet
         self._asked: dict[str, tuple[int, float]] = {}
-        # node and identity of clients without a number yet, by name
+        # name -> node and identity of clients without a number yet
         self._waiting: dict[str, tuple[int, Identity]] = {}
 
     @property
@@ -133,9 +133,12 @@ class ClientRegister:
     def number_clients(self) -> list[str]:
         """Give those who were met their numbers, in the order of their names; returns who joined or
         came back."""
+        # By name, since the order in which nodes answer is chance, and numbers are in all results.
         new = sorted(name for name in self._waiting if name not in self.names)
         if new:
             self.names += new
+            # The names are on disk before a number is used: a number must not have two clients,
+            # whatever ends the server.
             self.joined(self.names)
         came = sorted(self._waiting)
         for name in came:
@@ -173,6 +176,7 @@ class ClientRegister:
         note = {"protocol": wire.PROTOCOL, "run": self.terms.run}
         messages = []
         for node in nodes:
+            # Each message has a record of its own: nothing that one node is sent reaches another.
             content = RecordDict({NOTE: ConfigRecord({**note})})
             messages.append(Message(content, node, DESCRIBE, ttl=self.terms.timeout))
         now = time.monotonic()
@@ -202,8 +206,7 @@ class ClientRegister:
         try:
             identity = Identity.loads(str(parts_of(message.content)[0]["identity"]))
         except Exception:  # noqa: BLE001 - the sender is not trusted
-            line = f"node {node}: no client of Coterie, got no identity; expected one"
-            self._refuse(node, line)
+            self._refuse(node, f"node {node}: no client of Coterie, got no identity; expected one")
             return
         line = mismatch(identity, self.terms.identity) or self._taken(identity, node)
         if line is not None:
@@ -218,13 +221,14 @@ class ClientRegister:
     def _taken(self, identity: Identity, node: int) -> str | None:
         """Why a name cannot be given."""
         name = identity.client
-        client = self.names.index(name) if name in self.names else None
-        if name in self._waiting or (client is not None and self.nodes.get(client, node) != node):
+        known = name in self.names
+        on_another = known and self.nodes.get(self.names.index(name), node) != node
+        if name in self._waiting or on_another:
             return (
                 f"client {name!r}: on two nodes at once, got node {node}; expected one node a name"
             )
         capacity = self.terms.capacity
-        if client is None and len({*self.names, *self._waiting}) >= capacity:
+        if not known and len({*self.names, *self._waiting}) >= capacity:
             return (
                 f"client {name!r}: one too many, got {capacity + 1} clients; "
                 f"expected at most {capacity}"

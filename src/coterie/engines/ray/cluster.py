@@ -56,6 +56,7 @@ def connect(address: str | None, workers: int | None = None) -> bool:
     if not address and not os.environ.get("RAY_ADDRESS"):
         options = {"num_cpus": workers, "include_dashboard": False}
     try:
+        # Ray's own signal handlers would outlive the connection, so they are taken back at once.
         _knock(address)
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -85,8 +86,7 @@ def _own_signals() -> Iterator[None]:
     """Ray takes over SIGTERM when it starts; the handlers of before are put back."""
     before: dict[int, Any] = {}
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.getsignal(number)
+        before = {int(n): signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
         yield
     finally:
         for number, handler in before.items():

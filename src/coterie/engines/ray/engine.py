@@ -141,6 +141,7 @@ class RayEngine(SimulationEngine):
             while calls or any(member.at for member in members.all):
                 self._hand_out(request, calls)
                 now = time.monotonic()
+                # Patience is for a cluster without a single actor; with one, the round goes on.
                 if any(member.coming is None for member in members.all):
                     give_up = now + patience
                 if now > give_up:
@@ -195,6 +196,7 @@ class RayEngine(SimulationEngine):
             if self.actors.load is not None:
                 where.append((None, mine.numpy()))
                 continue
+            # An actor that holds the shard already is sent only the shard's name.
             shard = self.store.holding(client)
             if member.take(shard.name, shard.size):
                 fresh.append(shard)
@@ -202,9 +204,10 @@ class RayEngine(SimulationEngine):
         stale = member.forget(self.members.room, {name for name, _ in where})
         models = request.shared
         rows = request.rows[places]
-        if models is None:
+        if models is None:  # each client has its own start, as in a chain: it goes with the call
             models = request.models[request.which[places]]
             rows = np.arange(len(places))
+        # Values below Ray's limit come back with the answer itself, not through the object store.
         pieces = _pieces(4 * request.models.shape[1] * len(places))
         job = ActorJob(
             work=request.work,

@@ -97,12 +97,13 @@ class Members:
         self.cluster = cluster
         self.options = options
         self.all: list[Member] = []
+        # how many there should be; 0 before the cluster was joined
         self.count = 0
-        """How many there should be; 0 before the cluster was joined."""
+        # bytes of shards that an actor may keep
         self.room = 0.0
-        """Bytes of shards that an actor may keep."""
         self._spare = list(spare)
-        self._lost = 0  # actors in a row, without an answer in between
+        # actors lost in a row, without an answer in between
+        self._lost = 0
         self._started_here = False
         self._fingerprint = ""
 
@@ -134,7 +135,9 @@ class Members:
             memory=options.memory,
             load=options.load,
         )
+        # Into the object store once: a network may be large, and every actor needs it.
         self._equipment = ray.put(equipment)
+        # Actors are replaced here and not restarted by Ray, which would not equip them again.
         self._actor = ray.remote(**needs, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
         resources = ray.cluster_resources()
         kind = "GPU" if "num_gpus" in needs else "CPU"
@@ -154,6 +157,7 @@ class Members:
             handle = self._spare.pop()
         else:
             handle = self._actor.remote()
+        # Calls of an actor run in their order, so the path is there before it unpickles the network.
         handle.extend_path.remote(list(sys.path))
         return Member(handle, handle.equip.remote(self._equipment))
 
@@ -164,6 +168,7 @@ class Members:
 
     def end_those_at_work(self) -> None:
         """End the actors that still train: what they are at is of no use any more."""
+        # A task under way cannot be cancelled in an actor; it can only be ended with it.
         for member in [member for member in self.all if member.at]:
             ray.kill(member.handle)
             self.all.remove(member)
@@ -193,7 +198,9 @@ class Members:
         """The calls that ended, and whose they are."""
         known = {}
         for member in self.all:
-            calls = [member.coming] if member.coming else list(member.at)
+            calls = list(member.at)
+            if member.coming:
+                calls = [member.coming]
             known.update(dict.fromkeys(calls, member))
         if not known:
             time.sleep(seconds)
@@ -224,14 +231,17 @@ class Members:
             return nothing, None
         self._lost = 0
         if isinstance(found[0], Exception):
-            trace = RuntimeError(found[1]) if found[1] else None
-            raise found[0] from trace
+            # An exception travels without its traceback, which came as text.
+            if found[1]:
+                raise found[0] from RuntimeError(found[1])
+            raise found[0]
         places = member.at.pop(call)
         if pieces:
             found = (np.concatenate(pieces).reshape(len(places), -1), *found[1:])
         return places, found
 
     def _count_lost(self, error: RayError) -> None:
+        # A node takes all its actors with it, so as many as there are may be lost at once.
         self._lost += 1
         if self._lost > self.cluster.retries + len(self.all):
             raise RemoteError(

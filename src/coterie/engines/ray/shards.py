@@ -50,8 +50,8 @@ class ShardStore:
         self.population = population
         self.shards: OrderedDict[int, Shard] = OrderedDict()
         self.stored = 0
+        # bytes that shards may take in the object store
         self.room = 0.0
-        """Bytes that shards may take in the object store."""
         self._version = 0
         self._shard_of = np.arange(population.clients)
         if not population.lazy:
@@ -67,6 +67,7 @@ class ShardStore:
         """A shard, put into the object store if it is not there as it is now."""
         if number not in self.shards:
             self._put(number)
+            # The one just made stays even where there is no room for it: it is wanted now.
             while self.stored > self.room and len(self.shards) > 1:
                 self._drop(next(iter(self.shards)))
         self.shards.move_to_end(number)
