@@ -71,6 +71,8 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
         w0 = flatten(made.module)
         reply = clients.run(Train(plain, epochs=2), ids, w0[None], 0 * ids, key=key)
     weights = w0 + torch.from_numpy(reply.fields["delta"])
+    planted = study.planted
+    assert planted is not None
     ends = [8320, 8320 + 1290]
     for layer, start, stop in zip(study.layers, (0, ends[0]), ends, strict=True):
         assert layer.parameters == stop - start
@@ -78,13 +80,14 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
             weights[:, start:stop].double(), weights[:, start:stop].double()
         ).numpy()
         np.testing.assert_allclose(layer.distance, expected, rtol=1e-4, atol=1e-5)
-        alike = (study.planted[:, None] == study.planted) & ~np.eye(6, dtype=bool)  # type: ignore[index]
-        apart = study.planted[:, None] != study.planted  # type: ignore[index]
+        apart = planted[:, None] != planted
+        alike = ~apart & ~np.eye(6, dtype=bool)
         assert layer.separation == pytest.approx(
             expected[apart].mean() / expected[alike].mean(), rel=1e-3
         )
     assert study.layers[-1].ari == 1
-    assert study.layers[-1].separation > 2  # type: ignore[operator]
+    assert study.layers[-1].separation is not None
+    assert study.layers[-1].separation > 2
 
 
 def test_nothing_planted_gives_no_agreement() -> None:

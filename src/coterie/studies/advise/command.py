@@ -42,7 +42,7 @@ def print_advice(
         DataError: if the data cannot be read.
     """
     _, _, population = load_data(config)
-    if getattr(population, "lazy", False):
+    if population.lazy:
         raise ConfigError(
             f"advise: a federation that is made client by client, got {path}; "
             "expected data that are read"

@@ -1,4 +1,4 @@
-"""Which candidate is recommended: the gains of methods, how certain they are, and what they cost."""
+"""Which candidate is recommended, by the gains of methods, their uncertainty and their cost."""
 
 from __future__ import annotations
 
