@@ -325,7 +325,9 @@ def test_nearest_is_one_minus_cosine_over_two() -> None:
     b = target.numpy()
     cosine = a @ b.T / np.linalg.norm(a, axis=1)[:, None] / np.linalg.norm(b, axis=1)
     assert np.array_equal(nearest_direction(delta, target), ((1 - cosine) / 2).argmin(axis=1))
-    assert np.array_equal(nearest_direction(3 * delta, 0.1 * target), nearest(delta, target))
+    assert np.array_equal(
+        nearest_direction(3 * delta, 0.1 * target), nearest_direction(delta, target)
+    )
 
 
 def test_newcomers_that_do_not_answer_wait() -> None:

@@ -208,9 +208,9 @@ class ClientRegister:
         except Exception:  # noqa: BLE001 - the sender is not trusted
             self._refuse(node, f"node {node}: no client of Coterie, got no identity; expected one")
             return
-        line = mismatch(identity, self.terms.identity) or self._taken(identity, node)
-        if line is not None:
-            self._refuse(node, line)
+        refusal = mismatch(identity, self.terms.identity) or self._taken(identity, node)
+        if refusal is not None:
+            self._refuse(node, refusal)
         else:
             self._waiting[identity.client] = (node, identity)
 

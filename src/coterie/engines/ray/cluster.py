@@ -84,7 +84,7 @@ def _knock(address: str | None) -> None:
 @contextmanager
 def _own_signals() -> Iterator[None]:
     """Ray takes over SIGTERM when it starts; the handlers of before are put back."""
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
     try:
         before = {int(n): signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
         yield
