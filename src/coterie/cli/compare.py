@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,8 @@ from coterie.cli.completion import complete_algorithms
 from coterie.cli.options import (
     Assignments,
     ConfigFile,
-    DataRoot,
     Debug,
-    EngineName,
-    data_root_value,
-    engine_values,
+    MachineOptions,
     split_names,
 )
 from coterie.cli.signals import StopRequest, stop_after_round
@@ -28,22 +25,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
-    """What the table of a sweep compares.
+class SweepOptions:
+    """Which runs a sweep has: every algorithm with every seed and every value.
 
     Args:
-        baseline: what the others are compared with.
-        target: an accuracy as a fraction, for rounds and bytes to it.
-        figure: the accuracy compared: last10_mean, max or final.
+        algorithms: names between commas.
+        seeds: numbers and ranges between commas.
+        grid: values of keys.
+        assignments: values that all runs have.
     """
 
-    baseline: str
-    target: float | None
-    figure: Any
-
-
-def compare_command(
-    config: ConfigFile,
     algorithms: Annotated[
         str,
         typer.Option(
@@ -51,35 +42,70 @@ def compare_command(
             help="Names between commas. Default: that of the configuration.",
             autocompletion=complete_algorithms,
         ),
-    ] = "",
+    ] = ""
     seeds: Annotated[
         str,
         typer.Option(
             metavar="SEEDS",
             help="For example 0-4, or 0,2,5-7. Default: that of the configuration.",
         ),
-    ] = "",
+    ] = ""
     grid: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=V1,V2",
             help="Values of a key, for example local.lr=0.01,0.1. Several keys are crossed.",
         ),
-    ] = None,
-    assignments: Assignments = None,
+    ] = None
+    assignments: Assignments = None
+
+    def plan(self, config: Path, values: Mapping[str, Any]) -> SweepPlan:
+        """The runs.
+
+        Args:
+            config: the file of the configuration.
+            values: key path -> value, of all runs.
+        """
+        from coterie.sweep.grid import read_seeds
+        from coterie.sweep.plan import make_plan
+
+        algorithms = split_names(self.algorithms)
+        seeds: Sequence[int] = ()
+        if self.seeds:
+            seeds = read_seeds(self.seeds)
+        return make_plan(config, algorithms, seeds, self.grid or (), self.assignments or (), values)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What the table of a sweep compares.
+
+    Args:
+        baseline: what the others are compared with.
+        target: an accuracy as a fraction, for rounds and bytes to it.
+        figure: the accuracy compared.
+    """
+
     baseline: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="What others are compared with. Default: the first."),
-    ] = None,
+    ] = None
     target: Annotated[
         float | None,
         typer.Option(
             min=0, max=1, help="An accuracy as a fraction: shows the rounds and bytes to reach it."
         ),
-    ] = None,
+    ] = None
     figure: Annotated[
         str, typer.Option(help="The accuracy compared: last10_mean, max or final.")
-    ] = "last10_mean",
+    ] = "last10_mean"
+
+
+def compare_command(
+    config: ConfigFile,
+    sweep: SweepOptions,
+    table: TableOptions,
+    machine: MachineOptions,
     jobs: Annotated[
         int,
         typer.Option(min=1, max=1024, help="How many runs go side by side and share the cores."),
@@ -88,14 +114,6 @@ def compare_command(
         Path | None,
         typer.Option(help="The folder of the sweep. Default: runs/compare-<config>."),
     ] = None,
-    engine: EngineName = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers", help="Processes of each run's pool. Default: the cores over the jobs."
-        ),
-    ] = None,
-    data_root: DataRoot = None,
     debug: Debug = False,
 ) -> None:
     """Compare algorithms over seeds and values.
@@ -104,22 +122,16 @@ def compare_command(
     """
     with stop_after_round() as request:
         from coterie.sweep.comparison import check_choices
-        from coterie.sweep.grid import read_seeds
-        from coterie.sweep.plan import make_plan
         from coterie.sweep.runner import cores_per_run
 
         # Runs side by side would otherwise each start a process per core.
-        if workers is None and jobs > 1:
-            workers = cores_per_run(jobs)
-        values = {**engine_values(engine, workers), **data_root_value(data_root)}
-        names = split_names(algorithms)
-        # Without --seeds the plan takes the configuration's own.
-        chosen_seeds: Sequence[int] = ()
-        if seeds:
-            chosen_seeds = read_seeds(seeds)
-        plan = make_plan(config, names, chosen_seeds, grid or (), assignments or (), values)
-        options = TableOptions(check_choices(plan, baseline, figure), target, figure)
-        run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, options)
+        if machine.workers is None and jobs > 1:
+            machine = replace(machine, workers=cores_per_run(jobs))
+        plan = sweep.plan(config, machine.values())
+        # Said before the first run, which may take hours.
+        baseline = check_choices(plan, table.baseline, table.figure)
+        table = replace(table, baseline=baseline)
+        run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, table)
 
 
 def run_sweep(
@@ -146,7 +158,10 @@ def run_sweep(
     progress = SweepProgress.start(plan, out, jobs)
     with request.while_running() as stop:
         failures = sweep(plan, out, jobs, progress, stop)
-    table = tabulate(plan, out, options.baseline, options.target, options.figure)
+    # `compare_command` has replaced a missing baseline by the first algorithm.
+    assert options.baseline is not None
+    figure: Any = options.figure
+    table = tabulate(plan, out, options.baseline, options.target, figure)
     say("")
     console().print(columns_table(column_names(table), row_texts(table)))
     files = " ".join(map(str, write_tables(table, plan, out)))

@@ -12,20 +12,23 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
+from coterie.cli.records import with_flat_options
+
 Function = Callable[..., None]
 
 
-def make_group(commands: Mapping[str, Function], **options: Any) -> typer.Typer:
+def command_group(commands: Mapping[str, Function], **options: Any) -> typer.Typer:
     """Make a group of commands; without a command it shows its help.
 
     Args:
-        commands: name -> function, whose parameters are annotated as typer has it.
+        commands: name -> function, whose parameters are annotated as typer has it, or records of
+            such parameters.
         options: of ``typer.Typer``.
     """
     # Texts are not markup: names in brackets would vanish.
-    app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, **options)
+    app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None, **options)
     for name, function in commands.items():
-        app.command(name, cls=Command)(function)
+        app.command(name, cls=Command)(with_flat_options(function))
     return app
 
 
@@ -78,7 +81,7 @@ class Command(TyperCommand):
         """Write nothing: typer writes the arguments together with the options."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that makes one suggestion for an unknown name."""
 
     context_class = PlainContext

@@ -15,7 +15,7 @@ import typer
 
 from coterie.cli import compare, data, deploy, pages, runs, studies
 from coterie.cli.errors import INTERRUPT, discard_output, failure_code, usage_code
-from coterie.cli.help import make_group
+from coterie.cli.help import command_group
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 checkpoint, 5 quorum, "
@@ -35,7 +35,7 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = make_group(
+app = command_group(
     {
         "run": runs.run_command,
         "resume": runs.resume_command,
@@ -53,15 +53,15 @@ app = make_group(
     pretty_exceptions_enable=False,
     epilog=EXIT_CODES,
 )
-data_app = make_group(
+data_app = command_group(
     {"inspect": data.inspect_command},
     help="Look at data before a run.",
 )
-study_app = make_group(
+study_app = command_group(
     {"layers": studies.layers_command},
     help="Look at what clients' updates show, without a run.",
 )
-deploy_app = make_group(
+deploy_app = command_group(
     {
         "init": deploy.deploy_init,
         "run": deploy.deploy_run,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,51 +39,62 @@ DataRoot = Annotated[
         help="The folder of the datasets. Default: the environment variable COTERIE_DATA.",
     ),
 ]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="pool, serial, vmap or ray.", autocompletion=complete_engine),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        help="The number of processes of the pool, or of actors of Ray. Default: one per core.",
-    ),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="The address of a Ray cluster: host:port, or auto.",
-    ),
-]
-DeviceName = Annotated[
-    str | None,
-    typer.Option("--device", help="The device of vmap: auto, cpu, cuda, cuda:1, ..."),
-]
 OpenPage = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def engine_values(
-    engine: str | None = None,
-    workers: int | None = None,
-    ray_address: str | None = None,
-    device: str | None = None,
-) -> dict[str, Any]:
-    """The values of ``[engine]`` that options set; ``None`` leaves what the configuration says.
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What belongs to this machine and not to the run: it changes no result.
 
-    Example:
-        >>> engine_values("pool", 2)["engine.workers"]
-        2
+    Args:
+        engine: which reaches the clients.
+        workers: of the engine.
+        data_root: the folder of the datasets.
     """
-    return {
-        "engine.name": engine,
-        "engine.workers": workers,
-        "engine.address": ray_address,
-        "engine.device": device,
-    }
+
+    engine: Annotated[
+        str | None,
+        typer.Option(help="pool, serial, vmap or ray.", autocompletion=complete_engine),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="The number of processes of the pool, or of actors of Ray. Default: one per core."
+        ),
+    ] = None
+    data_root: DataRoot = None
+
+    def values(self) -> dict[str, Any]:
+        """Key paths of a configuration -> values; ``None`` leaves what the configuration says."""
+        return {
+            "engine.name": self.engine,
+            "engine.workers": self.workers,
+            **data_root_value(self.data_root),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """Where the engines ``ray`` and ``vmap`` run.
+
+    Args:
+        ray_address: of a cluster.
+        device: of vmap.
+    """
+
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="The address of a Ray cluster: host:port, or auto."),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(help="The device of vmap: auto, cpu, cuda, cuda:1, ..."),
+    ] = None
+
+    def values(self) -> dict[str, Any]:
+        """Key paths of a configuration -> values; ``None`` leaves what the configuration says."""
+        return {"engine.address": self.ray_address, "engine.device": self.device}
 
 
 def data_root_value(data_root: Path | None) -> dict[str, Any]:

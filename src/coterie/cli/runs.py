@@ -10,16 +10,11 @@ import typer
 from coterie.cli.options import (
     Assignments,
     ConfigFile,
-    DataRoot,
     Debug,
-    DeviceName,
-    EngineName,
-    RayAddress,
+    DeviceOptions,
+    MachineOptions,
     RunPath,
-    Workers,
     absolute,
-    data_root_value,
-    engine_values,
 )
 from coterie.cli.signals import StopRequest, stop_after_round
 
@@ -32,6 +27,8 @@ if TYPE_CHECKING:
 
 def run_command(
     config: ConfigFile,
+    machine: MachineOptions,
+    devices: DeviceOptions,
     assignments: Assignments = None,
     out: Annotated[
         Path | None,
@@ -40,21 +37,12 @@ def run_command(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
-    engine: EngineName = None,
-    workers: Workers = None,
-    ray_address: RayAddress = None,
-    device: DeviceName = None,
-    data_root: DataRoot = None,
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""
     from coterie.config import load
 
-    values = {
-        "seed": seed,
-        **engine_values(engine, workers, ray_address, device),
-        **data_root_value(data_root),
-    }
+    values = {"seed": seed, **machine.values(), **devices.values()}
     validated = load(config, assignments or (), values)
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:
@@ -70,13 +58,7 @@ def run_command(
 
 
 def resume_command(
-    run: RunPath,
-    engine: EngineName = None,
-    workers: Workers = None,
-    ray_address: RayAddress = None,
-    device: DeviceName = None,
-    data_root: DataRoot = None,
-    debug: Debug = False,
+    run: RunPath, machine: MachineOptions, devices: DeviceOptions, debug: Debug = False
 ) -> None:
     """Continue a run from its newest checkpoint.
 
@@ -86,10 +68,7 @@ def resume_command(
     from coterie.runs.store import RunFolder
 
     folder = RunFolder.open(run)
-    values = {
-        **engine_values(engine, workers, ray_address, device),
-        **data_root_value(data_root),
-    }
+    values = {**machine.values(), **devices.values()}
     validated = load(folder.path / "config.toml", (), values)
     checkpoint = folder.latest_checkpoint(validated.resolved())
     if checkpoint is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,9 @@ from coterie.cli.options import (
     ConfigFile,
     DataRoot,
     Debug,
-    EngineName,
+    MachineOptions,
     OpenPage,
-    Workers,
     absolute,
-    data_root_value,
-    engine_values,
     split_names,
 )
 from coterie.cli.pages import show_page
@@ -28,6 +26,54 @@ from coterie.studies.reproduce import PAPERS
 PAPERS_HELP = f"{', '.join(PAPERS[:-1])} or {PAPERS[-1]}. Default: all of them."
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """The columns of a file with the data.
+
+    Args:
+        client: of clients.
+        label: of labels.
+        features: of inputs.
+    """
+
+    client: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of clients, for a file with the data."),
+    ] = None
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of labels, for a file with the data."),
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,...",
+            help="One column of inputs, or several of numbers, for a file with the data.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOptions:
+    """The short runs that advice is based on.
+
+    Args:
+        rounds: of each.
+        seeds: how many for each method.
+        methods: names between commas.
+    """
+
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15
+    seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Some of fedgroup, flexcfl, ifca, fedclust. Default: all that differ.",
+        ),
+    ] = ""
+
+
 def advise_command(
     data: Annotated[
         Path,
@@ -35,38 +81,14 @@ def advise_command(
             metavar="DATA", help="A configuration, or a .parquet or .npz file with the data."
         ),
     ],
+    columns: ColumnOptions,
+    trials: TrialOptions,
+    machine: MachineOptions,
     assignments: Assignments = None,
-    client: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="The column of clients, for a file with the data."),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="The column of labels, for a file with the data."),
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN,...",
-            help="One column of inputs, or several of numbers, for a file with the data.",
-        ),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="The folder of the results. Default: a new one, runs/advise-1, ..."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of each short run.")] = 15,
-    seeds: Annotated[int, typer.Option(min=1, max=5, help="Short runs of each method.")] = 3,
-    methods: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,...",
-            help="Some of fedgroup, flexcfl, ifca, fedclust. Default: all that differ.",
-        ),
-    ] = "",
-    engine: EngineName = None,
-    workers: Workers = None,
-    data_root: DataRoot = None,
     debug: Debug = False,
 ) -> None:
     """Say whether grouping would help on your data.
@@ -77,23 +99,20 @@ def advise_command(
         from coterie.studies.advise.command import print_advice
         from coterie.studies.advise.configuration import configuration
 
-        columns = {"client": client, "label": label, "features": features}
-        values = {**engine_values(engine, workers), **data_root_value(data_root)}
-        config = configuration(data, assignments or (), values, columns)
-        chosen = split_names(methods)
-        print_advice(data, config, out, assignments or (), rounds, seeds, chosen)
+        set_by_user = assignments or ()
+        config = configuration(data, set_by_user, machine.values(), asdict(columns))
+        methods = split_names(trials.methods)
+        print_advice(data, config, out, set_by_user, trials.rounds, trials.seeds, methods)
 
 
 def layers_command(
     config: ConfigFile,
+    machine: MachineOptions,
     assignments: Assignments = None,
     out: Annotated[Path, typer.Option(help="The folder of the results.")] = Path("runs/layers"),
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Local epochs. Default: those of [local].")
     ] = None,
-    engine: EngineName = None,
-    workers: Workers = None,
-    data_root: DataRoot = None,
     open_: OpenPage = False,
     debug: Debug = False,
 ) -> None:
@@ -103,8 +122,7 @@ def layers_command(
     """
     from coterie.config import load
 
-    values = {**engine_values(engine, workers), **data_root_value(data_root)}
-    validated = load(config, assignments or (), values)
+    validated = load(config, assignments or (), machine.values())
     with stop_after_round():
         from coterie.runs.prepare import prepare
         from coterie.studies.layer_files import COLUMNS, layer_rows, study_headline, write_study
@@ -123,23 +141,37 @@ def layers_command(
     show_page(page, open_)
 
 
-def reproduce_command(
-    papers: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PAPER]...", help=PAPERS_HELP, autocompletion=complete_paper),
-    ] = None,
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """Which lines of the papers' tables to reproduce.
+
+    Args:
+        table: its number, or that of a figure.
+        row: names of rows, or of rows and columns.
+        profile: how much of each line.
+        seeds: numbers and ranges between commas.
+    """
+
     table: Annotated[
         str | None, typer.Option(help="One table or figure, for example 3, 4a or fig6.")
-    ] = None,
+    ] = None
     row: Annotated[
         list[str] | None,
         typer.Option(help="A row, for example mnist-mclr, or row/column. Repeatable."),
-    ] = None,
+    ] = None
     profile: Annotated[
         str, typer.Option(help="quick: some of the lines, fewer rounds, one seed. Or: full.")
-    ] = "quick",
+    ] = "quick"
     seeds: Annotated[
         str | None, typer.Option(help="For example 0-2 or 0,3. Default: those of the profile.")
+    ] = None
+
+
+def reproduce_command(
+    lines: LineOptions,
+    papers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PAPER]...", help=PAPERS_HELP, autocompletion=complete_paper),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="The folder of the page and, in runs/, of the runs.")
@@ -158,7 +190,9 @@ def reproduce_command(
         from coterie.studies.reproduce.command import Selection, list_lines, reproduce_tables
 
         root = absolute(data_root)
-        selection = Selection(papers or (), table, row or (), profile, seeds)
+        selection = Selection(
+            papers or (), lines.table, lines.row or (), lines.profile, lines.seeds
+        )
         if list_:
             list_lines(selection, out, root)
             return
