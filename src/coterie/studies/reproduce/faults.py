@@ -1,5 +1,9 @@
-"""What reference code does otherwise than its paper, kept apart from the methods, to test what it
-explains."""
+"""What reference code does differently from its paper.
+
+These methods test whether a fault of the code explains a printed value. They stand apart from the
+algorithms, which follow the papers. The numbers of the faults (C1, C5, C8) are those of the notes
+in the papers' files.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +27,29 @@ Weighing = Literal["first_client", "by_size"]
 
 
 def first_client(groups: Groups, updates: Updates, round: Round | None = None) -> Matrix:
-    """Only the first participant of a group counts: the 'avg' strategy of FlexCFL's code since
-    August 2021 (C1).
+    """Weigh only the first participant of each group (C1).
 
-    A weighing rule, for instance ``dataclasses.replace(ifca(3), weigh=first_client)``.
+    That is what the strategy "avg" of FlexCFL's code does since August 2021. It is a weighing rule,
+    for instance ``dataclasses.replace(ifca(3), weigh=first_client)``.
+
+    Args:
+        groups: with ``k`` models.
+        updates: of ``n`` clients.
+        round: not used.
+
+    Returns:
+        float64 ``[k, n]``, a single 1 in the row of each group that has participants.
 
     Example:
         >>> import torch
         >>> groups = Groups(torch.zeros(2, 1), np.zeros(3, np.int64))
-        >>> updates = Updates(np.arange(3), np.array([0, 1, 0]), torch.zeros(3, 1), np.ones(3), np.zeros(3))
+        >>> row = np.array([0, 1, 0])
+        >>> updates = Updates(np.arange(3), row, torch.zeros(3, 1), np.ones(3), np.zeros(3))
         >>> first_client(groups, updates).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     weights = np.zeros((groups.k, len(updates)))
+    # The index of the first update of each group, in the order of the updates.
     rows, first = np.unique(updates.row, return_index=True)
     weights[rows, first] = 1.0
     return weights
@@ -49,10 +63,13 @@ WEIGHS: dict[Weighing, Weigh] = {
 
 @validated
 def ifca(groups: Annotated[int, Field(ge=1)] = 3, weigh: Weighing = "first_client") -> Method:
-    """IFCA as reference code weighs it: ``first_client`` in FlexCFL's (C1), ``by_size`` in
-    FedGroup's (C8).
+    """IFCA with the weights of reference code.
 
-    In a configuration ``algorithm.name = "coterie.studies.reproduce.faults:ifca"``.
+    In a configuration: ``algorithm.name = "coterie.studies.reproduce.faults:ifca"``.
+
+    Args:
+        groups: number of groups ``k``.
+        weigh: ``first_client`` as in FlexCFL's code (C1), ``by_size`` as in FedGroup's (C8).
 
     Example:
         >>> ifca(groups=2).weigh is first_client
@@ -67,8 +84,14 @@ def fesem(
     order: Order = "train_then_assign",
     weigh: Weighing = "first_client",
 ) -> Method:
-    """FeSEM as reference code weighs it, and with ``order = "flexcfl"`` as FlexCFL's code assigns
-    newcomers (C5).
+    """FeSEM with the weights of reference code.
+
+    In a configuration: ``algorithm.name = "coterie.studies.reproduce.faults:fesem"``.
+
+    Args:
+        groups: number of groups ``k``.
+        order: ``flexcfl`` assigns newcomers as FlexCFL's code does (C5).
+        weigh: ``first_client`` as in FlexCFL's code (C1), ``by_size`` as in FedGroup's (C8).
 
     Example:
         >>> fesem(groups=4, weigh="by_size").groups
