@@ -2,7 +2,7 @@
 (() => {
   const specs = JSON.parse(document.getElementById("specs").textContent);
   const MANY = 1500; // marks beyond which a chart is drawn as pixels
-  const drawn = new Set();
+  const drawn = new Map(); // the charts that are drawn, and how their legends were laid out
   const rows = {}, labels = {};
   for (const [id, spec] of Object.entries(specs)) {
     rows[id] = 0;
@@ -43,7 +43,7 @@
         labelFontSize: 12, titleFontSize: 12, labelLimit: window.innerWidth < 640 ? 260 : 320,
         symbolBaseStrokeColor: muted, symbolBaseFillColor: muted,
         orient: "bottom", direction: "horizontal", columns, offset: 14,
-        layout: { bottom: stacked ? { direction: "vertical", margin: 10 } : { direction: "horizontal", margin: 40 } },
+        layout: { bottom: { direction: stacked ? "vertical" : "horizontal", margin: stacked ? 10 : 40 } },
       },
       text: { color: ink },
       rule: { color: muted },
@@ -52,7 +52,7 @@
     };
   };
   const draw = (id) => {
-    drawn.add(id);
+    drawn.set(id, JSON.stringify(legends(id)));
     const place = document.getElementById(id);
     const label = labels[id] || (labels[id] = place.getAttribute("aria-label"));
     const options = {
@@ -69,7 +69,7 @@
       })
       .catch((error) => { place.textContent = "This chart could not be drawn: " + error.message; });
   };
-  const again = () => { for (const id of drawn) draw(id); };
+  const again = () => { for (const id of drawn.keys()) draw(id); };
   const all = () => { for (const id of Object.keys(specs)) if (!drawn.has(id)) draw(id); };
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -78,14 +78,27 @@
       draw(entry.target.id);
     }
   }, { rootMargin: "800px" });
-  // The charts that are far from the reader are drawn when the browser has nothing else to do, one
-  // at a time: a print, a screenshot or a search must not find them empty.
+  // A print or a screenshot must not find empty charts. So charts are drawn from top to bottom
+  // before the page counts as loaded, as many as a second allows. The others are drawn when the
+  // browser has nothing else to do, and those that the reader comes near first of all.
+  const next = () => {
+    const id = Object.keys(specs).find((one) => !drawn.has(one));
+    if (id !== undefined) near.unobserve(document.getElementById(id));
+    return id;
+  };
   const whenIdle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
   const drawRest = () => {
-    const id = Object.keys(specs).find((one) => !drawn.has(one));
-    if (id === undefined) return;
-    near.unobserve(document.getElementById(id));
-    draw(id).then(() => whenIdle(drawRest));
+    const id = next();
+    if (id !== undefined) draw(id).then(() => whenIdle(drawRest));
+  };
+  const drawFirst = async () => {
+    const begun = performance.now();
+    while (performance.now() - begun < 1000) {
+      const id = next();
+      if (id === undefined) return;
+      await draw(id);
+    }
+    whenIdle(drawRest);
   };
   for (const [id, spec] of Object.entries(specs)) {
     const place = document.getElementById(id);
@@ -94,9 +107,14 @@
   }
   dark.addEventListener("change", again);
   window.addEventListener("beforeprint", all);
-  whenIdle(drawRest);
-  let narrow = window.innerWidth < 640;
+  drawFirst();
+  // Vega fits a chart to another width by itself, but not the columns of its legends.
+  const fitLegends = () => {
+    for (const [id, layout] of drawn) if (layout !== JSON.stringify(legends(id))) draw(id);
+  };
+  let resized;
   window.addEventListener("resize", () => {
-    if (narrow !== window.innerWidth < 640) { narrow = !narrow; again(); }
+    clearTimeout(resized);
+    resized = setTimeout(fitLegends, 200);
   });
 })();
