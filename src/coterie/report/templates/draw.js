@@ -2,6 +2,7 @@
 (() => {
   const specs = JSON.parse(document.getElementById("specs").textContent);
   const MANY = 1500; // marks beyond which a chart is drawn as pixels
+  const SMALL = 5000; // marks of all charts of a small page
   const drawn = new Map(); // the charts that are drawn, and how their legends were laid out
   const rows = {}, labels = {};
   for (const [id, spec] of Object.entries(specs)) {
@@ -78,9 +79,10 @@
       draw(entry.target.id);
     }
   }, { rootMargin: "800px" });
-  // A print or a screenshot must not find empty charts. So charts are drawn from top to bottom
-  // before the page counts as loaded, as many as a second allows. The others are drawn when the
-  // browser has nothing else to do, and those that the reader comes near first of all.
+  // A print or a screenshot must not find empty charts. So those of a small page are drawn from top
+  // to bottom before the page counts as loaded, as many as a second allows. A large page would
+  // stay blank for that long: its charts, and the rest of a small one, are drawn when the browser
+  // has nothing else to do, and those that the reader comes near first of all.
   const next = () => {
     const id = Object.keys(specs).find((one) => !drawn.has(one));
     if (id !== undefined) near.unobserve(document.getElementById(id));
@@ -107,7 +109,8 @@
   }
   dark.addEventListener("change", again);
   window.addEventListener("beforeprint", all);
-  drawFirst();
+  const total = Object.values(rows).reduce((sum, count) => sum + count, 0);
+  if (total <= SMALL) drawFirst(); else whenIdle(drawRest);
   // Vega fits a chart to another width by itself, but not the columns of its legends.
   const fitLegends = () => {
     for (const [id, layout] of drawn) if (layout !== JSON.stringify(legends(id))) draw(id);
