@@ -58,8 +58,8 @@ def test_the_measured_model_size_is_an_option() -> None:
     leaf = Costs(model_bytes=4 * 6_603_710)
     assert leaf.traffic(34) / PAPER.traffic(34) == pytest.approx(26.41484 / 25.2)
     population = blobs()
-    here = Costs.measured(population, parameters=92, kappa=0.5)
-    assert (here.clients, here.samples, here.model_bytes) == (
+    costs = Costs.measured(population, parameters=92, kappa=0.5)
+    assert (costs.clients, costs.samples, costs.model_bytes) == (
         12,
         population.sizes("train").mean(),
         368,

@@ -1,4 +1,4 @@
-"""Samples, who holds them, and how they were dealt."""
+"""Sources of samples, partitions of them over clients, and shifts of both over time."""
 
 from coterie.data.loading import load_population, load_samples, make_partition, populate
 from coterie.data.partitions import PARTITIONS, Partition, load_partition, save_partition

@@ -229,7 +229,7 @@ class Population:
         if planted is None:
             planted = self.planted
         moved = replace(self, train=train, test=test, planted=planted)
-        # Where nobody needed histograms so far, they are counted when somebody does.
+        # Histograms that were not needed so far are counted when they are.
         if "_histograms" in self.__dict__:
             moved.__dict__["_histograms"] = {
                 split: self._recount(moved, split) for split in ("train", "test")

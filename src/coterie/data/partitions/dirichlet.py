@@ -35,7 +35,7 @@ def dirichlet(
     min_size: Annotated[int, Field(ge=0)] = 10,
     test: Literal["proportional", "labels_present"] = "proportional",
 ) -> Partition:
-    """Label skew: each class is split over the clients by a draw from Dir(beta).
+    """Label skew as in NIID-Bench: each class is split over the clients by a draw from Dir(beta).
 
     Class by class, clients that already hold ``n / N`` samples get nothing, so that sizes stay
     balanced. All classes are drawn again until every client has ``min_size`` samples. Every

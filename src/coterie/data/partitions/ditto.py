@@ -30,12 +30,12 @@ def ditto(
     classes_per_client: Count = 5,
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 233,
 ) -> Partition:
-    """Consecutive classes, lognormal sizes and class shares, for train and test alike.
+    """Ditto's Fashion-MNIST: consecutive classes, lognormal sizes and class shares.
 
-    Sizes are ``lognormal(3, 1) + 10``, scaled to the training rows. Client ``u`` holds the classes
-    ``(u + j) mod c`` in lognormal(1, 1) shares ``p``: ``int(p n) + 1`` training samples and
-    ``int(p n / 6) + 1`` test samples of each. A class that runs out is read from its start again,
-    so clients may share samples.
+    Train and test are split alike. Sizes are ``lognormal(3, 1) + 10``, scaled to the training rows.
+    Client ``u`` holds the classes ``(u + j) mod c`` in lognormal(1, 1) shares ``p``: ``int(p n) +
+    1`` training samples and ``int(p n / 6) + 1`` test samples of each. A class that runs out is
+    read from its start again, so clients may share samples.
 
     Args:
         labels: int64 ``[S]``.

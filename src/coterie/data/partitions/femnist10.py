@@ -30,7 +30,7 @@ def femnist10(
     overlap: Literal["disjoint", "released"] = "disjoint",
     per_class: Count = 4000,
 ) -> Partition:
-    """Consecutive classes per client in equal parts, and lognormal sizes.
+    """FedProx's FEMNIST of ten letters: consecutive classes in equal parts, lognormal sizes.
 
     Client ``u`` holds ``max(2, int(n / classes_per_client))`` samples of each of the classes
     ``(u + j) mod c``, with ``n ~ lognormal(4, 1) + 5``, from a pool of ``per_class`` random samples

@@ -40,7 +40,7 @@ def majority_classes(
     largest: Count = 100,
     truncation: Truncation = "rejection",
 ) -> Partition:
-    """Majority classes from a rounded normal distribution, class sizes even in ``1..largest``.
+    """RFedAvg's data: a majority class for each device, by a rounded normal distribution.
 
     Device ``k`` draws its majority class ``a = round(N(5, variance 10))`` in ``1..c`` (label
     ``a - 1``) and ``B`` sizes from ``1..largest``. The largest is that of its majority class; the

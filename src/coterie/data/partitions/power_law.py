@@ -32,7 +32,7 @@ def power_law(
     clients: Count = 1000,
     classes_per_client: Count = 2,
 ) -> Partition:
-    """Consecutive classes per client and sizes by a power law, as in FedProx's MNIST.
+    """FedProx's MNIST: consecutive classes per client and sizes by a power law.
 
     Client ``u`` holds the classes ``(u + j) mod c``. It gets 5 samples of each first. Then it gets
     ``int`` of a lognormal(0, 2) share of what is left of the class; a share that would overrun the
@@ -66,7 +66,7 @@ def power_law(
     extra = _extra_samples(key, left, clients, classes_per_client)
     position = np.zeros(classes, np.int64)
     rows: list[list[IntArray]] = [[] for _ in range(clients)]
-    # Two passes, as in the generator: everybody's first samples come before anybody's extra ones.
+    # Two passes, as in the generator: the first samples of all clients come before extra ones.
     for u, j in np.ndindex(held.shape):
         c = held[u, j]
         rows[u].append(pools[c][position[c] : position[c] + FIRST])

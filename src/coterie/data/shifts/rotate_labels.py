@@ -37,9 +37,9 @@ def rotate_labels(
     waves: Count = 1,
     every: Count = 1,
 ) -> Shift:
-    """For some clients every label y becomes (y + by) mod c, in training and test.
+    """A planted change of concept: for some clients every label y becomes (y + by) mod c.
 
-    Samples that a client has yet to receive (`incremental`) turn with it. Where the federation has
+    That holds for training and test. Samples that a client has yet to receive (`incremental`) turn with it. Where the federation has
     planted groups, the clients form new ones, one for each group they came from.
 
     Args:

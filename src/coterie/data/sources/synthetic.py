@@ -83,8 +83,8 @@ def synthetic(
 class SyntheticClient:
     """Makes the samples of one client of Synthetic(alpha, beta).
 
-    The draws of a client come from streams of its own, so that it has the same samples whoever else
-    is made, and in every process.
+    The draws of a client come from streams of its own, so that it has the same samples in every
+    process and in any order.
     """
 
     key: Key
