@@ -16,7 +16,7 @@ import argparse
 import numpy as np
 
 import coterie as ct
-from coterie.math.balanced import inter_cluster, random_groups
+from coterie.math.balanced import inter_cluster, random_equal_groups
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, totals
 
 SPLITS = {
@@ -52,7 +52,7 @@ def main() -> None:
             show(
                 m,
                 "random",
-                [totals(histograms, random_groups(len(histograms), m, key)) for key in keys],
+                [totals(histograms, random_equal_groups(len(histograms), m, key)) for key in keys],
             )
             show(m, "ICG", [totals(histograms, inter_cluster(histograms, m, key)) for key in keys])
             normal = [

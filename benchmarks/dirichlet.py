@@ -19,7 +19,7 @@ import numpy as np
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.engines import make_clients
-from coterie.measures.scoring import score
+from coterie.measures.scoring import score_round
 
 LOCAL = ct.Solver(epochs=10, batch_size=10, lr=0.01, momentum=0.5)
 
@@ -52,7 +52,7 @@ def both(source: str, seed: int) -> tuple[ct.Population, ct.Population]:
 def mean_accuracy(result: ct.Result, population: ct.Population) -> float:
     """Mean over all clients of the accuracy of the model that serves each on its own test set."""
     with make_clients("serial", population, result.module, LOCAL) as door:
-        row = score(door, population.sizes("test") > 0, result.served, result.state, Key(0))
+        row = score_round(door, population.sizes("test") > 0, result.served, result.state, Key(0))
     return float(row["accuracy_mean"])
 
 

@@ -27,7 +27,7 @@ from coterie.math.similarity import cosine
 from coterie.measures.scoring import agreement
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.objectives import proximal
 from coterie.rules.server import any_weight, combine, yogi
 from coterie.runs.cohort import Sampler
@@ -69,7 +69,7 @@ def rounds_of(
                 as_algorithm(method),
                 door,
                 population,
-                starts(net, KEY),
+                initial_models(net, KEY),
                 draw,
                 rounds,
                 KEY,

@@ -27,7 +27,7 @@ from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.similarity import nearest_direction
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.inter_group import inter_group
@@ -56,7 +56,7 @@ def play(
 ) -> list[RoundResult]:
     sampler = Sampler("cover_then_uniform", np.arange(N), per_round, KEY)
     with Clients(clients or engine(), classes=POPULATION.classes) as door:
-        first = starts(small_net(), KEY)
+        first = initial_models(small_net(), KEY)
         return list(simulate(as_algorithm(method), door, POPULATION, first, sampler, rounds, KEY))
 
 
@@ -66,7 +66,7 @@ def cold_start(
     """What the assign rule makes of the first round."""
     method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
     with Clients(clients or engine(), classes=POPULATION.classes) as door:
-        before = as_algorithm(method).init(starts(small_net(), KEY), N)
+        before = as_algorithm(method).init(initial_models(small_net(), KEY), N)
         return method.assign(before, Round(0, KEY.at(0).of("assign"), cohort, door))
 
 
@@ -444,7 +444,7 @@ def counted(
     algorithm = as_algorithm(method)
     Counting.steps = 0
     with Clients(SerialEngine(LocalRunner(POPULATION, net, SOLVER))) as door:
-        before = algorithm.init(starts(net, KEY), N) if state is None else state
+        before = algorithm.init(initial_models(net, KEY), N) if state is None else state
         after, _ = algorithm.step(before, Round(round, KEY.at(round), cohort, door))
     return after, Counting.steps
 
@@ -540,7 +540,7 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
     found = []
     for comes in (True, False):
         with Clients(Tardy(engine(), client, comes), classes=POPULATION.classes) as door:
-            state = method.init(starts(small_net(), KEY), N)
+            state = method.init(initial_models(small_net(), KEY), N)
             after, notes = method.step(state, Round(0, KEY.at(0), np.array([client]), door))
             found.append((after, notes, door.ledger.read().refused))
     (late, _, refused), (lost, notes, _) = found

@@ -25,19 +25,20 @@ from coterie.data.shifts import make_shift
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.balanced import (
+    EqualKMeans,
     equal_clusters,
     groups_sampled,
     grow,
     inter_cluster,
     mediators,
-    random_groups,
+    random_equal_groups,
 )
-from coterie.math.transport import SOLVERS, flow, whole
+from coterie.math.transport import SOLVERS, flow, integer_costs
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.optional import MEASURES
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.rules.chains import HistogramMemory
 from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
@@ -78,7 +79,7 @@ def play(
                 as_algorithm(method),
                 door,
                 population,
-                starts(net, key),
+                initial_models(net, key),
                 sampler,
                 rounds,
                 key,
@@ -179,7 +180,8 @@ def test_every_solver_finds_the_same_least_cost(
 def test_flow_and_matching_objectives_are_equal_at_the_papers_size() -> None:
     histograms = skewed(364, 62)
     objectives = [
-        equal_clusters(histograms, 7, Key(0), 1, solver=solver).objective for solver in SOLVERS
+        equal_clusters(histograms, 7, Key(0), EqualKMeans(1, solver=solver)).objective
+        for solver in SOLVERS
     ]
     np.testing.assert_allclose(objectives, objectives[0][0])
 
@@ -194,11 +196,11 @@ def test_without_ortools_the_flow_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_whole_costs_keep_ties_and_never_overflow() -> None:
     integers = np.array([[3.0, 7.0, 3.0], [0.0, 5.0, 2.0**30]])
-    kept = whole(integers)
+    kept = integer_costs(integers)
     assert kept[0].tolist()[0] == kept[0].tolist()[2] == 0
     assert kept.max() <= 2**40
-    assert whole(np.zeros((2, 3))).tolist() == [[0] * 3] * 2
-    assert whole(np.array([[1e300, 0.0], [5e-324, 0.0]])).max() <= 2**40
+    assert integer_costs(np.zeros((2, 3))).tolist() == [[0] * 3] * 2
+    assert integer_costs(np.array([[1e300, 0.0], [5e-324, 0.0]])).max() <= 2**40
 
 
 histograms = st.integers(2, 40).flatmap(
@@ -214,7 +216,7 @@ def test_clusters_are_equal_and_the_objective_never_increases(
     features = skewed(k, classes, seed)[: k // clusters * clusters]
     if normalize:
         features = features / features.sum(axis=1, keepdims=True)
-    found = equal_clusters(features, clusters, Key(seed), init=init)
+    found = equal_clusters(features, clusters, Key(seed), EqualKMeans(init=init))
     assert (np.bincount(found.label, minlength=clusters) == k // clusters).all()
     gaps = np.diff(found.objective)
     assert (gaps <= 1e-9 * max(1.0, *found.objective, 0.0)).all()
@@ -242,7 +244,7 @@ def test_groups_have_one_client_of_each_cluster(made: Any, leftover: Any, normal
 def test_one_client_per_cluster_is_meant_literally() -> None:
     """Four kinds of clients, as many of each: every group holds one of each kind."""
     kinds = np.repeat(np.eye(4) * 30, 5, axis=0)
-    group = inter_cluster(kinds, 5, Key(0), init="k-means++")
+    group = inter_cluster(kinds, 5, Key(0), how=EqualKMeans(init="k-means++"))
     assert [sorted(np.flatnonzero(group == g) // 5) for g in range(5)] == [[0, 1, 2, 3]] * 5
     assert divergence(totals(kinds, group)) == 0
 
@@ -253,13 +255,15 @@ def test_one_client_per_cluster_is_meant_literally() -> None:
 def test_idle_clients_of_the_papers_setting(m: int, idle: int) -> None:
     histograms = skewed(368, 10)
     assert [
-        int((inter_cluster(histograms, m, Key(0), how, iterations=1) < 0).sum())
+        int((inter_cluster(histograms, m, Key(0), how, how=EqualKMeans(iterations=1)) < 0).sum())
         for how in ("idle", "exact")
     ] == [
         idle,
         idle,
     ]
-    assert (inter_cluster(histograms, m, Key(0), "append", iterations=1) >= 0).all()
+    assert (
+        inter_cluster(histograms, m, Key(0), "append", how=EqualKMeans(iterations=1)) >= 0
+    ).all()
 
 
 def test_nobody_idles_for_long() -> None:
@@ -272,7 +276,9 @@ def test_alike_and_empty_histograms_are_grouped_too() -> None:
     for same in (np.zeros((9, 3)), np.full((9, 3), 1e9)):
         for init in ("random", "k-means++"):
             for normalize in (False, True):
-                group = inter_cluster(same, 3, Key(0), normalize=normalize, init=init)
+                group = inter_cluster(
+                    same, 3, Key(0), normalize=normalize, how=EqualKMeans(init=init)
+                )
                 assert np.bincount(group).tolist() == [3, 3, 3]
 
 
@@ -292,8 +298,8 @@ def test_inter_cluster_grouping_beats_chance() -> None:
         np.median(cpd_label(totals(histograms, group)))
         for group in (
             np.arange(200),
-            random_groups(200, 20, Key(0)),
-            inter_cluster(histograms, 20, Key(0), init="k-means++"),
+            random_equal_groups(200, 20, Key(0)),
+            inter_cluster(histograms, 20, Key(0), how=EqualKMeans(init="k-means++")),
         )
     )
     assert icg < random < clients
@@ -334,7 +340,7 @@ def test_one_group_per_client_is_uniform_fedavg() -> None:
                 as_algorithm(uniform),
                 door,
                 population,
-                starts(net, key),
+                initial_models(net, key),
                 lambda t: drawn[t],
                 4,
                 key,
@@ -353,7 +359,7 @@ def test_one_group_is_one_long_chain() -> None:
     population = blobs()
     net = small_net()
     runner = LocalRunner(population, net, LOCAL)
-    model = starts(net, Key(3))(0)
+    model = initial_models(net, Key(3))(0)
     for place, id in enumerate(plan.ids.tolist()):
         key = Key(3).at(0).of("train")
         delta = torch.empty_like(model)
@@ -486,7 +492,7 @@ def test_hostile_histograms_do_no_harm() -> None:
             as_algorithm(ct.fedgsp(beta=3)),
             door,
             population,
-            starts(net, key),
+            initial_models(net, key),
             lambda t: np.arange(12),
             2,
             key,
@@ -523,7 +529,7 @@ def test_mediators_are_nearer_to_uniform_than_chance() -> None:
     order, mediator = mediators(histograms, 4)
     group = np.empty(20, np.int64)
     group[order] = mediator
-    assert distance(group) == 0 < distance(random_groups(20, 5, Key(0)))
+    assert distance(group) == 0 < distance(random_equal_groups(20, 5, Key(0)))
 
 
 def test_astraea_weighs_mediators_by_their_samples() -> None:
@@ -621,7 +627,7 @@ def test_icg_is_below_random_is_below_clients_on_mnist() -> None:
         np.median(cpd_label(totals(histograms, group)))
         for group in (
             np.arange(1000),
-            random_groups(1000, 50, Key(0)),
+            random_equal_groups(1000, 50, Key(0)),
             inter_cluster(histograms, 50, Key(0)),
         )
     )

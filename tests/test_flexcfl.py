@@ -24,7 +24,7 @@ from coterie.local import LocalRunner
 from coterie.measures.optional import MEASURES
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.objectives import plain
 from coterie.rules.migration import Migrating, Migration, distance
 from coterie.runs.cohort import Sampler
@@ -55,7 +55,7 @@ def run(
                 as_algorithm(method),
                 door,
                 population,
-                starts(net, key),
+                initial_models(net, key),
                 sampler,
                 rounds,
                 key,
@@ -289,7 +289,7 @@ def transfers(
             as_algorithm(method),
             door,
             population,
-            starts(net, key),
+            initial_models(net, key),
             sampler,
             rounds,
             key,
@@ -396,7 +396,7 @@ def test_a_client_that_grows_is_not_refused() -> None:
     one = np.concatenate(population.train)
     grown = population.with_parts((one, *population.train[1:]), population.test)
     door.set_population(grown)
-    w = starts(small_net(population.classes), Key(0))(0)[None]
+    w = initial_models(small_net(population.classes), Key(0))(0)[None]
     reply = door.run(Train(plain), np.array([0]), w, np.array([0]), key=Key(0))
     assert reply.fields["size"].tolist() == [len(one)]
     assert not door.ledger.refused

@@ -45,7 +45,7 @@ from coterie.math.similarity import cosine
 from coterie.measures.optional import make_measures
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import Evaluation, simulate
 from tests.conftest import blobs, small_net
@@ -237,7 +237,7 @@ def states(
                 as_algorithm(method),
                 door,
                 population,
-                starts(net, key),
+                initial_models(net, key),
                 sampler,
                 4,
                 key,
@@ -353,7 +353,13 @@ def test_endless_claims_stop_at_the_cap(name: str) -> None:
     with Clients(engine, ReplyValidator(cap=100.0), classes=4) as door:
         sampler = Sampler("uniform", np.arange(12), 12, key)
         *_, last = simulate(
-            as_algorithm(ALGORITHMS[name]()), door, population, starts(net, key), sampler, 2, key
+            as_algorithm(ALGORITHMS[name]()),
+            door,
+            population,
+            initial_models(net, key),
+            sampler,
+            2,
+            key,
         )
     assert torch.isfinite(last.groups.models).all()
     kept = last.groups.memory.get(ClusterMemory)
@@ -398,7 +404,7 @@ def test_one_that_lies_about_its_loss_moves_the_threshold_by_its_share_only(
                 as_algorithm(ct.rfedavg()),
                 door,
                 population,
-                starts(net, key),
+                initial_models(net, key),
                 lambda t: np.arange(12),
                 begin + 1,
                 key,
@@ -435,7 +441,7 @@ def test_balance_of_plain_averaging_is_that_of_the_data() -> None:
             as_algorithm(ct.fedavg()),
             door,
             blobs(),
-            starts(small_net(), Key(3)),
+            initial_models(small_net(), Key(3)),
             Sampler("uniform", np.arange(12), 5, Key(3)),
             1,
             Key(3),

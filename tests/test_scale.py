@@ -36,7 +36,13 @@ from coterie.data.sources.synthetic import SyntheticClient
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.local import LocalRunner
-from coterie.measures.sampling import EvaluationSample, Stratum, errors, mean, ratio
+from coterie.measures.sampling import (
+    EvaluationSample,
+    Stratum,
+    mean_estimate,
+    ratio_estimate,
+    sampling_errors,
+)
 from coterie.methods.algorithm import as_algorithm
 from coterie.objectives import plain
 from coterie.runs.prepare import prepare
@@ -392,7 +398,9 @@ def test_ranges_stand_in_for_index_arrays() -> None:
 def scored(panel: EvaluationSample, correct: Any, size: Any, known: Any) -> dict[str, Any]:
     ids = panel.draw(size > 0, known)
     inside = int(((size > 0) & known).sum())
-    found = errors(correct[ids], size[ids], known[ids], (inside, int((size > 0).sum()) - inside))
+    found = sampling_errors(
+        correct[ids], size[ids], known[ids], (inside, int((size > 0).sum()) - inside)
+    )
     mine = ids[known[ids]]
     each = correct[mine] / size[mine]
     return {
@@ -479,13 +487,15 @@ def test_scored_samples_that_were_made_are_kept_up_to_a_bound(
 
 def test_an_error_that_cannot_be_known_is_none() -> None:
     alone = Stratum(7, np.array([1.0]), np.array([2.0]))
-    assert ratio([alone]) == (0.5, None)
-    assert mean(alone) == (0.5, None)
-    assert ratio([]) == (None, None)
-    one = errors(np.array([1.0, 2.0]), np.array([2.0, 3.0]), np.array([True, True]), (5, 7))
+    assert ratio_estimate([alone]) == (0.5, None)
+    assert mean_estimate(alone) == (0.5, None)
+    assert ratio_estimate([]) == (None, None)
+    one = sampling_errors(
+        np.array([1.0, 2.0]), np.array([2.0, 3.0]), np.array([True, True]), (5, 7)
+    )
     assert one["accuracy_error"] is not None
     assert one["accuracy_all_error"] is None, "nothing is known of those without a group"
-    found = errors(np.empty(0), np.empty(0), np.empty(0, bool), (0, 0))
+    found = sampling_errors(np.empty(0), np.empty(0), np.empty(0, bool), (0, 0))
     assert found == {
         "evaluated": 0,
         "accuracy_all": None,

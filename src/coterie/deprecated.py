@@ -100,6 +100,7 @@ NAMES = {
     "between": "linkage_distance",
     "count": "estimate_groups",
     "nearest": "nearest_direction",
+    "starts": "initial_models",
     "cached": "cached_images",
     "Synthetic": "SyntheticClient",
 }

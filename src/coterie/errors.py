@@ -49,10 +49,10 @@ def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing.
 
     Example:
-        >>> first_line(ValueError("no such file\nTraceback ...")), first_line(KeyError())
+        >>> first_line(ValueError("no such file")), first_line(KeyError())
         ('no such file', 'KeyError')
     """
-    lines = str(error).splitlines()
+    lines = str(error).strip().splitlines()
     if lines:
         return lines[0]
     return type(error).__name__

@@ -25,7 +25,7 @@ from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.override import fit_to_model, override
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.objectives import proximal
 from coterie.rules.server import Server, any_weight, combine, yogi
 from coterie.rules.serving import by_group
@@ -169,7 +169,16 @@ def states(
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
     with Clients(engine, quorum=quorum, classes=population.classes, **model(net)) as door:
         return list(
-            simulate(algorithm, door, population, starts(net, key), sampler, ROUNDS, key, **options)
+            simulate(
+                algorithm,
+                door,
+                population,
+                initial_models(net, key),
+                sampler,
+                ROUNDS,
+                key,
+                **options,
+            )
         )
 
 
@@ -258,7 +267,7 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
     with Clients(
         engine_of("serial", population, net), classes=population.classes, **model(net)
     ) as door:
-        state = algorithm.init(starts(net, Key(3)), population.clients)
+        state = algorithm.init(initial_models(net, Key(3)), population.clients)
         after, _ = algorithm.step(state, round_of(door, [], Key(3).at(0)))
     same(state, after)
 
@@ -346,7 +355,7 @@ def test_planted_groups_are_found(name: str, groups: int) -> None:
             as_algorithm(CASES[name](groups)),
             door,
             population,
-            starts(net, key),
+            initial_models(net, key),
             sampler,
             2 * groups,
             key,

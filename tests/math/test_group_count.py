@@ -23,7 +23,7 @@ from coterie.core.work import Work
 from coterie.engines import SerialEngine
 from coterie.math.group_count import ESTIMATORS, estimate_groups
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.rules.cold_start import DirectionMemory
 from coterie.terminal import Reporter
 
@@ -174,7 +174,7 @@ def few(
     engine = Few(engine_of("serial", population, small_net()), 0)
     algorithm = as_algorithm(make(groups="auto", max_groups=4))
     door = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
-    state = algorithm.init(starts(small_net(), Key(3)), population.clients)
+    state = algorithm.init(initial_models(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
         cohort = np.arange(clients) if able is None else able
         state, notes = algorithm.step(state, round_of(door, cohort, Key(0).at(round)))
@@ -277,7 +277,7 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             net = build("mclr", data.shape, data.classes, key.of("model"))
             ids = np.arange(60)
             with Clients(SerialEngine(LocalRunner(data, net, SOLVER))) as door:
-                start = starts(net, key)(0)[None]
+                start = initial_models(net, key)(0)[None]
                 reply = door.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
             hits += estimate_groups(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
         right[groups] = hits / 20

@@ -21,7 +21,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
 from coterie.local.sgd import Autograd
 from coterie.methods.override import fit_to_model
-from coterie.models import MODELS, build, starts
+from coterie.models import MODELS, build, initial_models
 from coterie.objectives import Fused, Fusion, Mmd, fuse, mmd, plain, proximal, squared_mmd
 from coterie.objectives.mmd import FLOOR, WIDTHS
 from tests.conftest import blobs, small_net
@@ -330,7 +330,7 @@ def test_the_operator_starts_from_the_seed_and_leaves_torch_alone() -> None:
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
     net = fit_to_model(ct.fedfusion(operator="multi"), conv_net(), Key(0))[1]
-    other = starts(net, Key(0))(1)
+    other = initial_models(net, Key(0))(1)
     assert not other[Layout.of(net).span("fusion.gamma")].any()
     fuse(conv_net(), "conv", Key(0))
     assert torch.equal(before, torch.get_rng_state())

@@ -18,7 +18,7 @@ from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.math.clustering import agglomerate, between
+from coterie.math.clustering import agglomerate, linkage_distance
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
@@ -235,7 +235,7 @@ class Bipartition(PlacesClients):
             members = memory.split_of == number
             distance = 1 - cosine(delta[torch.from_numpy(newcomers)], memory.split_delta[members])
             side = memory.split_half[members].numpy().astype(np.int64)
-            to_halves = between(distance, np.empty((0, 0)), side, 2, self.linkage)
+            to_halves = linkage_distance(distance, np.empty((0, 0)), side, 2, self.linkage)
             half[newcomers] = to_halves.argmin(axis=1)
         return half
 

@@ -13,7 +13,15 @@ from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Epsilon
-from coterie.math.balanced import Growth, Init, Leftover, grow, inter_cluster, share
+from coterie.math.balanced import (
+    EqualKMeans,
+    Growth,
+    Init,
+    Leftover,
+    groups_sampled,
+    grow,
+    inter_cluster,
+)
 from coterie.math.transport import Exact
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
@@ -24,7 +32,7 @@ from coterie.rules.weighing import evenly
 
 @dataclass(frozen=True)
 class Growing(PlacesClients):
-    """The assign rule of FedGSP (Alg. 1): every round ``f(r)`` new groups by ICG, of which the share
+    """The assign rule of FedGSP (Alg. 1): every round ``f(r)`` new groups by ICG, of which the groups_sampled
     ``kappa`` is sampled, each a chain in shuffled order.
 
     Args: as `fedgsp`.
@@ -55,13 +63,11 @@ class Growing(PlacesClients):
             round.key.of("icg"),
             self.leftover,
             self.normalize,
-            self.iterations,
-            self.init,
-            self.solver,
+            EqualKMeans(self.iterations, self.init, self.solver),
         )
         # Alg. 1 l. 5: some of the groups train, each in a random order of its clients.
         sample = round.key.of("draw").generator()
-        sampled = sample.choice(count, share(self.kappa, count), replace=False)
+        sampled = sample.choice(count, groups_sampled(self.kappa, count), replace=False)
         order = round.key.of("order").generator().permutation(len(ids))
         return groups, plan_of_chains(ids[order], group[order], sampled, newcomers, count)
 

@@ -14,7 +14,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Epsilon
-from coterie.math.balanced import at_random, inter_cluster, share
+from coterie.math.balanced import groups_sampled, inter_cluster, random_equal_groups
 from coterie.methods.method import Method
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
 from coterie.rules.weighing import evenly
@@ -68,7 +68,7 @@ class FixedChains:
         groups = groups.remember(memory)
         present = np.unique(memory.chain[ids])
         sample = round.key.of("draw").generator()
-        sampled = sample.choice(present, share(self.kappa, len(present)), replace=False)
+        sampled = sample.choice(present, groups_sampled(self.kappa, len(present)), replace=False)
         ids = ids[np.argsort(memory.place[ids], kind="stable")]
         plan = plan_of_chains(ids, memory.chain[ids], sampled, newcomers, len(present))
         return groups, plan
@@ -95,7 +95,7 @@ class FixedChains:
         if self.icg:
             chain[ids] = inter_cluster(Histograms.of(groups, ids), count, key, "append")
         else:
-            chain[ids] = at_random(len(ids), count, key)
+            chain[ids] = random_equal_groups(len(ids), count, key)
         place[ids] = key.of("order").generator().permutation(len(ids))
         return ChainMemory(chain, place)
 

@@ -32,7 +32,7 @@ from coterie.math.imbalance import (
     balancing,
     class_shares,
     cluster_imbalance,
-    floor,
+    imbalance_floor,
     reciprocal,
 )
 from coterie.math.similarity import Matrix, cosine
@@ -322,7 +322,7 @@ def guarded(memory: ClusterMemory, ids: IntArray) -> int:
     levels = _cluster_levels(memory, ids, memory.size[ids])
     if len(levels) < 2:
         return 0
-    return int((levels < floor(memory.total)).sum())
+    return int((levels < imbalance_floor(memory.total)).sum())
 
 
 def _cluster_levels(memory: ClusterMemory, ids: IntArray, size: FloatArray) -> FloatArray:

@@ -20,7 +20,7 @@ from coterie.core.groups import NO_GROUP
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread
 from coterie.math.similarity import Matrix
-from coterie.math.transport import SOLVERS, Exact, whole
+from coterie.math.transport import SOLVERS, Exact, integer_costs
 
 Growth = Literal["linear", "log", "exp"]
 Leftover = Literal["idle", "append", "exact"]
@@ -83,11 +83,26 @@ def groups_sampled(kappa: float, groups: int) -> int:
     return max(1, math.floor(kappa * groups + 0.5 + _SLACK))
 
 
-# TO BE REMOVED with its last caller.
-share = groups_sampled
-
-
 # --- inter-cluster grouping -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EqualKMeans:
+    """How clusters of equal size are found.
+
+    Args:
+        iterations: ``tau``, the most assignments.
+        init: centroids start at ``L`` distinct clients, chosen evenly or by k-means++. The paper
+            does not say where.
+        solver: ``transport``, ``matching`` (scipy) or ``flow`` (OR-Tools); all exact.
+    """
+
+    iterations: int = 10
+    init: Init = "random"
+    solver: Exact = "transport"
+
+
+_DEFAULT = EqualKMeans()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +122,19 @@ def equal_clusters(
     features: Matrix,
     clusters: int,
     key: Key,
-    iterations: int = 10,
-    init: Init = "random",
-    solver: Exact = "transport",
+    how: EqualKMeans = _DEFAULT,
 ) -> EqualClusters:
     """K-means with clusters of exactly ``S = n / L`` clients (FedGSP eq. 10-13, Alg. 2 l. 2-5).
 
-    Assignment and centroids alternate until no client moves, at most ``iterations`` times. With
-    counts for features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, with ``T_l =
-    S C_l`` the sum of a cluster. These are integers, so ties stay ties on every machine.
+    Assignment and centroids alternate until no client moves, at most ``tau`` times. With counts for
+    features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, with ``T_l = S C_l`` the
+    sum of a cluster. These are integers, so ties stay ties on every machine.
 
     Args:
         features: ``[n, c]``, ``n`` divisible by ``clusters``.
         clusters: ``L``.
         key: random stream.
-        iterations: ``tau``.
-        init: centroids start at ``L`` distinct clients, chosen evenly or by k-means++. The paper
-            does not say where.
-        solver: ``transport``, ``matching`` (scipy) or ``flow`` (OR-Tools); all exact.
+        how: the number of iterations, the first centroids, and the solver.
 
     Example:
         >>> features = np.array([[9.0, 0.0], [0.0, 9.0], [8.0, 0.0], [0.0, 8.0]])
@@ -142,10 +152,10 @@ def equal_clusters(
     label = np.full(n, -1)
     objective = []
     with one_library_thread():
-        total = size * features[_first_centroids(features, clusters, key, init)]
-        for _ in range(iterations):
+        total = size * features[_first_centroids(features, clusters, key, how.init)]
+        for _ in range(how.iterations):
             cost = 0.5 * (total**2).sum(axis=1) - size * (features @ total.T)
-            found = SOLVERS[solver](whole(cost), size)
+            found = SOLVERS[how.solver](integer_costs(cost), size)
             objective.append(fixed + float(cost[np.arange(n), found].sum()) / size**2)
             if np.array_equal(found, label):
                 break
@@ -174,9 +184,7 @@ def inter_cluster(
     key: Key,
     leftover: Leftover = "idle",
     normalize: bool = False,
-    iterations: int = 10,
-    init: Init = "random",
-    solver: Exact = "transport",
+    how: EqualKMeans = _DEFAULT,
 ) -> IntArray:
     """Inter-cluster grouping: ``M`` groups with one client of each cluster (FedGSP Alg. 2).
 
@@ -191,9 +199,7 @@ def inter_cluster(
             - L M`` clients sit out, as Alg. 2 has it; ``append``: those join distinct groups at
             random; ``exact``: ``L M`` clients are chosen first and make clusters of ``M``.
         normalize: class shares instead of counts, so that large clients do not dominate.
-        iterations: ``tau``.
-        init: see ``equal_clusters``.
-        solver: see ``equal_clusters``.
+        how: how the clusters are found.
 
     Returns:
         int64 ``[K]``, the group of each client, -1 for one that sits out.
@@ -215,7 +221,7 @@ def inter_cluster(
     features = np.asarray(histograms, np.float64)
     if normalize:
         features = features / np.maximum(features.sum(axis=1, keepdims=True), _TINY)
-    label = equal_clusters(features[chosen], clusters, key, iterations, init, solver).label
+    label = equal_clusters(features[chosen], clusters, key, how).label
     group = np.full(n, NO_GROUP)
     for cluster in range(clusters):
         members = rng.permutation(chosen[label == cluster])
@@ -230,20 +236,16 @@ def inter_cluster(
 # --- other ways to make groups --------------------------------------------------------------------
 
 
-def random_groups(clients: int, groups: int, key: Key) -> IntArray:
+def random_equal_groups(clients: int, groups: int, key: Key) -> IntArray:
     """Random groups whose sizes differ by one at most: int64 ``[clients]`` (NaiveGSP).
 
     Example:
-        >>> np.bincount(random_groups(7, 3, Key(0))).tolist()
+        >>> np.bincount(random_equal_groups(7, 3, Key(0))).tolist()
         [3, 2, 2]
     """
     group = np.empty(clients, np.int64)
     group[key.of("deal").generator().permutation(clients)] = np.arange(clients) % groups
     return group
-
-
-# TO BE REMOVED with its last caller.
-at_random = random_groups
 
 
 def mediators(histograms: Matrix, most: int) -> tuple[IntArray, IntArray]:

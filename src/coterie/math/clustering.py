@@ -167,10 +167,6 @@ def linkage_distance(
     return found
 
 
-# TO BE REMOVED with its last caller.
-between = linkage_distance
-
-
 def _ward_distance(to_members: Matrix, among: Matrix) -> FloatArray:
     """Ward's distance of points to one cluster, from distances alone, without coordinates.
 

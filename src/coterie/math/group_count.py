@@ -71,11 +71,6 @@ def estimate_notes(m: int) -> dict[str, Any]:
     return notes
 
 
-# TO BE REMOVED with their last callers.
-count = estimate_groups
-told = estimate_notes
-
-
 # --- estimators from the literature ---------------------------------------------------------------
 
 

@@ -44,13 +44,13 @@ def cluster_imbalance(level: FloatArray, size: FloatArray, cluster: IntArray) ->
     return found
 
 
-def floor(total: float) -> float:
+def imbalance_floor(total: float) -> float:
     """The least that a cluster's imbalance counts as: ``max(1, 1e-6 D)``."""
     return max(1.0, 1e-6 * total)
 
 
 def reciprocal(level: FloatArray, total: float) -> FloatArray:
-    """``p_n = (1 / I_Cn) / sum_n (1 / I_Cn)``, with ``I_C`` held at or above `floor`.
+    """``p_n = (1 / I_Cn) / sum_n (1 / I_Cn)``, with ``I_C`` held at or above `imbalance_floor`.
 
     Args:
         level: ``[N]``, ``I_C`` of each cluster.
@@ -60,15 +60,15 @@ def reciprocal(level: FloatArray, total: float) -> FloatArray:
         >>> reciprocal(np.array([50.0, 75.0, 95.0]), 105.0).round(3).tolist()
         [0.456, 0.304, 0.24]
     """
-    inverse = 1 / np.maximum(level, floor(total))
+    inverse = 1 / np.maximum(level, imbalance_floor(total))
     share: FloatArray = inverse / inverse.sum()
     return share
 
 
 def balancing(shares: Matrix) -> FloatArray:
-    """The weights that come closest to equal classes: ``argmin_p |B p - 1/M|^2`` on the simplex
-    (Q1, eq. 16).
+    """The weights that come closest to equal classes (RFedAvg Q1, eq. 16).
 
+    ``argmin_p |B p - 1/M|^2`` on the simplex.
     A ridge of ``1e-8 |p|^2`` makes them unique. On the simplex the objective is ``|G p|^2``, ``G``
     being ``B - 1/M`` on top of ``1e-4 I``; it is least where the least-squares solution of ``G u =
     0, 1^T u = 1`` with ``u >= 0`` points, so that non-negative least squares solves it exactly: ``p
@@ -94,23 +94,30 @@ def balancing(shares: Matrix) -> FloatArray:
     wanted[-1] = 1
     try:
         found: FloatArray = nnls(system, wanted, maxiter=100 * clusters)[0]
-    except RuntimeError:  # it met its limit of iterations: near-parallel columns
+    except RuntimeError:
+        # The limit of iterations was met, as nearly parallel columns can do: equal weights then.
         found = np.ones(clusters)
     return found / found.sum()
 
 
 def class_shares(histograms: NDArray[Any], cluster: IntArray) -> Matrix:
-    """``B[m, n] = D_Cn^m / D_Cn`` of the clients that told; a cluster of which nobody did has those
-    of all who did.
+    """The class shares of each cluster, ``B[m, n] = D_Cn^m / D_Cn``.
+
+    A cluster without any known histogram has the shares of all clusters together. If no histogram
+    is known at all, its classes are equal.
 
     Args:
         histograms: ``[n, M]``, zero rows where nothing is known.
         cluster: int64 ``[n]``.
+
+    Returns:
+        float64 ``[M, N]``; columns sum to 1.
     """
-    told = np.zeros((int(cluster.max()) + 1, histograms.shape[1]))
-    np.add.at(told, cluster, histograms)
-    everybody = told.sum(axis=0)
-    if not everybody.any():
-        everybody = np.ones_like(everybody)
-    told[told.sum(axis=1) == 0] = everybody
-    return (told / told.sum(axis=1, keepdims=True)).T
+    counts = np.zeros((int(cluster.max()) + 1, histograms.shape[1]))
+    np.add.at(counts, cluster, histograms)
+    together = counts.sum(axis=0)
+    if not together.any():
+        together = np.ones_like(together)
+    is_unknown = counts.sum(axis=1) == 0
+    counts[is_unknown] = together
+    return (counts / counts.sum(axis=1, keepdims=True)).T

@@ -26,13 +26,13 @@ _BITS = 40
 _FAR = np.int64(2**60)
 
 
-def whole(cost: Matrix) -> IntArray:
+def integer_costs(cost: Matrix) -> IntArray:
     """Costs as integers of at most 2^40: each row less its least entry, times a power of two.
 
     Costs that are integers already, and smaller, stay exact, so that ties stay ties.
 
     Example:
-        >>> (whole(np.array([[3.0, 1.0], [0.0, 0.5]])) / 2.0**39).tolist()
+        >>> (integer_costs(np.array([[3.0, 1.0], [0.0, 0.5]])) / 2.0**39).tolist()
         [[1.0, 0.0], [0.0, 0.25]]
     """
     # A constant taken off a client's row changes no assignment, and leaves more bits.

@@ -1,5 +1,8 @@
-"""Optional measures of a run, ``[train] measures = [...]``: each adds its own fields to every
-row."""
+"""Optional measures of a run, ``[train] measures = [...]``, `MEASURES` by name.
+
+Each adds its own field to every row. To add one, write a factory beside these and name it in
+`MEASURES`.
+"""
 
 from __future__ import annotations
 
@@ -18,57 +21,68 @@ from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, diverge
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.measures.view import Measure, RoundView
 
+# The local solver and the options of the algorithm -> a measure.
 MeasureFactory = Callable[[Solver, Mapping[str, Any]], Measure]
 
 
 def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
-    """The divergence of Definition 2 at the current models and, for logistic regression, the bound
-    of eq. 19 or 22.
+    """The gradient divergence inside groups, and the bound on the loss that follows from it.
 
-    Adds ``theory``: ``divergence`` with these groups, ``divergence_one`` as if all were one group
-    served by the mean of their models, and the ``bound`` of each (``None`` for a network that is
-    not convex); all ``None`` if nobody answers.
+    The divergence is that of FedGroup's Definition 2 at the current models, the bound that of eq.
+    19 or 22 for logistic regression. Adds ``theory``: ``divergence`` with these groups,
+    ``divergence_one`` as if all were one group served by the mean of their models, and the
+    ``bound`` of each (``None`` for a network that is not convex); all ``None`` if no client
+    answers.
     """
     eta_g = float(options.get("eta_g", 0.0))
 
-    def measure(look: RoundView) -> Mapping[str, Any]:
-        found: dict[str, Any] = {"bound": None, "bound_one": None}
-        groups = look.groups
-        one = groups.merged()
-        many = found["divergence"] = gradient_divergence(look.door, groups, look.key)
-        single = found["divergence_one"] = gradient_divergence(look.door, one, look.key.of("one"))
-        if many is None or single is None:
-            return {"theory": found}
-        if groups.models.shape[1] == (look.door.features + 1) * look.door.classes:
-            constants = Constants.of(look.population)
+    def measure(view: RoundView) -> Mapping[str, Any]:
+        groups = view.groups
+        clients = view.door
+        many = gradient_divergence(clients, groups, view.key)
+        one = gradient_divergence(clients, groups.merged(), view.key.of("one"))
+        found: dict[str, Any] = {
+            "bound": None,
+            "bound_one": None,
+            "divergence": many,
+            "divergence_one": one,
+        }
+        # Logistic regression is the one network with so many parameters: a row of weights and a
+        # bias for each class.
+        is_convex = groups.models.shape[1] == (clients.features + 1) * clients.classes
+        if many is not None and one is not None and is_convex:
+            constants = Constants.of(view.population)
             found["bound"] = bound(many, constants, solver, eta_g, groups.k)
-            found["bound_one"] = bound(single, constants, solver)
+            found["bound_one"] = bound(one, constants, solver)
         return {"theory": found}
 
     return measure
 
 
 def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
-    """How equal the classes are that a round's model learned from, by the clients' true label
-    histograms.
+    """How equal the classes are that a round's model learned from.
 
-    Adds ``balance``: ``weighted`` by how much each reply counted (RFedAvg eq. 14), ``plain`` by its
-    samples (eq. 2 over the replies) and ``all`` clients' data (eq. 2), each with the class shares
-    ``b``, ``beta = max b / min b`` (eq. 3, ``None`` where a class is missing) and ``distance = |b -
-    1/M|^2`` (eq. 15); and where the method makes clusters of updates, how many (``clusters``) and
-    for how many the guard against ``I_C <= 0`` stood in (``guarded``). ``None`` for a round that
-    was skipped. Several models count by the samples they were trained on. A chain is one reply,
-    with the labels of all its clients, also of those that were lost on the way.
+    The clients' true label histograms are counted. Adds ``balance``: ``weighted`` by how much each
+    reply counted (RFedAvg eq. 14), ``plain`` by its samples (eq. 2 over the replies) and ``all``
+    clients' data (eq. 2). Each has the class shares ``b``, ``beta = max b / min b`` (eq. 3, ``None``
+    where a class is missing) and ``distance = |b - 1/M|^2`` (eq. 15). Where the method makes
+    clusters of updates, there are also their number (``clusters``) and for how many the guard
+    against ``I_C <= 0`` stood in (``guarded``). ``None`` for a round that was skipped.
+
+    Several models count by the samples they were trained on. A chain is one reply, with the labels
+    of all its clients, also of those that were lost on the way.
     """
 
-    def measure(look: RoundView) -> Mapping[str, Any]:
-        if "weights" not in look.notes:
+    def measure(view: RoundView) -> Mapping[str, Any]:
+        if "weights" not in view.notes:
             return {"balance": None}
-        ids = look.notes["ids"]
-        weights = look.notes["weights"]
-        histograms = look.population.histograms().astype(np.float64)
-        held = _behind(look.notes["plan"], ids, histograms)
+        ids = view.notes["ids"]
+        weights = view.notes["weights"]
+        histograms = view.population.histograms().astype(np.float64)
+        held = _labels_of_replies(view.notes["plan"], ids, histograms)
         size = held.sum(axis=1)
+        # How much each reply counts over all models [n]: by its weights [k, n] in each model, and
+        # each model by the samples that it was trained on.
         samples = (weights != 0) @ size
         reply = samples / max(1.0, samples.sum()) @ weights
         found: dict[str, Any] = {
@@ -76,7 +90,7 @@ def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
             "plain": evenness(held.sum(axis=0)),
             "all": evenness(histograms.sum(axis=0)),
         }
-        memory = look.groups.memory.get(ClusterMemory)
+        memory = view.groups.memory.get(ClusterMemory)
         if memory is not None and memory.cluster is not None:
             found["clusters"] = int(memory.cluster.max()) + 1
             if memory.imbalance is not None:
@@ -86,9 +100,11 @@ def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
     return measure
 
 
-def _behind(plan: Plan, ids: IntArray, histograms: Matrix) -> Matrix:
-    """The labels behind each reply: the client's, or those of all clients planned in the chain that
-    it ended."""
+def _labels_of_replies(plan: Plan, ids: IntArray, histograms: Matrix) -> Matrix:
+    """The label histogram behind each reply, ``[n, c]``.
+
+    It is the client's own, or the sum over all clients planned in the chain that it ended.
+    """
     if plan.chain is None:
         return histograms[ids]
     link = np.full(len(histograms), NO_GROUP)
@@ -104,27 +120,30 @@ def evenness(counts: FloatArray) -> dict[str, Any]:
         {'b': [0.75, 0.25], 'beta': 3.0, 'distance': 0.125}
     """
     b = counts / counts.sum()
-    beta = float(b.max() / b.min()) if b.min() > 0 else None
+    beta = None
+    if b.min() > 0:
+        beta = float(b.max() / b.min())
     return {"b": b.tolist(), "beta": beta, "distance": float(((b - 1 / len(b)) ** 2).sum())}
 
 
 def cpd(solver: Solver, options: Mapping[str, Any]) -> Measure:
-    """How alike the groups are that a round trained in parallel, by the clients' true label
-    histograms.
+    """How alike the groups are that a round trained in parallel.
 
-    A group is a chain of the plan, or a client where everybody trains alone. Adds ``cpd``: the
-    number of ``groups``, the median class probability distance over their pairs in both readings of
-    FedGSP's eq. 14 (``label``, and ``vector`` with the ``common_gamma`` of all clients; ``None``
-    for fewer than two groups) and the ``divergence`` of their label counts (eq. 4).
+    The clients' true label histograms are counted. A group is a chain of the plan, or a client
+    where there are no chains. Adds ``cpd``: the number of ``groups``, the median class probability
+    distance over their pairs in both readings of FedGSP's eq. 14 (``label``, and ``vector`` with
+    the ``common_gamma`` of all clients; ``None`` for fewer than two groups) and the ``divergence``
+    of their label counts (eq. 4).
     """
 
-    def measure(look: RoundView) -> Mapping[str, Any]:
-        plan = look.notes.get("plan")
+    def measure(view: RoundView) -> Mapping[str, Any]:
+        plan = view.notes.get("plan")
         if plan is None:
             return {"cpd": None}
         group = np.arange(len(plan.ids)) if plan.chain is None else plan.chain
-        held = look.population.histograms().astype(np.float64)
+        held = view.population.histograms().astype(np.float64)
         total = totals(held[plan.ids], group)
+        # The width is that of all clients, so that it is the same for every grouping of them.
         gamma = common_gamma(held)
         found = {"label": median(cpd_label(total)), "vector": median(cpd_vector(total, gamma))}
         return {"cpd": {"groups": len(total), **found, "divergence": divergence(total)}}
@@ -138,6 +157,11 @@ MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theor
 def make_measures(
     names: tuple[str, ...], solver: Solver, options: Mapping[str, Any]
 ) -> tuple[Measure, ...]:
-    """The measures of these names, for a run with this solver and these options of its
-    algorithm."""
+    """The measures of these names.
+
+    Args:
+        names: of `MEASURES`.
+        solver: the run's local solver.
+        options: of the run's algorithm.
+    """
     return tuple(MEASURES[name](solver, options) for name in names)

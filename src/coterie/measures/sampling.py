@@ -192,12 +192,6 @@ def sampling_errors(
     }
 
 
-# TO BE REMOVED with their last callers.
-errors = sampling_errors
-mean = mean_estimate
-ratio = ratio_estimate
-
-
 def _strata(correct: FloatArray, size: FloatArray, clients: int) -> list[Stratum]:
     """The stratum of one kind of clients, or none where none of them was sampled."""
     if not len(size):

@@ -1,4 +1,4 @@
-"""What is measured of a run: weighted accuracy, accuracy per group and client, discrepancy."""
+"""Accuracy of a run: weighted, by group and by client, and agreement with planted groups."""
 
 from __future__ import annotations
 
@@ -13,71 +13,87 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.work import Evaluate
-from coterie.measures.sampling import EvaluationSample, errors
+from coterie.measures.sampling import EvaluationSample, sampling_errors
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
 
-def score(
-    door: Clients,
+def score_round(
+    clients: Clients,
     testable: NDArray[np.bool_],
     served: Served,
     groups: Groups,
     key: Key,
-    panel: EvaluationSample | None = None,
+    sample: EvaluationSample | None = None,
 ) -> dict[str, Any]:
-    """Weighted accuracy: total correct over total test samples, each client with the model that
-    serves it.
+    """The accuracies of a round, each client scored with the model that serves it.
+
+    ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL, over the
+    clients that have a group.
 
     Args:
-        door: the clients.
-        testable: bool ``[N]``, clients that have test samples.
+        clients: those that score.
+        testable: bool ``[N]``, which clients are present and have test samples.
         served: which model serves each client.
         groups: for membership.
         key: random stream.
-        panel: which clients stand for all, ``None``: everybody is scored.
+        sample: which clients stand for all; ``None``: all are scored.
 
     Returns:
         ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_mean``, the
         mean of the assigned clients' own accuracies, whatever their sizes, ``accuracy_groups``
         (``None`` for a group without test samples), ``accuracy_quantiles`` over assigned clients.
-        With a panel they are estimates, and ``panel.errors`` says how good they are.
+        With a sample they are estimates, and `sampling_errors` says how good they are.
     """
-    asked = np.flatnonzero(testable) if panel is None else panel.draw(testable, groups.member >= 0)
-    models, which = served.for_clients(asked)
-    reply = door.measure(Evaluate("test", loss=False), asked, models, which, key=key)
+    has_group = groups.member >= 0
+    ids = np.flatnonzero(testable) if sample is None else sample.draw(testable, has_group)
+    models, which = served.for_clients(ids)
+    reply = clients.measure(Evaluate("test", loss=False), ids, models, which, key=key)
     correct = reply.fields["correct"][:, 0]
     size = reply.fields["size"]
     member = groups.member[reply.ids]
     known = member >= 0
     right = np.bincount(member[known], correct[known], groups.k)
     total = np.bincount(member[known], size[known], groups.k)
-    each = correct[known] / size[known]
+    # Clients of any size count alike here, unlike in the weighted accuracies.
+    own = correct[known] / size[known]
+    mean = None
+    quantiles = None
+    if len(own):
+        mean = float(own.mean())
+        quantiles = {name: float(np.quantile(own, q)) for name, q in QUANTILES.items()}
     found = {
         "accuracy": _ratio(right.sum(), total.sum()),
         "accuracy_all": _ratio(correct.sum(), size.sum()),
-        "accuracy_mean": float(each.mean()) if len(each) else None,
+        "accuracy_mean": mean,
         "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
-        "accuracy_quantiles": {n: float(np.quantile(each, q)) for n, q in QUANTILES.items()}
-        if len(each)
-        else None,
+        "accuracy_quantiles": quantiles,
     }
-    if panel is None:
+    if sample is None:
         return found
-    inside = int((testable & (groups.member >= 0)).sum())
-    return found | errors(correct, size, known, (inside, int(testable.sum()) - inside))
+    # The sample's `accuracy_all` replaces the plain one: both kinds of clients are weighed by how
+    # many they stand for.
+    grouped = int((testable & has_group).sum())
+    ungrouped = int(testable.sum()) - grouped
+    return found | sampling_errors(correct, size, known, (grouped, ungrouped))
 
 
 def each_client(
-    door: Clients, testable: IntArray, served: Served, key: Key
+    clients: Clients, testable: IntArray, served: Served, key: Key
 ) -> tuple[IntArray, IntArray]:
-    """Test samples that each client's model classifies correctly, and how many there are: int64
-    ``[N]`` both.
+    """What each client's model classifies correctly, and of how many test samples.
 
-    Arguments as in `score`; a client that is not testable has zero of both.
+    Args:
+        clients: those that score.
+        testable: int64, the clients that have test samples.
+        served: which model serves each client.
+        key: random stream.
+
+    Returns:
+        int64 ``[N]`` both; a client that is not testable has zero of both.
     """
     models, which = served.for_clients(testable)
-    reply = door.measure(Evaluate("test", loss=False), testable, models, which, key=key)
+    reply = clients.measure(Evaluate("test", loss=False), testable, models, which, key=key)
     correct = np.zeros_like(served.row)
     size = np.zeros_like(served.row)
     correct[reply.ids] = reply.fields["correct"][:, 0]
@@ -92,11 +108,17 @@ def _ratio(a: float, b: float) -> float | None:
 
 
 def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
-    """How well groups agree with the true ones, over the clients that have a group; ``None`` where
-    nobody has.
+    """How well groups agree with the true ones, over the clients that have a group.
 
     ``ari``: adjusted Rand index; ``nmi``: mutual information over the mean of the two entropies. 1
-    is full agreement, whatever the groups are called; 0 is what chance gives.
+    is full agreement, whatever the groups are called; 0 is what chance gives an ``ari``.
+
+    Args:
+        member: int64 ``[N]``, the group of each client, -1 for none.
+        planted: int64 ``[N]``, the true groups.
+
+    Returns:
+        ``None`` where no client has a group.
 
     Example:
         >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
@@ -104,11 +126,11 @@ def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
     """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    has = member >= 0
-    if not has.any():
+    has_group = member >= 0
+    if not has_group.any():
         return None
-    found = member[has]
-    true = planted[has]
+    found = member[has_group]
+    true = planted[has_group]
     return {
         "ari": float(adjusted_rand_score(true, found)),
         "nmi": float(normalized_mutual_info_score(true, found)),

@@ -14,11 +14,12 @@ from torch import nn
 
 from coterie.config import registry
 from coterie.core.keys import Key, keyed_torch
+from coterie.deprecated import renamed
 from coterie.errors import ConfigError
 from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
 from coterie.models.custom import check_outputs, custom_model
 from coterie.models.dense import mclr, mlp, mlp512
-from coterie.models.initial import initial_models, initialise, starts
+from coterie.models.initial import initial_models, initialise
 from coterie.models.lenet import lenet5
 from coterie.models.recurrent import bigru, bilstm, stacked_lstm
 from coterie.models.spec import ModelSpec, Shape, kernels
@@ -32,7 +33,6 @@ __all__ = [
     "initial_models",
     "initialise",
     "spec",
-    "starts",
 ]
 
 MODELS: MappingProxyType[str, Callable[..., ModelSpec]] = MappingProxyType(
@@ -137,3 +137,7 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         what = f"no kernels of {name or 'the model'} carry it"
         raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")
     return decay
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"starts": "initial_models"})

@@ -86,10 +86,6 @@ def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
     return start
 
 
-# TO BE REMOVED with its last caller.
-starts = initial_models
-
-
 def can_initialise(layer: nn.Module) -> bool:
     """Whether `initialise` knows this kind of layer.
 

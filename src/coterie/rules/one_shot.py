@@ -20,7 +20,7 @@ from coterie.core.plan import Plan
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Train
 from coterie.errors import ConfigError
-from coterie.math.clustering import Linkage, agglomerate, between
+from coterie.math.clustering import Linkage, agglomerate, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.group_count import Number
 from coterie.math.similarity import Matrix
@@ -315,7 +315,7 @@ class OneShot(PlacesClients):
         if self.linkage == "ward":
             inside = self.signature.distance(stored)
         to_stored = self.signature.distance(rows, stored)
-        return between(to_stored, inside, memory.cluster[known], k, self.linkage)
+        return linkage_distance(to_stored, inside, memory.cluster[known], k, self.linkage)
 
 
 def fixed_groups(groups: Number | None) -> int | None:

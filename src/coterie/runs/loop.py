@@ -24,7 +24,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError, QuorumError
 from coterie.measures.sampling import EvaluationSample
-from coterie.measures.scoring import agreement, score
+from coterie.measures.scoring import agreement, score_round
 from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
@@ -159,7 +159,7 @@ def simulate(
         served = algorithm.serve(groups)
         if (number + 1) % evaluation.every == 0 or number == rounds - 1:
             testable = (snapshot.population.sizes("test") > 0) & snapshot.present
-            row |= score(clients, testable, served, groups, round_key.of("evaluate"), sample)
+            row |= score_round(clients, testable, served, groups, round_key.of("evaluate"), sample)
         if snapshot.population.planted is not None:
             row["agreement"] = agreement(groups.member, snapshot.population.planted)
         view = RoundView(clients, snapshot.population, groups, notes, round_key.of("measure"))

@@ -20,7 +20,7 @@ from coterie.data import save_partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
-from coterie.models import starts
+from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.loop import Evaluation, RoundResult, StartingPoint, simulate
 from coterie.runs.prepare import Prepared, prepare
@@ -88,7 +88,7 @@ class Run:
             spec.algorithm,
             self.clients,
             spec.population,
-            starts(spec.network.module, spec.key),
+            initial_models(spec.network.module, spec.key),
             spec.sampler,
             spec.rounds,
             spec.key,

@@ -19,7 +19,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 import ray
 from ray.exceptions import RayError
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,6 @@ def connect(address: str | None, workers: int | None = None) -> bool:
             f"expected {expected}"
         ) from error
     return True
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in one line; its class where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _knock(address: str | None) -> None:

@@ -17,9 +17,9 @@ from ray.exceptions import RayError, RayTaskError
 
 from coterie.core.arrays import IntArray
 from coterie.engines.ray.actor import Actor, Each, Equipment, Load, fingerprint
-from coterie.engines.ray.cluster import Cluster, connect, first_line
+from coterie.engines.ray.cluster import Cluster, connect
 from coterie.engines.ray.shards import Name
-from coterie.errors import ConfigError, CoterieError, DataError, RemoteError
+from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, first_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 
