@@ -81,7 +81,7 @@ def _own_signals() -> Iterator[None]:
     """Ray takes over SIGTERM when it starts; the handlers of before are put back."""
     before: dict[signal.Signals, Any] = {}
     try:
-        before = {int(n): signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
         yield
     finally:
         for number, handler in before.items():
