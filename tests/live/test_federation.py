@@ -34,8 +34,8 @@ from coterie.deploy.submit import submit
 from coterie.errors import CoterieError, QuorumError
 from coterie.runs.run import run_config
 from tests.deploy.conftest import CONFIG
+from tests.engines.test_flower import METHODS
 from tests.live.federations import difference, left_behind
-from tests.test_flower import METHODS
 
 pytestmark = pytest.mark.flower
 LONG = 900.0  # seconds that a node may take on a machine that is busy otherwise

@@ -42,7 +42,7 @@ from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.prepare import load_data
 from coterie.runs.run import run_config
-from tests.fake_grid import FakeGrid, Meddle, contexts
+from tests.engines.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {
     "fedavg": {},
@@ -576,7 +576,7 @@ def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) 
 # --- what leaves a client -------------------------------------------------------------------------
 
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 TABLE = {
     name: set(re.findall(r"`(\w+)`", told))
     for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)

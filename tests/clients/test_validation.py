@@ -1,0 +1,80 @@
+"""Replies that are refused, and how they are counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import coterie as ct
+from coterie.clients.clients import Clients
+from coterie.clients.validation import Expected, ReplyValidator
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train
+from coterie.engines import SerialEngine
+from coterie.engines.faults import CORRUPTIONS, corrupted
+from coterie.local import LocalRunner
+from coterie.methods.algorithm import as_algorithm
+from coterie.objectives import plain
+from coterie.runs.cohort import Sampler
+from coterie.runs.loop import simulate
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
+
+
+def good(ids: list[int], round: int = 3) -> Reply:
+    n = len(ids)
+    fields = {"delta": np.ones((n, 5), np.float32), "size": np.full(n, 4.0), "loss": np.ones(n)}
+    return Reply(round, np.array(ids), fields)
+
+
+def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
+    expected = Expected(Train(plain), np.array([1, 2, 3]), round=3, d=5)
+    reply, refused = ReplyValidator(cap=100).validate(expected, replies)
+    return reply, dict(refused)
+
+
+@pytest.mark.parametrize("how", [how for how in CORRUPTIONS if how != "zeros"])
+def test_spoilt_replies_are_refused(how: str) -> None:
+    reply, refused = admit(good([1]), corrupted(good([2]), how), good([3]))
+    assert reply.ids.tolist() == [1, 3]
+    assert sum(refused.values()) == 1
+
+
+def test_late_strange_and_double_replies_are_refused() -> None:
+    reply, refused = admit(good([3]), good([2], round=2), good([9]), good([3]), good([1]))
+    assert reply.ids.tolist() == [1, 3]
+    assert refused == {"late": 1, "stranger": 1, "duplicate": 1}
+
+
+def test_refusals_at_an_evaluation_count_in_its_round() -> None:
+    population = blobs()
+    door = Clients(
+        SerialEngine(LocalRunner(population, small_net(), SOLVER)),
+        ReplyValidator(cap=100, tested=1),
+    )
+    start = flatten(small_net())
+    sampler = Sampler("uniform", np.arange(12), 4, Key(0))
+    row = next(simulate(as_algorithm(ct.fedavg()), door, population, start, sampler, 1, Key(0))).row
+    assert row["refused"] == {"size": 12}
+    assert row["accuracy"] is None
+
+
+def test_clients_with_more_test_than_training_samples_are_scored() -> None:
+    some = blobs()
+    population = some.with_parts(some.test, some.train)
+    result = ct.run(
+        ct.fedavg(),
+        data=population,
+        model=small_net(),
+        local=SOLVER,
+        rounds=2,
+        clients_per_round=12,
+    )
+    everyone = LocalRunner(population, result.module, SOLVER).answer(
+        Evaluate("test"), np.arange(12), result.state.models[:1], np.zeros(12, int), Key(0)
+    )
+    assert result.accuracy[-1] == everyone.fields["correct"].sum() / population.sizes("test").sum()
+    assert not any(row["refused"] for row in result.rows)

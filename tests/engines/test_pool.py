@@ -1,0 +1,230 @@
+"""The pool: workers that die, raise or hang, and what they score."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.clients.clients import Clients
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train
+from coterie.engines import PoolEngine, SerialEngine
+from coterie.engines.failures import ClientError
+from coterie.local import LocalRunner
+from coterie.objectives import plain
+from tests.conftest import blobs, small_net
+
+SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
+
+
+class Troubled(nn.Module):
+    """Sleeps, raises, or kills its own process, once per mark on the disk."""
+
+    def __init__(self, mark: Any, trouble: str) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 4)
+        self.mark = mark
+        self.trouble = trouble
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.trouble == "raise":
+            raise RuntimeError("no such layer")
+        if self.trouble == "sleep":
+            time.sleep(0.2)
+        if self.trouble == "die" and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.body(x)
+
+
+def ask(engine: Any, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
+    with Clients(engine) as door:
+        return asked(door, population, net, round)
+
+
+def asked(door: Clients, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
+    ids = np.arange(population.clients)
+    return door.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
+
+
+def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> None:
+    population = blobs()
+    net = Troubled(tmp_path / "died", "die")
+    replies = ask(PoolEngine(LocalRunner(population, net, SOLVER), 2), population, net)
+    assert (tmp_path / "died").exists()
+    expected = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
+    assert np.array_equal(replies.ids, expected.ids)
+    assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
+
+
+def test_workers_killed_from_outside_change_nothing() -> None:
+    population = blobs(clients=60, size=120)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    runner = LocalRunner(population, net, ct.Solver(epochs=5, batch_size=5))
+    expected = ask(SerialEngine(runner), population, net)
+    engine = PoolEngine(runner, 2)
+
+    def kill() -> None:
+        while not engine.processes:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(engine.processes[1].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    replies = ask(engine, population, net)
+    killer.join()
+    assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
+
+
+@pytest.mark.parametrize("kind", [SerialEngine, PoolEngine])
+def test_a_client_that_raises_is_named(kind: Any) -> None:
+    population = blobs()
+    net = Troubled(None, "raise")
+    with pytest.raises(ClientError, match=r"client \d+: training failed in round 7: no such layer"):
+        ask(kind(LocalRunner(population, net, SOLVER)), population, net, round=7)
+
+
+@pytest.mark.parametrize("kind", [SerialEngine, PoolEngine])
+def test_a_round_timeout_leaves_stragglers_out(kind: Any) -> None:
+    population = blobs(clients=4)
+    net = Troubled(None, "sleep")
+    engine = kind(
+        LocalRunner(population, net, ct.Solver(epochs=1, batch_size=10)), round_timeout=1.0
+    )
+    begun = time.monotonic()
+    reply = ask(engine, population, net)
+    assert len(reply) < 4
+    assert time.monotonic() - begun < 4
+
+
+def test_spawned_workers_give_the_same(tmp_path: Any) -> None:
+    population = blobs()
+    net = small_net()
+    runner = LocalRunner(population, net, SOLVER)
+    spawned = ask(PoolEngine(runner, 1, start="spawn"), population, net)
+    assert np.array_equal(
+        spawned.fields["delta"], ask(SerialEngine(runner), population, net).fields["delta"]
+    )
+
+
+def test_dropout_follows_the_key_and_leaves_the_global_generator_alone() -> None:
+    population = blobs()
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
+    before = torch.random.get_rng_state()
+    a = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
+    b = ask(PoolEngine(LocalRunner(population, net, SOLVER), 2), population, net)
+    assert np.array_equal(a.fields["delta"], b.fields["delta"])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.integers(0, 11), st.integers(0, 11), st.booleans()), min_size=1, max_size=4
+    ),
+    split=st.sampled_from(["test", "train"]),
+    keep=st.sampled_from([2**27, 0]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=12, deadline=None)
+def test_workers_score_what_clients_hold_now(
+    moves: list[tuple[int, int, bool]], split: Any, keep: int, seed: int
+) -> None:
+    population = blobs()
+    net = small_net()
+    rng = np.random.default_rng(seed)
+    none = np.empty(0, np.int64)
+    population = population.with_parts(population.train, (none, *population.test[1:]))
+    models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
+    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    with mock.patch("coterie.local.scored_rows.KEEP", keep), Clients(pool) as door:
+        door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
+        for a, b, score in moves:
+            test = list(population.test)
+            train = list(population.train)
+            y = population.y.clone()
+            test[a], test[b] = (
+                test[b],
+                np.concatenate([test[a], test[(a + 1) % 12]]),
+            )  # some samples are shared
+            train[a], train[b] = train[b], train[a]
+            if rng.integers(2):
+                some = rng.integers(len(y), size=20)
+                y[some] = (y[some] + 1) % 4
+                population = replace(population, y=y)
+            population = population.with_parts(tuple(train), tuple(test))
+            pool.set_population(population)
+            if not score:
+                continue
+            ids = np.sort(rng.permutation(12)[: rng.integers(1, 13)])
+            which = rng.integers(1, 3, size=(len(ids), 2))
+            alone = LocalRunner(population, net, SOLVER).answer(
+                Evaluate(split), ids, models, which, Key(0)
+            )
+            with mock.patch.object(
+                pool.runner, "answer", side_effect=AssertionError("scored in this process")
+            ):
+                replies = pool.run(Evaluate(split), ids, models, which, key=Key(0))
+            order = np.argsort(np.concatenate([reply.ids for reply in replies]))
+            for field in ("correct", "size", "loss"):
+                found = np.concatenate([reply.fields[field] for reply in replies])[order]
+                assert np.array_equal(found, alone.fields[field]), field
+
+
+@pytest.mark.parametrize("engine", [SerialEngine, PoolEngine])
+def test_clients_without_test_samples_are_scored_first_and_other_samples_are_followed(
+    engine: Any,
+) -> None:
+    population = blobs()
+    net = small_net()
+    models = flatten(net)[None]
+    none = np.empty(0, np.int64)
+    bare = population.with_parts(population.train, (none, *population.test[1:]))
+    running = engine(LocalRunner(bare, net, SOLVER))
+    with Clients(running) as door:
+        door.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        (reply,) = running.run(Evaluate("test"), np.array([0]), models, np.array([0]), key=Key(0))
+        assert reply.fields["correct"].tolist() == [[0.0]]
+        door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        other = replace(population, x=-population.x)
+        running.set_population(other)
+        here = LocalRunner(other, net, SOLVER).answer(
+            Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0)
+        )
+        for _ in range(2):
+            told = door.run(
+                Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0)
+            )
+            assert np.array_equal(told.fields["loss"], here.fields["loss"])
+            expected = ask(SerialEngine(LocalRunner(other, net, SOLVER)), other, net)
+            assert np.array_equal(asked(door, other, net).fields["delta"], expected.fields["delta"])
+
+
+def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
+    population = blobs()
+    net = small_net()
+    ids = np.arange(12)
+    models = flatten(net)[None]
+    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
+    with Clients(pool) as door:
+        door.run(Train(plain), ids, models, 0 * ids, key=Key(0))
+        pool.round_timeout = 0.0
+        with mock.patch.object(
+            pool.runner, "answer", side_effect=AssertionError("scored in this process")
+        ):
+            assert len(door.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
