@@ -18,9 +18,11 @@ from coterie.config.tables import (
     DataTable,
     EngineTable,
     LogTable,
+    MigrationTable,
     RunConfig,
     TrainTable,
 )
+from coterie.config.upgrade import default_detector
 from coterie.errors import ConfigError
 
 CHOICES = ("source", "partition", "model", "algorithm", "server", "objective")
@@ -64,14 +66,15 @@ def run_model(tables: Mapping[str, Any]) -> tuple[type[RunConfig], list[str]]:
         else:
             choices.append((kind, _choose(kind, table, refused)))
     shift = _choose_shifts(tables.get("shift"), refused)
-    return _model(tuple(choices), shift, _plugin_engine(tables, refused)), refused
+    plugin_engine = _plugin_engine(tables, refused)
+    detector = default_detector(_name_at(tables, "algorithm"))
+    return _model(tuple(choices), shift, plugin_engine, detector), refused
 
 
 def _plugin_engine(tables: Mapping[str, Any], refused: list[str]) -> str | None:
     """The engine of another package that the tables name, if they do and it can be used."""
-    table = tables.get("engine")
-    name = table.get("name") if isinstance(table, Mapping) else None
-    if not isinstance(name, str) or name not in registry.plugins("engine").usable:
+    name = _name_at(tables, "engine")
+    if name is None or name not in registry.plugins("engine").usable:
         return None
     try:
         registry.find("engine", name)
@@ -88,10 +91,22 @@ def _table_at(tables: Mapping[str, Any], place: tuple[str, ...]) -> Any:
     return record
 
 
+def _name_at(tables: Mapping[str, Any], key: str) -> str | None:
+    return _selected(tables.get(key), "name")
+
+
+def _selected(table: Any, selector: str) -> str | None:
+    """The name that a table of unknown content chose."""
+    name = table.get(selector) if isinstance(table, Mapping) else None
+    if isinstance(name, str):
+        return name
+    return None
+
+
 def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
     """What a table of unknown content chose."""
-    name = table.get(KINDS[kind].selector) if isinstance(table, Mapping) else None
-    if not isinstance(name, str):
+    name = _selected(table, KINDS[kind].selector)
+    if name is None:
         return Choice(kind)
     registered = name in registry.names(kind)
     custom = KINDS[kind].custom and ":" in name
@@ -118,6 +133,7 @@ def _model(
     choices: tuple[tuple[str, Choice | None], ...],
     shift: Choice | tuple[Choice, ...] | None,
     plugin_engine: str | None,
+    detector: str,
 ) -> type[RunConfig]:
     """The pydantic model of a configuration with these choices."""
     engine = _engine_model(plugin_engine)
@@ -131,9 +147,17 @@ def _model(
         "shift": (_shift_type(shift), None),
         "train": (_train_model(), ...),
         "engine": (engine, engine()),
+        "migration": (MigrationTable | None, _default_migration(detector)),
         "log": (_log_model(), _log_model()()),
     }
     return create_model("RunConfig", __base__=RunConfig, **fields)
+
+
+def _default_migration(detector: str) -> MigrationTable | None:
+    """The algorithm's own, so that a run's folder says it."""
+    if detector == "none":
+        return None
+    return MigrationTable.model_validate({"detector": detector})
 
 
 def _data_model(source: Any, partition: Any) -> type[DataTable]:

@@ -26,8 +26,24 @@ IRRELEVANT = (
     ("folder",),
     ("log",),
 )
+DETECTORS = ("none", "per_label", "counts", "ordinal")  # values of algorithm.migration
 # With vmap these can, in the last digits: clients that train together are summed in another order.
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
+
+
+def _with_migration(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration with migration in one place, as version 0.1 had it among the options
+    of the algorithm, and without it where it does nothing."""
+    found = dict(resolved)
+    algorithm = found.get("algorithm")
+    if isinstance(algorithm, Mapping) and algorithm.get("migration") in DETECTORS:
+        table = {"detector": algorithm["migration"], "tau": algorithm.get("tau")}
+        found["migration"] = table
+        found["algorithm"] = {k: v for k, v in algorithm.items() if k not in ("migration", "tau")}
+    migration = found.get("migration")
+    if isinstance(migration, Mapping) and migration.get("detector") == "none":
+        del found["migration"]
+    return found
 
 
 def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +61,7 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(engine, Mapping) and batched(engine):
         irrelevant -= set(RELEVANT_WHEN_BATCHED)
     found = {}
-    for path, value in _leaves(resolved, ()):
+    for path, value in _leaves(_with_migration(resolved), ()):
         beginnings = {path[:length] for length in range(1, len(path) + 1)}
         if not beginnings & irrelevant:
             found[spelled(path)] = value

@@ -18,6 +18,7 @@ from coterie.config.defaults import fit_defaults
 from coterie.config.problems import problems
 from coterie.config.registry import KINDS
 from coterie.config.tables import RunConfig
+from coterie.config.upgrade import upgrade
 from coterie.config.wording import shown, spelled
 from coterie.errors import ConfigError
 
@@ -116,7 +117,9 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
         ConfigError: with all that is wrong, one line each.
     """
     try:
-        config, lines = _check(_anchored(tables))
+        config, lines = _check(upgrade(_anchored(tables)))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
     except RecursionError:
         what = f"nested too deeply, got {len(tables)} tables"
         line = f"{file}: configuration: {what}; expected tables of values"

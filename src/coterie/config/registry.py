@@ -129,6 +129,10 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+# Arguments of Python factories that stand in [migration] in a configuration.
+MIGRATION_OPTIONS = ("migration", "tau")
+
+
 class Open(ChoiceTable, extra="allow"):
     """The table of a choice that is unknown: its options cannot be checked."""
 
@@ -229,8 +233,25 @@ def table_model(kind: str, factory: Factory | None, custom_name: bool = False) -
     if factory is None:
         return create_model(kind.capitalize(), __base__=(where.record, Open), **fields)
     if where.custom_options or not custom_name:
-        fields |= schema.fields(factory, (*where.context, where.selector))
+        fields |= schema.fields(factory, _not_options(kind, factory))
     return create_model(kind.capitalize(), __base__=where.record, **fields)
+
+
+def _not_options(kind: str, factory: Factory) -> tuple[str, ...]:
+    """Parameters of a factory that no table sets: what the library fills in, and what is a table of
+    its own."""
+    where = KINDS[kind]
+    found = (*where.context, where.selector)
+    if kind == "algorithm" and migrates(factory):
+        found = (*found, *MIGRATION_OPTIONS)
+    return found
+
+
+def migrates(algorithm: Factory) -> bool:
+    """Whether a factory of Coterie's own has the deprecated arguments for migration, which a
+    configuration says in ``[migration]``."""
+    own = builtin("algorithm").values()
+    return algorithm in own and "migration" in inspect.signature(algorithm).parameters
 
 
 def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
@@ -239,8 +260,8 @@ def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
     Raises:
         ConfigError: for an unknown name, or code of others that cannot be imported.
     """
-    where = KINDS[kind]
-    return schema.options(find(kind, name), (*where.context, where.selector))
+    factory = find(kind, name)
+    return schema.options(factory, _not_options(kind, factory))
 
 
 def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[str, Any]]:

@@ -69,6 +69,14 @@ class LogTable(Table):
     experiment: str = "coterie"
 
 
+class MigrationTable(Table):
+    """``[migration]``: which clients lose their group because their data drifted; see
+    ``docs/shifts.md``."""
+
+    detector: Literal["none", "per_label", "counts", "ordinal"] = "per_label"
+    tau: NotNegative = 0.2
+
+
 class ChoiceTable(Table):
     """A table that names a choice; its further fields are the options of that choice."""
 
@@ -141,6 +149,8 @@ class RunConfig(Table):
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
         server: a server optimiser in place of the algorithm's own, or nothing.
         objective: what clients minimise in place of the algorithm's own, or nothing.
+        migration: which clients lose their group because their data drifted, in place of the
+            algorithm's own; nothing where it has none.
         folder: where ``module:factory`` is found; filled in with the folder that the run was
             started in.
     """
@@ -158,6 +168,7 @@ class RunConfig(Table):
     shift: KindTable | tuple[KindTable, ...] | None = None
     server: NamedTable | None = None
     objective: NamedTable | None = None
+    migration: MigrationTable | None = None
     folder: str | None = None
     _file: str = PrivateAttr(default="configuration")
 

@@ -15,6 +15,7 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, check, registry
 from coterie.config.reading import fit_to_clients
+from coterie.config.upgrade import deprecated_options
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -228,9 +229,21 @@ def make_method(config: RunConfig) -> Method | Algorithm:
     """
     server = _make(config, "server", callable, "rules.server")
     objective = _make(config, "objective", lambda made: isinstance(made, Objective), "objectives")
-    algorithm = config.algorithm
-    method = registry.build("algorithm", {"name": algorithm.name, **algorithm.options})
-    return override(method, algorithm.name, server=server, objective=objective)
+    return override(_algorithm(config), config.algorithm.name, server=server, objective=objective)
+
+
+def _algorithm(config: RunConfig) -> Method | Algorithm:
+    """What ``[algorithm]`` names, with the migration of ``[migration]``."""
+    name = config.algorithm.name
+    options = config.options("algorithm")
+    migration = config.migration
+    if migration is None:
+        return registry.build("algorithm", {"name": name, **options})
+    if not deprecated_options(name):
+        what = f"the algorithm places no clients, got {migration.detector!r}"
+        raise ConfigError(f"migration.detector: {what}; expected none")
+    factory = registry.find("algorithm", name)
+    return factory(**options, migration=migration.detector, tau=migration.tau)
 
 
 def _make(config: RunConfig, kind: str, fits: Callable[[Any], bool], home: str) -> Any:

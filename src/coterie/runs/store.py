@@ -17,7 +17,7 @@ import tomli_w
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from coterie.config.identity import config_hash, differing
+from coterie.config.identity import differing
 from coterie.config.reading import read
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
@@ -303,8 +303,9 @@ class RunFolder:
             )
 
     def _check_config(self, manifest: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
-        if manifest["config_hash"] != config_hash(resolved):
-            keys = ", ".join(differing(manifest["config"], resolved))
+        # Not by the hash: version 0.1 had the options for migration in another table.
+        keys = ", ".join(differing(manifest["config"], resolved))
+        if keys:
             raise CheckpointError(
                 f"{self.path}: the configuration was changed, got other values of {keys}; "
                 "expected those that the run was started with"

@@ -1,0 +1,71 @@
+"""Keys of version 0.1 in their new places.
+
+``algorithm.migration`` and ``algorithm.tau`` are now the table ``[migration]``, which every grouped
+method takes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from coterie.config import registry, schema
+from coterie.config.problems import Problem, refuse
+
+# Old option of algorithms -> key of the table.
+MIGRATION = dict(zip(registry.MIGRATION_OPTIONS, ("detector", "tau"), strict=True))
+
+
+def upgrade(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tables with options of version 0.1 in their new places; each is reported once on
+    standard error.
+
+    Raises:
+        ConfigError: if an option is given in both places.
+    """
+    upgraded = dict(tables)
+    algorithm = tables.get("algorithm")
+    if not isinstance(algorithm, Mapping):
+        return upgraded
+    name = algorithm.get("name")
+    old = [option for option in deprecated_options(name) if option in algorithm]
+    if not old:
+        return upgraded
+    if tables.get("migration") is not None:
+        got = algorithm[old[0]]
+        refuse(Problem(f"algorithm.{old[0]}", "given twice", got, "it in [migration] alone"))
+    table = {MIGRATION[option]: algorithm[option] for option in old}
+    table.setdefault("detector", default_detector(name))
+    upgraded["algorithm"] = {key: value for key, value in algorithm.items() if key not in old}
+    upgraded["migration"] = table
+    for option in old:
+        _warn_once(f"algorithm.{option} is deprecated; use [migration] {MIGRATION[option]}")
+    return upgraded
+
+
+def deprecated_options(name: Any) -> dict[str, tuple[Any, Any]]:
+    """The options of an algorithm that are now keys of ``[migration]``: name -> (type, default).
+
+    Only Coterie's own factories have them: what an option of the same name means elsewhere is not
+    known.
+    """
+    factory = None
+    if isinstance(name, str):
+        factory = registry.builtin("algorithm").get(name)
+    if factory is None or not registry.migrates(factory):
+        return {}
+    found = schema.options(factory)
+    return {option: found[option] for option in MIGRATION}
+
+
+def default_detector(name: Any) -> str:
+    """The drift detector of an algorithm, ``none`` where it has none of its own."""
+    return str(deprecated_options(name).get("migration", (str, "none"))[1])
+
+
+@lru_cache(maxsize=64)
+def _warn_once(line: str) -> None:
+    """A report over many runs of version 0.1 would else repeat the line for each of them."""
+    print(f"warning: {line}", file=sys.stderr, flush=True)
