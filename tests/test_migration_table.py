@@ -13,9 +13,15 @@ from coterie.config.identity import config_hash, differing
 from coterie.config.tables import MigrationTable
 from coterie.errors import ConfigError
 from coterie.rules import migration
-from coterie.runs.prepare import make_method
+from coterie.runs.prepare import can_migrate, make_method
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
+from coterie.sweep.options import tables_for
+
+MIGRATING = [
+    *("fedgroup", "fedgrouprox", "flexcfl", "ifca", "fesem"),
+    *("fedclust", "pacfl", "flhc", "cfl", "fedgsp"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +49,7 @@ def found_in(config: Any) -> Any:
 
 def test_the_table_has_the_detectors_of_the_rule() -> None:
     described = str(MigrationTable.model_json_schema()["properties"]["detector"]["enum"])
-    assert all(repr(name) in described for name in get_args(migration.Migration))
+    assert all(repr(name) in described for name in get_args(migration.Detector))
 
 
 def test_old_options_mean_the_same_and_are_reported_once(
@@ -125,6 +131,25 @@ def test_a_method_of_one_group_takes_none() -> None:
     config = check(tables("fedavg", migration={"detector": "counts"}))
     with pytest.raises(ConfigError, match=r"^migration.detector: the algorithm places no clients"):
         make_method(config)
+
+
+def test_every_grouped_method_takes_the_table() -> None:
+    config = check(tables("fedgroup", migration={"detector": "ordinal", "tau": 0.3}))
+    method = make_method(config)
+    assert method.assign.migration == migration.Migration("ordinal", 0.3)
+    never = make_method(check(tables("flexcfl", migration={"detector": "none"})))
+    assert not hasattr(never.assign, "migration")
+    assert [name for name in registry.names("algorithm") if can_migrate(name)] == MIGRATING
+
+
+def test_a_sweep_leaves_it_out_for_methods_of_one_group() -> None:
+    names = ["fedavg", "ifca"]
+    base = tables("ifca", migration={"detector": "counts"})
+    assert "migration" not in tables_for("fedavg", names, base, ["migration.tau=0.1"], {})
+    ours = tables_for("ifca", names, base, ["migration.tau=0.1"], {})
+    assert ours["migration"] == {"detector": "counts", "tau": 0.1}
+    old = tables_for("ifca", names, tables("ifca"), ["algorithm.migration=counts"], {})
+    assert found_in(check(old)) == {"detector": "counts", "tau": 0.2}
 
 
 def test_an_option_of_the_users_own_stays_the_users(

@@ -15,7 +15,6 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, check, registry
 from coterie.config.reading import fit_to_clients
-from coterie.config.upgrade import deprecated_options
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -34,6 +33,7 @@ from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
+from coterie.rules.migration import Migration
 from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
 
 
@@ -220,8 +220,8 @@ def make_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> Net
 
 
 def make_method(config: RunConfig) -> Method | Algorithm:
-    """The method that a configuration names, with its options, and with the server and the
-    objective of their tables.
+    """The method that a configuration names, with its options, and with the server, the objective
+    and the migration of their tables.
 
     Raises:
         ConfigError: for a factory of the user's own that fails, and if there is nothing that a
@@ -229,21 +229,21 @@ def make_method(config: RunConfig) -> Method | Algorithm:
     """
     server = _make(config, "server", callable, "rules.server")
     objective = _make(config, "objective", lambda made: isinstance(made, Objective), "objectives")
-    return override(_algorithm(config), config.algorithm.name, server=server, objective=objective)
-
-
-def _algorithm(config: RunConfig) -> Method | Algorithm:
-    """What ``[algorithm]`` names, with the migration of ``[migration]``."""
+    migration = None
+    if config.migration is not None:
+        migration = Migration(config.migration.detector, config.migration.tau)
     name = config.algorithm.name
-    options = config.options("algorithm")
-    migration = config.migration
-    if migration is None:
-        return registry.build("algorithm", {"name": name, **options})
-    if not deprecated_options(name):
-        what = f"the algorithm places no clients, got {migration.detector!r}"
-        raise ConfigError(f"migration.detector: {what}; expected none")
-    factory = registry.find("algorithm", name)
-    return factory(**options, migration=migration.detector, tau=migration.tau)
+    method = registry.build("algorithm", {"name": name, **config.algorithm.options})
+    return override(method, name, server=server, objective=objective, migration=migration)
+
+
+def can_migrate(algorithm: str) -> bool:
+    """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
+    try:
+        override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
+    except ConfigError:
+        return False
+    return True
 
 
 def _make(config: RunConfig, kind: str, fits: Callable[[Any], bool], home: str) -> Any:

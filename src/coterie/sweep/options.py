@@ -18,6 +18,7 @@ from coterie.config.reading import put
 from coterie.config.upgrade import deprecated_options
 from coterie.config.wording import describe, nearest
 from coterie.errors import ConfigError
+from coterie.runs.prepare import can_migrate
 
 # --- checks ---------------------------------------------------------------------------------------
 
@@ -111,6 +112,11 @@ def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
         return None
 
 
+@lru_cache(maxsize=256)
+def _can_migrate(name: str) -> bool:
+    return can_migrate(name)
+
+
 def is_algorithm_key(assignment: str, algorithms: Sequence[str]) -> bool:
     """Whether ``key=value`` sets an option of algorithms, and nothing that all runs share."""
     key = assignment.partition("=")[0].strip()
@@ -142,6 +148,8 @@ def key_for(algorithm: str, key: str, algorithms: Sequence[str]) -> str | None:
             return None
         return f"algorithm{key[len(owner) :]}"
     table, _, rest = key.partition(".")
+    if table == "migration" and not _can_migrate(algorithm):
+        return None
     if table != "algorithm" or not rest:
         return key
     known = algorithm_options(algorithm)
@@ -178,6 +186,9 @@ def tables_for(
     # A copy: all runs of a sweep start from the same tables, and `put` changes them in place.
     tables = deepcopy(dict(base))
     tables["algorithm"] = {"name": algorithm, **_options_from(base.get("algorithm"), algorithm)}
+    # A comparison with FedAvg may say how the others migrate.
+    if not _can_migrate(algorithm):
+        tables.pop("migration", None)
     for assignment in assignments:
         key, _, value = assignment.partition("=")
         target = key_for(algorithm, key.strip(), algorithms)
