@@ -211,15 +211,13 @@ def export_command(
 
 
 def _say_exported(exported: Exported) -> None:
-    from coterie.export.models import NO_GROUP
     from coterie.terminal import counted, found_groups, percent, say
 
     card = exported.card
-    groups = card.figures.groups
-    clients = [group.clients for group in groups if group.name != NO_GROUP]
-    found = found_groups(clients, card.summary["clients"])
+    files = counted(len(card.figures.groups), "file")
     rounds = counted(card.summary["rounds"], "round")
-    say(f"models: {counted(len(groups), 'file')}, after {rounds}: {found}")
+    found = found_groups(card.summary["sizes"], card.summary["clients"])
+    say(f"models: {files}, after {rounds}: {found}")
     say(f"accuracy on the clients' own test samples: {percent(card.figures.accuracy)}")
     if exported.onnx is not None:
         say(f"onnx: differs from torch by at most {exported.onnx:.1e}")

@@ -243,8 +243,8 @@ def _write_groups(
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         out = csv.writer(file)
         out.writerow(["client", "group", "since_round", "model"])
-        for client, (name, group, first_round) in enumerate(zip(names, member, since, strict=True)):
-            out.writerow([name, group, first_round, f"{models.name_for(client)}.safetensors"])
+        rows = zip(names, member, since, models.names, strict=True)
+        out.writerows([name, group, at, f"{model}.safetensors"] for name, group, at, model in rows)
 
 
 def _write_onnx_models(folder: Path, modules: dict[str, nn.Module], inputs: Tensor) -> float:

@@ -172,7 +172,7 @@ def try_loader(
         reference = copy.deepcopy(module)
         reference.load_state_dict(state_dict(layout, vector), strict=False)
         try:
-            loaded[name] = loader.load(models.group_of(name))
+            loaded[name] = loader.load_model(name)
             gap = _outputs(loaded[name], inputs) - _outputs(reference, inputs)
             difference = gap.abs().max().item()
         except Exception as error:  # noqa: BLE001 - a network of the user's own may raise anything

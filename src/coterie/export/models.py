@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
@@ -30,24 +31,45 @@ class ExportedModels:
 
     @classmethod
     def of(cls, groups: Groups, served: Served) -> ExportedModels:
-        """Those of a state, and what serves its clients."""
-        names = [f"group-{group}" for group in range(groups.k)]
-        # The mean of all groups is exported only if some client is served by it.
-        if (groups.member < 0).any():
-            names.append(NO_GROUP)
-        return cls(dict(zip(names, served.models, strict=False)), served.row, groups.k)
+        """The models of all groups, and every other model that serves a client.
+
+        Those are the model for clients without a group, and mixtures of models.
+
+        Args:
+            groups: the state.
+            served: what serves its clients.
+        """
+        models, row = served.for_clients(np.arange(len(groups.member)))
+        needed = [*range(groups.k), *np.unique(row[row >= groups.k]).tolist()]
+        names = [_name(number, groups.k, len(served.models)) for number in needed]
+        place = np.zeros(len(models), np.int64)
+        place[needed] = np.arange(len(needed))
+        vectors = {name: models[number] for name, number in zip(names, needed, strict=True)}
+        return cls(vectors, place[row], groups.k)
 
     @property
     def any_without_group(self) -> bool:
-        """Whether some clients have no group."""
+        """Whether the model for clients without a group serves one."""
         return NO_GROUP in self.vectors
 
-    def group_of(self, name: str) -> int:
-        """The group of a model's name, -1 for that of clients without a group."""
-        if name == NO_GROUP:
-            return -1
-        return int(name.removeprefix("group-"))
+    @property
+    def names(self) -> list[str]:
+        """The name of the model that serves each client."""
+        names = list(self.vectors)
+        return [names[place] for place in self.row]
 
-    def name_for(self, client: int) -> str:
-        """The name of the model that serves a client."""
-        return list(self.vectors)[self.row[client]]
+
+def _name(number: int, groups: int, models: int) -> str:
+    """The name of a model.
+
+    Args:
+        number: of the model: first those of the groups, then that for clients without one, then
+            mixtures.
+        groups: how many groups there are.
+        models: how many models there are before the mixtures.
+    """
+    if number < groups:
+        return f"group-{number}"
+    if number < models:
+        return NO_GROUP
+    return f"mixture-{number - models}"
