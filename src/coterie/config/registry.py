@@ -302,7 +302,7 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
         5
         >>> build("algorithm", {"name": "fedgroup", "groups": 0})
         Traceback (most recent call last):
-        coterie.errors.ConfigError: algorithm.groups: out of range, got 0; expected an integer >= 1
+        coterie.errors.ConfigError: algorithm.groups: out of range, got 0; expected an integer >= 1 or 'auto'
     """
     where = KINDS[kind]
     name, factory, chosen = _resolve(kind, table)

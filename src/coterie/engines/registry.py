@@ -19,7 +19,7 @@ from coterie.engines.pool import PoolEngine
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
 from coterie.engines.vmap import VmapEngine
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, install_command
 from coterie.local import LocalRunner
 from coterie.local.device import Device, Precision
 
@@ -123,7 +123,7 @@ def ray(
         if error.name != "ray":
             raise
         raise ConfigError(
-            "engine.name: Ray is not installed, got 'ray'; expected pip install 'coterie[ray]'"
+            f"engine.name: Ray is not installed, got 'ray'; expected {install_command('ray')}"
         ) from None
     load = None
     if samples == "path":

@@ -114,7 +114,12 @@ def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
 
 @lru_cache(maxsize=256)
 def _can_migrate(name: str) -> bool:
-    return can_migrate(name)
+    """Whether ``[migration]`` is left in the configuration of an algorithm.
+
+    A factory of the user's own is not called to find out: it may do anything, and only the process
+    of its own run may die of it. The run refuses the table where it has no use for it.
+    """
+    return ":" in name or can_migrate(name)
 
 
 def is_algorithm_key(assignment: str, algorithms: Sequence[str]) -> bool:
@@ -187,8 +192,8 @@ def tables_for(
     tables = deepcopy(dict(base))
     tables["algorithm"] = {"name": algorithm, **_options_from(base.get("algorithm"), algorithm)}
     # A comparison with FedAvg may say how the others migrate.
-    if not _can_migrate(algorithm):
-        tables.pop("migration", None)
+    if "migration" in tables and not _can_migrate(algorithm):
+        del tables["migration"]
     for assignment in assignments:
         key, _, value = assignment.partition("=")
         target = key_for(algorithm, key.strip(), algorithms)
