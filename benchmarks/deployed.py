@@ -20,11 +20,12 @@ from pathlib import Path
 
 from coterie.config import check
 from coterie.config.reading import read
-from coterie.deploy import local
+from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr
 from coterie.deploy.folder import init
-from coterie.deploy.process import FEDERATION, flwr
-from coterie.deploy.run import follow, home_of, status, submit
-from coterie.deploy.settings import load
+from coterie.deploy.follow import follow, run_status
+from coterie.deploy.local import local_federation
+from coterie.deploy.settings import load_deployment
+from coterie.deploy.submit import submit
 
 CONFIG = """
 [data]
@@ -140,8 +141,8 @@ def plain(folder: Path, home: Path, nodes: int, rounds: int) -> list[float]:
     for name, text in files.items():
         (folder / name).write_text(text)
     given = f"rounds={rounds} nodes={nodes} out='{out}'"
-    run = int(flwr(home, ["run", str(folder), FEDERATION, "--run-config", given])["run-id"])
-    while not status(home, run).startswith("finished"):
+    run = int(run_flwr(home, ["run", str(folder), FEDERATION, "--run-config", given])["run-id"])
+    while not run_status(home, run).startswith("finished"):
         time.sleep(1.0)
     return list(json.loads(out.read_text()))
 
@@ -157,22 +158,22 @@ def main() -> None:
         folder = Path(place) / "d"
         (Path(place) / "run.toml").write_text(CONFIG.format(nodes=args.nodes, rounds=args.rounds))
         init(folder, Path(place) / "run.toml")
-        config, settings = load(folder)
+        config, settings = load_deployment(folder)
         config = check(read(folder / "run.toml"))
-        with local.local(folder, args.nodes) as up:
-            known = replace(local.settings_here(settings, up), longest_wait=300.0, reply_wait=300.0)
+        with local_federation(folder, args.nodes) as federation:
+            known = federation.settings(settings)
+            known = replace(known, longest_wait=300.0, reply_wait=300.0)
+            home = flower_home(folder)
             for turn in range(args.turns):
                 out = folder / "runs" / f"run-{turn}"
-                follow(
-                    folder, config, submit(folder, config, known, str(out), False), lambda row: None
-                )
+                run = submit(folder, config, known, str(out), False)
+                follow(home, config, run)
                 rows = [
                     json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()
                 ]
                 found["coterie"] += [row["seconds"]["training"] for row in rows[1:]]
-                found["flower"] += plain(
-                    Path(place) / "plain", home_of(folder), args.nodes, args.rounds
-                )[1:]
+                seconds_of_flower = plain(Path(place) / "plain", home, args.nodes, args.rounds)
+                found["flower"] += seconds_of_flower[1:]
                 for name, seconds in found.items():
                     print(name, " ".join(f"{s:.1f}" for s in seconds), flush=True)
     median = {name: statistics.median(seconds) for name, seconds in found.items()}
