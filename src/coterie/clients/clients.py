@@ -30,7 +30,7 @@ class Clients:
     Args:
         engine: reaches them.
         validator: checks what they send.
-        quorum: says when a round counts.
+        quorum: how many replies make a round.
         classes: number of classes, which all clients agree on.
         able: int64, the clients that can train (they are present and hold samples); ``None``: all.
         layout: names and places of the model's tensors in its flat vector.
@@ -66,9 +66,11 @@ class Clients:
         """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of
         clients."""
         shared = self._shared_size(work, models.shape[1])
+        # All who are asked count, whether they answer or not: in either case the server has sent.
         self.ledger.sent(key, np.asarray(ids), models, which, shared)
         begun = time.perf_counter()
         replies = self.engine.run(work, ids, models, which, key=key)
+        # Only training: what scoring takes is in the row's seconds of evaluation.
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._validate(work, ids, models, which, replies, key)
@@ -81,6 +83,7 @@ class Clients:
         keep."""
         if isinstance(work, Train):
             return work.shared_size(d)
+        # An evaluation does not say what stays with clients; the store has it from the training.
         if self.store.keep is not None:
             return d - self.store.keep.size
         return d
@@ -91,6 +94,7 @@ class Clients:
         """The same for the experimenter alone. The ledger has no transfer, since no deployment would
         send it; refusals count."""
         replies = self.engine.run(work, ids, models, which, key=key)
+        # Checked as every reply is: what is measured goes into the rows of the run.
         reply, refused = self._validate(work, ids, models, which, replies, key)
         self.ledger.refused += refused
         return reply

@@ -63,6 +63,7 @@ class Identity:
                 raise ValueError(_NONE)
             shape = tuple(reported.pop("shape"))
             classes = tuple(reported.pop("classes"))
+        # JSON nested a thousand deep ends in a RecursionError.
         except (TypeError, RecursionError):
             raise ValueError(_NONE) from None
         identity = cls(**reported, shape=shape, classes=classes)
@@ -93,6 +94,7 @@ def mismatch(identity: Identity, expected: Identity) -> str | None:
         "client 'hospital-3': another version of Coterie, got '0.1.0'; expected '0.2.0', as on the server"
     """
     pairs = (
+        # The version first: another one may be why the rest differs.
         ("another version of Coterie", identity.version, expected.version, ", as on the server"),
         (
             "another class list",
@@ -119,6 +121,7 @@ def mismatch(identity: Identity, expected: Identity) -> str | None:
 
 def _short(value: Any) -> str:
     text = repr(value)
+    # Nothing is cut for a few letters: the note of the cut would be as long as they are.
     if len(text) <= _SHOWN + 10:
         return text
     return f"{text[:_SHOWN]}... ({len(text)} letters)"

@@ -79,5 +79,6 @@ class Ledger:
         self.blocks = []
         self.refused = Counter()
         self.training = 0.0
+        # Memory that a model leaves is used again, so its address is no name beyond a round.
         self.sent_models = set()
         return past

@@ -61,9 +61,9 @@ class Block:
                 yield Transfer(self.round, SERVER, client, self.what, models, size)
 
 
-def full(blocks: Iterable[Block]) -> dict[str, int]:
+def transfer_totals(blocks: Iterable[Block]) -> dict[str, int]:
     """Everything: model-sized transfers, and bytes down and up."""
-    blocks = list(blocks)
+    blocks = list(blocks)  # three sums are made of what may be an iterator
     return {
         "models": sum(int(b.models.sum()) for b in blocks),
         "down_bytes": sum(int(b.bytes.sum()) for b in blocks if not b.up),
@@ -71,7 +71,7 @@ def full(blocks: Iterable[Block]) -> dict[str, int]:
     }
 
 
-def flexcfl(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
+def flexcfl_models(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
     """Model-sized transfers as FlexCFL's Fig. 6 counts them.
 
     Training, cold start and IFCA's choice count as they are. A newcomer counts the ``m`` directions
@@ -79,5 +79,7 @@ def flexcfl(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
     migrates, for nothing; its ``w_0`` is not counted. Inter-group aggregation counts one exchange
     per group and round (``notes["exchange"]``).
     """
+    # What requests of this purpose move here, `w_0` and updates, a newcomer of the paper makes by
+    # itself from the directions, which are in the notes.
     counted = sum(int(b.models.sum()) for b in blocks if b.what != "newcomers_frozen")
     return counted + int(notes.get("directions", 0)) + int(notes.get("exchange", 0))

@@ -73,6 +73,7 @@ class ReplyValidator:
 
     cap: float = 1e9
     tested: float | None = None
+    # A square of such a number, summed over all values of a model, still fits float32.
     limit: float = 1e15
 
     def validate(self, expected: Expected, replies: Sequence[Reply]) -> tuple[Reply, Counter[str]]:
@@ -83,6 +84,7 @@ class ReplyValidator:
         for reply in replies:
             reason = _reason_for_all(reply, expected)
             if reason is not None:
+                # One that names no client, or names them in no array, is still one refusal.
                 refused[reason] += max(1, np.size(reply.ids))
                 continue
             reasons = self._reasons(reply, expected)
@@ -94,19 +96,23 @@ class ReplyValidator:
             refused["duplicate"] += len(good) - len(rows)
             seen = np.concatenate([seen, reply.ids[rows]])
             kept.append((reply, rows))
+        # The plus leaves out reasons with a count of zero, as `duplicate` has where all is well.
         return _merged(kept, expected), +refused
 
     def _reasons(self, reply: Reply, expected: Expected) -> NDArray[np.str_]:
         """Why each row is refused, ``""`` where it is not."""
+        # Room for the longest reason: NumPy cuts longer text off without a word.
         reasons = np.full(len(reply.ids), _GOOD, dtype="<U16")
         for name in expected.fields:
             self._check_values(reply.fields[name], reasons)
         size = reply.fields["size"]
+        # In float64: a half-precision size would turn the cap into infinity, and let all pass.
         in_range = (size > 0) & (size.astype(np.float64) <= self._cap(expected.work))
         reasons[(reasons == _GOOD) & ~in_range] = "size"
         if isinstance(expected.work, Train) and expected.work.choose is not None:
             valid = _is_column(reply.fields["choice"], expected.r)
             reasons[(reasons == _GOOD) & ~valid] = "choice"
+        # Last and over every other reason: of a client that was not asked, nothing else matters.
         reasons[~np.isin(reply.ids, expected.asked)] = "stranger"
         return reasons
 
@@ -119,6 +125,7 @@ class ReplyValidator:
             return
         with np.errstate(invalid="ignore", over="ignore"):
             reasons[(np.abs(values) > self.limit).any(axis=1)] = "magnitude"
+        # Second, since infinity is beyond the limit, too, and this says more.
         reasons[~np.isfinite(values).all(axis=1)] = "not finite"
 
     def _cap(self, work: Work) -> float:
@@ -135,6 +142,7 @@ def _is_column(choice: NDArray[Any], r: int) -> NDArray[np.bool_]:
 
 def _reason_for_all(reply: Reply, expected: Expected) -> str | None:
     """Why a whole block is refused; ``None`` if its rows are to be checked one by one."""
+    # First, since a reply to another request may well have other fields.
     if reply.round != expected.round or reply.purpose != expected.purpose:
         return "late"
     ids = reply.ids

@@ -132,6 +132,7 @@ def _work(values: Any, objective: Objective) -> Work:
         match kind:
             case "select_group":
                 train = _work(options["train"], objective)
+                # Anything but a training is refused at the end, as every other record is.
                 if isinstance(train, Train):
                     return SelectGroup(train)
             case "train":
@@ -149,6 +150,7 @@ def _train(options: dict[str, Any], objective: Objective) -> Train:
     upload = options.pop("upload")
     if upload is not None:  # JSON has no tuples
         upload = (int(upload[0]), int(upload[1]))
+    # A dataclass does not check its literals, and every other word would be taken as a choice.
     if options["choose"] not in (None, "least_loss"):
         raise ValueError(f"no work record (choose {options['choose']!r})")
     return Train(objective, upload=upload, **options)

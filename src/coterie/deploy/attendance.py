@@ -59,10 +59,10 @@ class Attendance:
 
     def __call__(
         self,
-        scene: FederationSnapshot,
+        snapshot: FederationSnapshot,
         initial: Population,
         round: int,
-        warm: BoolArray,
+        has_group: BoolArray,
         key: Key,
     ) -> FederationSnapshot:
         """The federation in this round. See ``coterie.data.shifts.Shift``.
@@ -71,6 +71,7 @@ class Attendance:
             QuorumError: if too few clients are connected for too long.
         """
         before = self.last
+        # Nobody joins the first round: whoever is there by then belongs to the beginning.
         if before is None:
             before = self.engine.register.present
         self.gather(round)
@@ -83,6 +84,7 @@ class Attendance:
             events.append({"kind": "joined", "clients": joined})
         if left:
             events.append({"kind": "left", "clients": left})
+        # The population is made anew: a node says only when it comes what its client holds.
         return FederationSnapshot(self.population(), present, tuple(events))
 
     def _names(self, chosen: BoolArray) -> list[str]:

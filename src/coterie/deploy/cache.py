@@ -35,6 +35,7 @@ class NodeCache:
     def __init__(self, root: Path, run: str) -> None:
         self.root = root
         self.folder = root / ("run-" + re.sub(r"[^0-9a-zA-Z-]", "_", run)[:64])
+        # Only a new run makes others old: every message makes a cache, and need not look.
         if not self.folder.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_oldest()
@@ -88,6 +89,7 @@ class NodeCache:
             histogram: the present one, int64 ``[C]``.
         """
         file = self.folder / "reference.json"
+        # A file that is missing or damaged is as good as one of another assignment.
         try:
             kept = json.loads(file.read_bytes())
             reference = np.asarray(kept["histogram"], np.int64)
@@ -103,6 +105,7 @@ class NodeCache:
         """The seed of the noise on the client's statistics: drawn once, and never sent."""
         file = self.root / "secret"
         if not file.exists():
+            # From the system and not from the run's seed, which the server knows.
             text = str(secrets.randbits(62))
             _replace(file, lambda path: _write_private(path, text))
         return int(file.read_text())

@@ -96,6 +96,7 @@ def _validated_split(
 ) -> tuple[Tensor, Tensor]:
     try:
         x, y = split
+        # By way of NumPy, which takes lists of arrays and data frames, too.
         inputs = torch.as_tensor(np.asarray(x))
         labels = torch.as_tensor(np.asarray(y)).to(torch.int64)
         # Tokens are whole numbers; everything else is trained on as float32.
@@ -122,6 +123,7 @@ def _check_values(name: str, inputs: Tensor, labels: Tensor, classes: int) -> No
         got = f"{int(labels.min())} to {int(labels.max())}"
         expected = f"0 to {classes - 1}"
         raise DataError(f"load_client: {name}: labels out of range, got {got}; expected {expected}")
+    # With one NaN every update of this client would be refused by the server, which cannot see why.
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
         what = "inputs not finite, got NaN or infinity"
         raise DataError(f"load_client: {name}: {what}; expected numbers")

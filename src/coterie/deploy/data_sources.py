@@ -22,6 +22,7 @@ def load_function(file: Path) -> Callable[[Any], Any]:
     Raises:
         DataError: if there is none.
     """
+    # Not as `__main__`: what a user wrote there to try the file by hand is left out.
     try:
         found = runpy.run_path(str(file), run_name="client")
     except OSError as error:
@@ -58,6 +59,7 @@ def read_parquet(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
         test_file = path / "test.parquet"
         if test_file.exists():
             return train, _read_table(test_file, options)
+        # Empty, but of the shape that is asked of all inputs.
         return train, (train[0][:0], train[1][:0])
     x, y = _read_table(path, options)
     # The same rows are test data whenever the file is read again: the key is its length.
@@ -129,6 +131,7 @@ def trial_share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pa
     Raises:
         DataError: if there is no such client.
     """
+    # Imported here: a node with samples of its own needs none of this.
     from coterie.config import check
     from coterie.config.reading import read
     from coterie.runs.prepare import load_data

@@ -45,6 +45,7 @@ def find_command(name: str) -> str:
     Raises:
         ConfigError: if there is none.
     """
+    # First the Flower that was installed with this Coterie; the path may name another one.
     beside = Path(sys.executable).parent / name
     if beside.is_file():
         return str(beside)
@@ -136,4 +137,5 @@ def _reason(stderr: str, answer: dict[str, Any]) -> str:
     """Why a command failed, on one line of at most 300 letters."""
     text = f"{stderr}\n{answer.get('error-message', '')}"
     lines = [line.strip() for line in text.splitlines()]
+    # The end, since a traceback begins with where and ends with what.
     return "; ".join(line for line in lines if line)[-300:]

@@ -42,6 +42,7 @@ def init(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: not empty, got a folder in use; expected a new one")
     config = check(read(config_file), str(config_file))
+    # All texts before the folder: a configuration that is refused leaves nothing behind.
     texts = _texts(folder, config, clients)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
@@ -72,6 +73,7 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
     run = {key: value for key, value in resolved.items() if key not in LOCAL_TABLES}
     templates = Environment(
         loader=PackageLoader("coterie.deploy", "templates"),
+        # A value that a template misses is our mistake, and must not become empty text.
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
@@ -80,6 +82,7 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
         **{file: templates.get_template(f"{file}.j2").render(values) for file in rendered},
         "run.toml": tomli_w.dumps(run),
         "LICENSE": LICENSE,
+        # Keys must not come into a repository; results and logs need not.
         ".gitignore": "keys/\nruns/\nlogs/\n",
     }
 

@@ -81,6 +81,8 @@ class LogStream:
 
     def open(self) -> None:
         """Read the log from its beginning; ``None`` among the lines is its end."""
+        # In a session of its own: Ctrl-C in the terminal is for this process, which decides what
+        # becomes of the run.
         arguments = [find_command("flwr"), "log", str(self.run), FEDERATION, "--stream"]
         process = subprocess.Popen(
             arguments,
@@ -114,6 +116,7 @@ class LogStream:
             self.process.wait()
             self.process = None
         if self.reader is not None:
+            # Not for ever: a reader that hangs is a daemon, and ends with this process.
             self.reader.join(10.0)
             self.reader = None
 

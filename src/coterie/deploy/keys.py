@@ -109,6 +109,7 @@ def make_node_key(folder: Path, name: str) -> Path:
     secret = key.private_bytes(
         formats.Encoding.PEM, formats.PrivateFormat.OpenSSH, formats.NoEncryption()
     )
+    # The private key last: where it exists, the pair is taken to be whole.
     (folder / f"{name}.pub").write_bytes(public)
     _write_private(file, secret)
     return file

@@ -69,6 +69,7 @@ class LocalFederation:
         arguments = {
             "--host": "127.0.0.1",
             "--port": str(self.port),
+            # The SuperLink starts the server's app by itself.
             "--isolation": "subprocess",
             "--ssl-ca-certfile": str(self.keys / "ca.crt"),
             "--ssl-certfile": str(self.keys / "server.pem"),
@@ -108,6 +109,7 @@ class LocalFederation:
             "--port": str(free_ports(1)[0]),
             "--node-config": f'client="{name}" share={share} cache="{cache}"',
         }
+        # One thread: all nodes share these cores, and sums come in the order of a simulation's.
         env = environment(self.home / f"node-{name}", OMP_NUM_THREADS="1")
         log = self.folder / "logs" / f"{name}.log"
         self.nodes[name] = start(["flower-supernode", *_words(arguments)], env, log)
@@ -141,6 +143,7 @@ def local_federation(folder: Path, clients: int) -> Iterator[LocalFederation]:
         for name in names:
             make_node_key(federation.keys, name)
         federation.start_superlink()
+        # Before they start: the SuperLink lets in no node that it does not know.
         federation.register(names)
         for share, name in enumerate(names):
             federation.start_node(name, share)

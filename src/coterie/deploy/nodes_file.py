@@ -38,6 +38,8 @@ class NodesFile:
         Raises:
             CheckpointError: if the file is damaged.
         """
+        # Drawn, and not made from the seed: it names what clients keep on their disks, and a second
+        # run of the same seed must not find what the first one left.
         if not self.path.exists():
             return secrets.token_hex(8), []
         try:

@@ -101,6 +101,7 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
         "parameters": layout.d,
         "pid": os.getpid(),
     }
+    # Before the wait for clients, which may take long, so that the user sees that the run began.
     write_event("start", started)
     # The first models may need clients, so some have to be there before the first round.
     attendance.gather(start)
@@ -109,6 +110,8 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
     run = Run(spec, clients, progress, folder, annotate=partial(_annotate, engine))
     for result in run.rounds():
+        # Saved before it is shown, so that a round that somebody saw is not lost. Without a
+        # snapshot of the federation: who is connected is looked up again.
         run.save(config.checkpoint.keep, with_snapshot=False)
         write_event("round", result.row)
     summary = write_results(run, config, tuple(engine.register.names))
@@ -153,6 +156,7 @@ def _make_engine(
         nodes_file.write(run_name, names)
         save_partition(folder.path / "partition.npz", names_only(names, settings.clients))
 
+    # Also where nobody has come yet: commands that read the folder look for the files.
     save_names(names)
     layout = Layout.of(federation.network.module)
     identity = Identity(
@@ -171,6 +175,7 @@ def _make_clients(
     """What the method sees of its clients: validated replies, and who noticed drift."""
     return Clients(
         engine,
+        # A simulation caps claims at what its largest client holds; here nobody knows that.
         ReplyValidator(cap=settings.most_samples),
         quorum,
         classes=len(settings.classes),

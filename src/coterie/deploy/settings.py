@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from coterie.runs.prepare import read_samples
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+Samples = Annotated[float, Field(gt=0)]  # not a whole number, so that a file may say 1e9
 NODES_SOURCE = "nodes"  # `data.source` of clients that hold their own data
 
 
@@ -32,8 +33,8 @@ class DeploymentSettings:
         classes: the names of the classes, in order.
         min_clients: a round begins when this many are connected.
         longest_wait: seconds that a round waits for them.
-        reply_wait: seconds that clients have for an answer; more than 60, because Flower gives up a
-            dead node after that time.
+        reply_wait: seconds that clients have for an answer; better more than 60, the time after
+            which Flower gives up a node that died.
         most_samples: a client that claims more samples is refused.
         superlink: ``host:port`` of the SuperLink.
         root_certificates: file of the authority that signed its certificate.
@@ -49,7 +50,7 @@ class DeploymentSettings:
     min_clients: Count = 1
     longest_wait: Seconds = 600.0
     reply_wait: Seconds = 300.0
-    most_samples: Seconds = 1e9
+    most_samples: Samples = 1e9
     superlink: str = "127.0.0.1:18001"
     root_certificates: str = "keys/ca.crt"
     folder: str = "runs"
@@ -63,7 +64,7 @@ class DeploymentSettings:
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], file: str = "deploy.toml") -> DeploymentSettings:
-        """From the table of a file.
+        """From what a file holds.
 
         Raises:
             ConfigError: for an unknown key, or one that is missing.
@@ -97,7 +98,8 @@ class DeploymentSettings:
 
 def _check_keys(record: type[DeploymentSettings], tables: Mapping[str, Any], file: str) -> None:
     known = [field.name for field in fields(record)]
-    required = known[:3]
+    # Of how many clients and of which data a federation is, nobody can guess.
+    required = [field.name for field in fields(record) if field.default is MISSING]
     expected = ", ".join(known)
     unknown = [name for name in tables if name not in known]
     missing = [name for name in required if name not in tables]
@@ -119,6 +121,7 @@ def load_deployment(
     Raises:
         ConfigError: with all that is wrong.
     """
+    # Flower reads `pyproject.toml` itself, and would say less clearly that it is missing.
     for name in ("run.toml", "deploy.toml", "pyproject.toml"):
         if not (folder / name).is_file():
             expected = "a folder made by `coterie deploy init`"
@@ -137,6 +140,7 @@ def shape_and_classes(config: RunConfig) -> tuple[tuple[int, ...], tuple[str, ..
     if config.data.source == NODES_SOURCE:
         options = config.options("source")
         return tuple(options["shape"]), tuple(options["classes"])
+    # The shape of samples is in no configuration, so the data are read.
     samples = read_samples(config)
     names = tuple(samples.label_names)
     if not names:

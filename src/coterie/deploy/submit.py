@@ -72,6 +72,7 @@ def submit(
         "coterie-out": out,
         "coterie-resume": resume,
     }
+    # In a file: on a command line, TOML inside of TOML would need two kinds of quotes.
     values_file = home / "run-config.toml"
     values_file.write_text(tomli_w.dumps(values), encoding="utf-8")
     answer = run_flwr(home, ["run", str(folder), FEDERATION, "--run-config", str(values_file)])
@@ -105,6 +106,7 @@ def _run_folder(folder: Path, settings: DeploymentSettings, config: RunConfig, r
     safe_name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     # A time, not a number: the folders that exist are on another machine.
     out = f"{settings.folder.rstrip('/')}/{safe_name}-{datetime.now():%Y%m%d-%H%M%S}"
+    # Before the run is submitted: one whose start fails half-way can still be resumed.
     last.write_text(json.dumps({"out": out}) + "\n", encoding="utf-8")
     return out
 

@@ -24,9 +24,8 @@ from coterie.local.device import Device
 from coterie.local.probe import refuse_statistics
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
-_SHARE = (
-    0.5  # of the memory that is free on an accelerator; the rest is for what torch itself needs
-)
+# Of the memory that is free on an accelerator; the rest is for what torch itself needs.
+_SHARE = 0.5
 _SHOWN = 4  # clients that a message names
 
 
@@ -144,6 +143,8 @@ class Blocks:
             # Batches are padded to the longest of the block, so a client costs more beside a large
             # one than alone.
             cost = trainer.cost(size, int(sizes[order[first]]), x, solver)
+            # A client that is too large for any block has one of its own: it may fit all the same,
+            # since costs are estimates, and there is nothing smaller to try.
             if used + cost > most and at > first:
                 yield order[first:at]
                 used = 0
@@ -176,6 +177,7 @@ class Blocks:
         """What a network raises becomes one line that says whose training it was."""
         try:
             yield
+        # What is one line already stays as it is.
         except CoterieError:
             raise
         except torch.OutOfMemoryError as error:

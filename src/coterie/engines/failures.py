@@ -9,6 +9,7 @@ from coterie.errors import CoterieError
 class ClientError(CoterieError):
     """A client's own code raised: which client, at what, in which round."""
 
+    # That of a configuration: the network that raised is part of it.
     code = 2
 
 

@@ -54,7 +54,8 @@ class Faults:
 
 
 class FaultyEngine:
-    """The same verb around any engine. Only training replies are touched.
+    """An engine around any engine, whose `run` is the same but for faults. Only training replies
+    are touched.
 
     Args:
         engine: what clients really do.
@@ -122,9 +123,11 @@ def _singles(block: Reply) -> list[Reply]:
 
 def corrupted(reply: Reply, how: str) -> Reply:
     """One client's reply, spoilt in one of the ways of ``CORRUPTIONS``."""
+    # Copies, since a single reply is a view of its block, which other clients' replies share.
     fields: dict[str, NDArray[Any]] = {name: values.copy() for name, values in reply.fields.items()}
     delta = fields["delta"]
     match how:
+        # In one coordinate alone, which is enough to spoil a mean.
         case "nan" | "inf" | "huge":
             delta[:, 0] = {"nan": np.nan, "inf": np.inf, "huge": 1e30}[how]
         case "zeros":

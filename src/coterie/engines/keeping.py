@@ -22,11 +22,13 @@ from coterie.core.keep import Keep
 from coterie.core.keys import Key
 from coterie.core.work import Evaluate, Train, Work
 
-_BLOCK = 2**28  # bytes of models that are made at once
+# Bytes of models that are made at once. Every client has a model of its own here, so that those of
+# a large cohort would not fit memory side by side.
+_BLOCK = 2**28
 
 
 class KeepingEngine:
-    """The same verb around any simulating engine, with `Train.keep`.
+    """An engine around any simulating engine, whose `run` also knows `Train.keep`.
 
     A client's stored coordinates replace those of every model it is sent, for training and for
     evaluation. Work without ``keep`` passes through as it is, and so does every evaluation until a
@@ -55,22 +57,25 @@ class KeepingEngine:
     ) -> list[Reply]:
         """Train whole models; store what stays, return what leaves."""
         self.store.begin(keep)
-        # The engine inside sees a whole model and a whole update, and needs no code for this.
         stays = keep.kept()
         leaves = keep.shared(models.shape[1])
+        # The engine inside sees a whole model and a whole update, and needs no code for this.
         whole = replace(work, keep=None)
         replies = []
+        # Clients draw from streams of their own, so blocks may share a key.
         for block in _blocks(np.arange(len(ids)), models.shape[1], which):
             starts, rows = self._starts(keep, ids[block], models, which[block])
             for reply in self.engine.run(whole, ids[block], starts, rows, key=key):
                 fields = dict(reply.fields)
                 delta = fields["delta"]
                 place = places_of(reply.ids, ids[block])
-                start = rows[place].reshape(len(place), -1)
+                sent = rows[place].reshape(len(place), -1)
+                # A client that chose among several models moved away from the one it chose.
                 column = fields.get("choice", np.zeros(len(place))).astype(np.int64)
-                chosen = start[np.arange(len(place)), column]
-                kept = starts.numpy()[np.ix_(chosen, stays)] + delta[:, stays]
-                # The server refuses an update that is not finite; its client starts over, too.
+                trained_from = sent[np.arange(len(place)), column]
+                kept = starts.numpy()[np.ix_(trained_from, stays)] + delta[:, stays]
+                # The server refuses an update that is not finite. Its client keeps what it had
+                # before this training, or it would never get well again.
                 finite = np.isfinite(delta).all(axis=1)
                 self.store.put(reply.ids[finite], kept[finite])
                 fields["delta"] = np.ascontiguousarray(delta[:, leaves])

@@ -41,7 +41,7 @@ def make_clients(
         module: the network; the values of its parameters do not matter.
         solver: local SGD.
         decay: names of the kernels that carry L2.
-        quorum: when a round counts.
+        quorum: how many replies make a round.
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
         options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
             ``round_timeout``, ``device``, ... Options of other engines have no effect.
@@ -52,6 +52,7 @@ def make_clients(
     """
     runner = LocalRunner(population, module, solver, decay)
     engine = make_engine(name, Simulation(runner, load_samples), options)
+    # One store for both: the engine fills it, a checkpoint is made of what the clients have.
     store = ClientStore()
     return Clients(
         KeepingEngine(engine, store),

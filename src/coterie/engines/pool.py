@@ -74,6 +74,7 @@ class PoolEngine(SimulationEngine):
         if population.x is not self.runner.population.x:
             self.close()
         moves = self.runner.set_population(population)
+        # Workers that start later begin with the population as it is then.
         if self.pool.running and (moves.train or moves.test or len(moves.rows)):
             self._moves.append(moves)
 
@@ -87,7 +88,7 @@ class PoolEngine(SimulationEngine):
         which: IntArray,
         key: Key,
     ) -> list[Reply]:
-        if not isinstance(work, Evaluate) or not self.runner.alone:
+        if not isinstance(work, Evaluate) or not self.runner.batch_invariant:
             return super().answer(work, ids, models, which, key)
         replies: list[Reply] = []
         for at in range(0, len(ids), _MOST_TASKS):
@@ -101,6 +102,7 @@ class PoolEngine(SimulationEngine):
         """Scores by the workers, a client's always by the same one; by this process if there are
         none, one died or failed, or was late with samples that it makes."""
         used, rows = np.unique(which, return_inverse=True)
+        # Never started for scores alone: before the first training they would cost their start.
         if self.pool.running and 4 * models.shape[1] * len(used) <= _MOST_BYTES:
             self._ensure(len(used), 0)
             self.pool.starts[: len(used)] = models.numpy()[used]
@@ -125,6 +127,7 @@ class PoolEngine(SimulationEngine):
             mine = np.flatnonzero(ids % self.pool.workers == worker)
             jobs.append(PoolJob(work, key, ids[mine], rows[mine], self._moves))
         replies = self.pool.ask(jobs, end)
+        # Whoever did not take these over is ended by the caller, so they are never sent again.
         self._moves = []
         if replies is None or any(reply is None for reply in replies):
             return None
@@ -168,6 +171,7 @@ class PoolEngine(SimulationEngine):
                 return arrived.reply(work, key)
             self.close()
             left = np.delete(left, done)
+            # A worker may die behind its last client, when nothing is left to do again.
             if not len(left) or (end is not None and time.monotonic() > end):
                 return arrived.reply(work, key)
         raise CoterieError(

@@ -117,9 +117,11 @@ def ray(
     Raises:
         ConfigError: if Ray is not installed.
     """
+    # Imported when it is chosen: Ray is an extra, and takes seconds to import.
     try:
         from coterie.engines.ray import ActorOptions, Cluster, RayEngine
     except ModuleNotFoundError as error:
+        # Where Ray is there and misses a module of its own, to install Ray is no help.
         if error.name != "ray":
             raise
         raise ConfigError(

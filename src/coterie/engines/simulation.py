@@ -78,6 +78,7 @@ class SimulationEngine(ABC):
         if which.ndim == 1:
             which = which[:, None]
         loss = np.zeros(which.shape)
+        # Placed by client: an engine may answer in several parts, in any order.
         for scored in self.answer(Evaluate("train"), ids, models, which, key):
             loss[places_of(scored.ids, ids)] = scored.fields["loss"]
         choice = least_loss(loss)

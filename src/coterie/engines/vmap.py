@@ -51,6 +51,7 @@ class VmapEngine(SimulationEngine):
     ) -> None:
         where = Device(find_device(device), precision, graphs)
         self.blocks = Blocks(runner.module, runner.solver, runner.decay, where, memory)
+        # A runner scores where it is told to when it is made, and the one given was told the CPU.
         if where.name != "cpu":
             runner = LocalRunner(
                 runner.population, runner.module, runner.solver, runner.decay, where.name
@@ -90,4 +91,5 @@ class VmapEngine(SimulationEngine):
         return [Reply(key.round, ids[done], fields, key.purpose)]
 
     def close(self) -> None:
+        # Trainers hold the device's memory for as long as somebody holds them.
         self.blocks.trainers.clear()

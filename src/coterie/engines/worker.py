@@ -98,11 +98,14 @@ def work_until_the_end(
         end.close()
     # An interrupt from the terminal goes to all processes; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A fork inherits the parent's handler, which is about a run that only the parent can save.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     parent = os.getppid()
     with one_library_thread():
         while True:
+            # Looked up every second: a parent that was killed may leave no trace in the pipe, as
+            # long as any process that it started holds the pipe's other end.
             while not pipe.poll(1.0):
                 if os.getppid() != parent:
                     return

@@ -69,6 +69,7 @@ class WorkerPool:
         """Start processes with room for at least so many models and tasks, in place of those that
         run."""
         self.close()
+        # Room never shrinks: a request as large as an earlier one must not restart the workers.
         self._models = max(models, self._models, _LEAST_MODELS)
         self._tasks = max(tasks, self._tasks)
         self._share_memory(runner.layout.d)
@@ -87,6 +88,7 @@ class WorkerPool:
                 daemon=True,
             )
             process.start()
+            # While this process held the worker's end, too, it would never read of its death.
             theirs.close()
             self._pipes.append(ours)
             self.processes.append(process)
@@ -157,6 +159,7 @@ class WorkerPool:
                 answers[waiting.pop(pipe)] = answer
                 if isinstance(answer, Failure):
                     return answers
+            # Answers before deaths: a worker that answered and then died has done its part.
             if waiting and any(sentinel in ready for sentinel in sentinels):
                 return None
         return answers
@@ -181,5 +184,6 @@ def _shared_zeros(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Ten
     if not fork:
         return torch.zeros(shape, dtype=dtype).share_memory_()
     count = math.prod(shape)
+    # At least a byte, which is the least that can be mapped: a pool that only scores has no tasks.
     memory = mmap.mmap(-1, max(1, count * dtype.itemsize))
     return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)

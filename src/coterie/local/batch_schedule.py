@@ -49,6 +49,7 @@ class BatchSchedule:
             ([2, 1, 1], [2, 2, 2, 1])
         """
         steps = np.array([solver.count(size) for size in sizes], np.int64)
+        # Narrower than a batch only where no client has enough samples to fill one.
         width = max(1, min(solver.batch_size, max(sizes, default=1)))
         active = (steps[:, None] > np.arange(steps.max(initial=0))).sum(axis=0)
         before = np.concatenate([[0], np.cumsum(active)])
@@ -60,6 +61,7 @@ class BatchSchedule:
             at = before[: steps[i]] + i  # this client's rows, one for each of its steps
             done = 0
             whole = -(-size // width)
+            # Any valid row will do, since the trainer masks its label: the client's first.
             padding = np.zeros(whole * width - size, np.int64)
             for part in batches(size, solver, key.of("shuffle").generator()):
                 order = np.concatenate([part.order, padding]).reshape(whole, width)

@@ -106,6 +106,7 @@ class BatchedTrainer:
         self.decayed = tuple(i for i, name in enumerate(self.trained) if name in decay)
         self.buffers = ModelBuffers(self.layout, self.trained, self.device.name)
         self.replay = CudaGraphCache(cuda_graph)
+        # Dropout is answered with masks. Whatever else draws has no stream for each client.
         self.gradient = vmap(grad_and_value(self._loss), randomness="error")
 
     def train(
@@ -136,6 +137,7 @@ class BatchedTrainer:
         if self.buffers.fill(starts, solver):
             self.replay.clear()  # recordings know the old buffers by their addresses
         streams: list[torch.Generator] = []
+        # The probe has run a batch of two; whether there is dropout does not depend on the length.
         if self.probe.calls[2]:
             streams = [key.of("noise").torch() for key in keys]
         step = SgdStep(solver, self.network.objective.mu, self.decayed)
@@ -149,9 +151,9 @@ class BatchedTrainer:
         # The loss is summed on the device, the samples behind it are known from the schedule.
         seen = np.zeros(len(samples))
         np.add.at(seen, schedule.clients(), schedule.count * schedule.last)
-        loss = self.buffers.loss[: len(samples)].cpu().numpy().astype(np.float64) / np.maximum(
-            seen, 1
-        )
+        summed = self.buffers.loss[: len(samples)].cpu().numpy().astype(np.float64)
+        # A client without a step has seen nothing, and its loss is 0.
+        loss = summed / np.maximum(seen, 1)
         return self.buffers.updates(starts), loss, done
 
     def cost(self, size: int, most: int, x: Tensor, solver: Solver) -> int:
@@ -272,6 +274,7 @@ class BatchedTrainer:
             kind, torch.bfloat16, enabled=self.device.precision == "bfloat16"
         )
         with with_masks(masks), half:
+            # Back in float32, in which the losses of a pass are summed.
             return functional_call(self.network, {**params, **fixed}, (x, y)).float()
 
     def _descend(self, grads: list[Tensor], losses: Tensor, weight: Tensor, step: SgdStep) -> None:

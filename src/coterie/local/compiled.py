@@ -124,6 +124,7 @@ class CompiledTrainer:
             part(parts[0])
         else:
             # Compiled code runs without the interpreter's lock, so threads do run side by side.
+            # A list, since what a thread raised is raised only where its result is taken.
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(part, parts))
         return correct.astype(np.float64), loss.astype(np.float64)

@@ -62,7 +62,7 @@ class CudaGraphCache:
 
 def cuda_graph(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], Any]:
     """A step as a CUDA graph. It is run twice beforehand on a side stream, as capturing asks for,
-    and undone."""
+    and undone: libraries set themselves up in their first calls, which cannot be captured."""
     # The runs that warm up change the state like any other step, so it is put back afterwards.
     before = [tensor.clone() for tensor in state]
     side = torch.cuda.Stream()

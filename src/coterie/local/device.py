@@ -32,6 +32,7 @@ class Device:
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
         """Inside, float32 products are what ``precision`` says; afterwards, what they were."""
+        # Both, since by default torch lets convolutions take TF32 and products not.
         backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
         before = [backend.allow_tf32 for backend in backends]
         for backend in backends:

@@ -72,6 +72,7 @@ class Dropout(TorchFunctionMode):
         p = float(arguments.get("p", 0.5))
         # torch.dropout calls the flag "train", torch.nn.functional.dropout "training".
         training = bool(arguments.get("training", arguments.get("train", True)))
+        # Here torch draws nothing, so a client alone draws nothing either.
         if not training or not 0 < p < 1 or not x.numel():
             return func(*args, **kwargs)
         if x.dim() != _CHANNELS.get(func, x.dim()):

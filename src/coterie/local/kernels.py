@@ -40,9 +40,14 @@ def compiled(signature: str | None = None, *, in_order: bool = False) -> Callabl
     a copy of its own, the compiler may reorder the two in two ways, and which one runs depends on
     what was compiled before.
     """
+    # `reassoc` lets the compiler reorder a sum, which is what makes vectors of it; `contract` joins
+    # a product and a sum; `nsz` forgets the sign of zero. Left out are `nnan` and `ninf`, by which
+    # numbers are taken to be finite: a client that diverged would not be seen.
     options = {
         "fastmath": {"contract", "nsz"} if in_order else {"reassoc", "contract", "nsz"},
+        # Without the interpreter's lock, so that scoring may take threads.
         "nogil": True,
+        # A division by zero gives infinity and no exception, which would cost a test each time.
         "error_model": "numpy",
         "no_cfunc_wrapper": True,
     }
@@ -184,6 +189,7 @@ def errors(z: F32, y: I64, record: bool) -> Real:
     loss = _ZERO
     for s in range(len(z)):
         row = z[s]
+        # The largest logit is taken off first, since the exponential of 89 is beyond float32.
         top = row[0]
         for o in range(1, len(row)):
             top = max(top, row[o])
@@ -497,6 +503,7 @@ def forward(vector: F32, convs: I64, widths: I64, buffers: Buffers, b: int) -> N
     given = buffers.given
     images = buffers.images
     spots = buffers.spots
+    # Dense layers end the vector, so their beginning is counted from its end.
     begin = len(vector)
     seen = len(convs)
     for at in range(len(widths) - 1):
@@ -669,7 +676,8 @@ def descend(
     labels = np.empty(most, np.int64)
     first = 0
     turn = 0
-    # Without momentum a layer is changed in place as soon as its errors are handed down.
+    # Without momentum a layer is changed in place as soon as its errors are handed down. The
+    # velocity is empty then, so that the loops over it do nothing.
     velocity = np.zeros(len(vector) if momentum else 0, np.float32)
     out, rate = (velocity, _ONE) if momentum else (vector, -lr)
     descent = Descent(vector, start, out, rate, l2, mu)
@@ -679,7 +687,9 @@ def descend(
             labels[s] = y[order[first + s]]
             given[0][s] = x[order[first + s]]
         forward(vector, convs, widths, buffers, b)
+        # Softmax and error overwrite the logits: nobody asks for those again.
         delta = given[seen + layers][:b]
+        # Only in the last pass, whose mean is the loss that a client reports.
         loss += errors(delta, labels, turn == len(ends) - 1)
         share = rate / np.float32(b)
         for f in range(len(velocity)):
@@ -723,6 +733,7 @@ def score(
         correct: of them, 0 or 1.
         loss: of them.
     """
+    # A multiple of five, which `multiply` takes at once.
     block = 60
     buffers = make_buffers(convs, widths, block)
     given = buffers.given
@@ -734,6 +745,7 @@ def score(
         for s in range(b):
             z = given[-1][s]
             label = y[rows[first + s]]
+            # Of equal logits the first, as torch's argmax.
             best = 0
             total = _ZERO
             for o in range(1, len(z)):

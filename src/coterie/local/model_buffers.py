@@ -64,5 +64,6 @@ class ModelBuffers:
         """What training added to the models ``[n, d]``, on the CPU."""
         n = len(starts)
         moved = dict(zip(self.trained, self.params, strict=True))
+        # What is not trained ends where it began, so that its update is zero.
         ends = [moved.get(name, self.start[name])[:n].reshape(n, -1) for name in self.layout.names]
         return torch.cat(ends, dim=1).to("cpu") - starts

@@ -82,9 +82,9 @@ class LocalRunner:
         self._trainers: dict[Objective, Trainer] = {}
 
     @property
-    def alone(self) -> bool:
+    def batch_invariant(self) -> bool:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
-        return self.scorer.alone
+        return self.scorer.batch_invariant
 
     # --- who holds what ---------------------------------------------------------------------------
 
@@ -106,6 +106,7 @@ class LocalRunner:
         """Apply what changed in another process."""
         population = self.population
         if len(moves.rows):
+            # A copy: where workers were spawned, all of them have the same labels in shared memory.
             y = population.y.clone()
             y[torch.from_numpy(moves.rows)] = torch.from_numpy(moves.labels)
             population = replace(population, y=y)
@@ -198,6 +199,7 @@ class LocalRunner:
         for none."""
         delta = torch.empty(1, models.shape[1])
         self.train(work.train, client, models[0], delta[0], key)
+        # An update of zeros has no direction either.
         if not torch.isfinite(delta).all() or not (delta != 0).any():
             return -1.0
         return float(nearest_direction(delta, models[1:])[0])

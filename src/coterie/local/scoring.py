@@ -47,7 +47,7 @@ class Scorer:
             self._compiled = CompiledTrainer(stack)
 
     @property
-    def alone(self) -> bool:
+    def batch_invariant(self) -> bool:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
         return self._compiled is not None
 
@@ -68,7 +68,8 @@ class Scorer:
         """
         population = self.rows.population
         if self._compiled is not None:
-            # Compiled code reads rows where they lie, unless they are made when asked for.
+            # Compiled code reads rows where they lie, which saves a copy, unless they are made when
+            # asked for.
             if population.lazy or not population.x.is_contiguous():
                 rows = self.rows.gathered(ids, work.split)
             else:

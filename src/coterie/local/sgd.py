@@ -110,8 +110,8 @@ class Trainer(Protocol):
 
 
 @dataclass(slots=True)
-class Course:
-    """What a training by autograd has at hand from its first step to its last.
+class Optimizer:
+    """The update rule of a training by autograd, and what it carries from step to step.
 
     Args:
         step: the update rule.
@@ -156,7 +156,7 @@ class Autograd:
     ) -> Trained:
         self.vector.copy_(start)
         self.sent = start
-        course = self._course(solver)
+        optimizer = self._optimizer(solver)
         loss = torch.zeros(())
         seen = 0
         # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
@@ -171,7 +171,7 @@ class Autograd:
                     xs = channels_last(xs)
                 for at in range(0, part.steps * solver.batch_size, solver.batch_size):
                     stop = min(at + solver.batch_size, len(y))
-                    batch_loss = self._step(xs[at:stop], ys[at:stop], course)
+                    batch_loss = self._step(xs[at:stop], ys[at:stop], optimizer)
                     if part.last:
                         # The last batch may be short, so batches count by their samples.
                         loss += batch_loss * (stop - at)
@@ -181,7 +181,7 @@ class Autograd:
             return Trained(len(y), 0.0)
         return Trained(len(y), float(loss) / seen)
 
-    def _course(self, solver: Solver) -> Course:
+    def _optimizer(self, solver: Solver) -> Optimizer:
         mu = self.objective.mu
         anchor: list[Tensor] = []
         if mu:
@@ -189,14 +189,14 @@ class Autograd:
         velocity: list[Tensor] = []
         if solver.momentum:
             velocity = [torch.zeros_like(p) for p in self.params]
-        return Course(SgdStep(solver, mu, self.decayed), anchor, velocity)
+        return Optimizer(SgdStep(solver, mu, self.decayed), anchor, velocity)
 
-    def _step(self, x: Tensor, y: Tensor, course: Course) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, optimizer: Optimizer) -> Tensor:
         """One step on a batch; returns its loss."""
         loss = self.objective.loss(self.module, x, y, self._received)
         # A parameter that the loss does not reach has a zero gradient, and still decays.
         grads = torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
-        course.step.apply(self.params, list(grads), course.anchor, course.velocity)
+        optimizer.step.apply(self.params, list(grads), optimizer.anchor, optimizer.velocity)
         return loss.detach()
 
     def _received(self) -> nn.Module:

@@ -18,13 +18,19 @@ from torch import nn
 from coterie.core.arrays import IntArray
 from coterie.core.vectors import Layout
 
-FEW = 256  # channels in times channels out, above which torch's convolutions are as fast
-Named = tuple[str, Any]  # a layer and its name
+# Channels in times channels out, beyond which torch's convolutions are as fast as compiled code:
+# more than LeNet-5 and RFedAvg's CNN have, which gain, less than MNIST's CNN of 32 and 64.
+FEW = 256
+Named = tuple[str, Any]  # a layer's name, and the layer
 
 
 @dataclass(frozen=True, slots=True)
 class Conv:
-    """A square convolution of stride 1, pooled by squares of two, then relu."""
+    """A square convolution of stride 1, pooled by squares of two, then relu.
+
+    Relu and pooling may stand in either order in the network: the largest of four values is the
+    same, whether negative ones are cut off before or after.
+    """
 
     channels: int
     out: int
@@ -39,7 +45,7 @@ class Stack:
     Args:
         convs: of the convolutions.
         widths: of the dense layers, from input to classes.
-        decayed: which kernels decay, layer by layer.
+        decayed: which kernels carry L2, layer by layer, the convolutions first.
     """
 
     convs: tuple[Conv, ...]
@@ -79,6 +85,8 @@ class Stack:
         linear = _dense_layers(layers)
         if linear is None:
             return None
+        # Names are those in the module: a network that is one `nn.Linear` has the name "", whose
+        # kernel is "weight" and not ".weight".
         names = [name for name, _ in [*convs, *linear]]
         if not _plain_parameters(module, names):
             return None
@@ -123,13 +131,14 @@ def _leading_convolutions(layers: Sequence[Named]) -> list[tuple[str, Conv]] | N
     """The convolutions that a network begins with, each with its relu and its pooling (three layers
     in all); ``None`` if one of them is of another kind."""
     convs: list[tuple[str, Conv]] = []
+    # More than three: after a convolution, its relu and its pooling comes a dense layer at least.
     while len(layers) > 3 and type(layers[0][1]) is nn.Conv2d:
         after = [layer for _, layer in layers[1:3]]
         if {type(layer) for layer in after} != {nn.ReLU, nn.MaxPool2d}:
             return None
         name, layer = layers[0]
         conv = _conv(layer)
-        if conv is None or not all(map(_halves, after)):
+        if conv is None or not all(map(_is_relu_or_halves, after)):
             return None
         if convs and convs[-1][1].out != conv.channels:
             return None
@@ -165,8 +174,8 @@ def _hooked(module: nn.Module) -> bool:
     return any(getattr(m, kind) for m in module.modules() for kind in kinds)
 
 
-def _halves(module: nn.Module) -> bool:
-    """Whether a layer is a relu, or pools by squares of two."""
+def _is_relu_or_halves(module: nn.Module) -> bool:
+    """Whether a layer is a relu, or pools by squares of two, so that it halves an image."""
     if not isinstance(module, nn.MaxPool2d):
         return True
     pairs = (module.kernel_size, module.stride, module.padding, module.dilation)

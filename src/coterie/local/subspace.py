@@ -36,6 +36,8 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
     """
     from scipy.linalg import eigh
 
+    # A Gram matrix has the squares of the singular values: in float32 those below 3e-4 of the
+    # largest would be rounding.
     rows = np.asarray(samples, np.float64)
     n, features = rows.shape
     found = np.zeros((features, p))
@@ -50,6 +52,7 @@ def leading(samples: FloatArray, p: int) -> FloatArray:
     if keep == 0:
         return found
     values, vectors = eigh(gram, subset_by_index=[size - keep, size - 1])
+    # Eigenvalues come in ascending order, singular vectors are wanted with the largest first.
     values = values[::-1]
     vectors = vectors[:, ::-1]
     rank = int((values > _RANK * max(values[0], np.finfo(np.float64).tiny)).sum())

@@ -14,7 +14,7 @@ from coterie.clients.clients import Clients
 from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.round import Round
-from coterie.clients.transfers import Block, flexcfl, full
+from coterie.clients.transfers import Block, flexcfl_models, transfer_totals
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -256,7 +256,10 @@ def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) 
         "skipped": bool(notes.get("skipped", False)),
         "notes": {name: value for name, value in notes.items() if name not in _NOT_NOTES},
         "refused": dict(sorted(ledger.refused.items())),
-        "transfers": {**full(ledger.blocks), "flexcfl": flexcfl(ledger.blocks, notes)},
+        "transfers": {
+            **transfer_totals(ledger.blocks),
+            "flexcfl": flexcfl_models(ledger.blocks, notes),
+        },
     }
 
 

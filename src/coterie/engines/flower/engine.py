@@ -51,7 +51,7 @@ class OutgoingRequest:
 
 
 class FlowerEngine:
-    """The one verb over Flower's grid.
+    """An engine over Flower's grid.
 
     It also keeps what clients report of their own data, see ``coterie.core.engine.DriftReports``.
 
@@ -82,7 +82,7 @@ class FlowerEngine:
         # client -> the assignment that it reported on, and whether its data drifted since
         self._reports: dict[int, tuple[int, bool]] = {}
 
-    # --- the verb ---------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def run(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
@@ -204,6 +204,7 @@ class FlowerEngine:
             round = note["round"]
             purpose = note["purpose"]
             sender = note["client"]
+            # A bool is an int in Python, and no round.
             if type(round) is not int or not isinstance(purpose, str):
                 raise ValueError("no round")
             values = {
@@ -215,6 +216,7 @@ class FlowerEngine:
             return []
         if other:  # a field too many, which the validator will refuse
             values["another record"] = np.zeros(1)
+        # A reply to an earlier request would put an old report over a newer one.
         if (sender, round, purpose) == (client, request.key.round, request.key.purpose):
             self._take_report(request, client, note)
         # A client may only speak for itself; as -1 the validator knows it for a stranger.

@@ -19,7 +19,9 @@ NOTE = "coterie"  # the record of a message with words and numbers
 FIELDS = "fields"  # the record of a reply with arrays
 DESCRIBE = "query.describe"  # the kind of message that asks a node who it is
 _HEADER = 512  # bytes that a NumPy header may take
-_GONE = (0, 1, 2)  # Flower's codes of errors that are not those of a node that is gone
+# Flower's codes of errors (`flwr.common.constant.ErrorCode`) of an app that failed on its node, or
+# that nothing is known of. Any other is taken for a node that cannot be reached.
+_APP_FAILED = (0, 1, 2)
 
 
 def parts_of(content: RecordDict) -> tuple[Mapping[str, Any], Mapping[str, Array], bool]:
@@ -33,7 +35,7 @@ def failure_of(message: Message) -> str | None:
     """Why a message is no reply: ``unavailable`` where the node is gone, or what the client says of
     its failure; ``None`` where it is one."""
     if message.has_error():
-        if message.error.code in _GONE:
+        if message.error.code in _APP_FAILED:
             return "failed"
         return "unavailable"
     reported = message.content.config_records.get(NOTE, {}).get("failed")
@@ -46,6 +48,7 @@ def failure_of(message: Message) -> str | None:
 
 def most_bytes(work: Work, d: int, r: int) -> int:
     """The most bytes that any field of a reply may take."""
+    # Eight for each value: a client may send float64, and the validator takes nothing larger.
     return _HEADER + max(8 * math.prod(shape) for shape, _ in work.fields(d, r).values())
 
 
@@ -65,12 +68,16 @@ def read_array(data: bytes, most: int) -> NDArray[Any]:
     if len(data) > most:
         raise ValueError("too large")
     file = BytesIO(data)
+    # Version 1.0 is what NumPy writes for arrays of numbers; later ones are for the long headers of
+    # records.
     if npy.read_magic(file) != (1, 0):
         raise ValueError("another format")
     shape, fortran, dtype = npy.read_array_header_1_0(file)
     body = data[file.tell() :]
+    # Values of no bytes would fit any shape, however large.
     if dtype.hasobject or not dtype.itemsize or math.prod(shape) * dtype.itemsize != len(body):
         raise ValueError("another size")
+    # Copied, since what lies in a message's bytes is read-only and keeps all of them in memory.
     flat = np.frombuffer(body, dtype)
     if fortran:
         return flat.reshape(shape, order="F").copy()

@@ -195,6 +195,7 @@ class ClientRegister:
     def _identify(self, node: int, message: Message) -> None:
         """Take in a node that said who it is, or refuse it in one line."""
         failed = failure_of(message)
+        # Not refused: a node that comes back is asked again.
         if failed == "unavailable":
             return
         if failed is not None:

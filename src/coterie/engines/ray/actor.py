@@ -114,8 +114,9 @@ class Actor:
 
     def equip(self, equipment: Equipment) -> str:
         """Take up the equipment; says what its own samples are."""
+        # One thread, as in the other engines: with more, sums have other bits.
         torch.set_num_threads(1)
-        self.limits = threadpool_limits(1)
+        threadpool_limits(1)
         self.equipment = equipment
         self.trainers = {}
         self.shards = {}
@@ -134,6 +135,7 @@ class Actor:
         found = self.train(job, models, *shards)
         if not job.pieces:
             return found
+        # As many values as Ray was promised, with nothing in them.
         if isinstance(found[0], Exception):
             return found, *[None] * job.pieces
         return (None, *found[1:]), *np.array_split(found[0].ravel(), job.pieces)
@@ -142,10 +144,12 @@ class Actor:
         """Updates, sizes and losses of the clients of a job, and the seconds spent; or what failed,
         and where."""
         begun = time.perf_counter()
+        # First out, then in, so that memory never holds both.
         for name in job.stale:
             del self.shards[name]
         self.shards.update(zip(job.fresh, shards, strict=True))
         starts = torch.from_numpy(models[job.which])
+        # Whom an error names; `_train_each` moves it on from client to client.
         self.at = job.keys[0].id
         try:
             if self.blocks is None:
@@ -153,6 +157,8 @@ class Actor:
             else:
                 delta, size, loss = self._train_together(job, self.blocks, starts)
             return delta, size, loss, time.perf_counter() - begun
+        # Returned and not raised: an exception travels without its traceback, which a user of a
+        # cluster needs, so it comes along as text.
         except CoterieError as error:
             return error, ""
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
@@ -195,5 +201,6 @@ class Actor:
 
 def _blocks(equipment: Equipment) -> Blocks:
     device = equipment.device
+    # Found here and not by the main process: `auto` means what the actor's own node has.
     found = Device(find_device(device.name), device.precision, device.graphs)
     return Blocks(equipment.module, equipment.solver, equipment.decay, found, equipment.memory)

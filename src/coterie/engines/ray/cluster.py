@@ -57,7 +57,7 @@ def connect(address: str | None, workers: int | None = None) -> bool:
         options = {"num_cpus": workers, "include_dashboard": False}
     try:
         # Ray's own signal handlers would outlive the connection, so they are taken back at once.
-        _knock(address)
+        _check_listening(address)
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, ConnectionError, ValueError, RuntimeError, AssertionError, OSError) as error:
@@ -69,8 +69,8 @@ def connect(address: str | None, workers: int | None = None) -> bool:
     return True
 
 
-def _knock(address: str | None) -> None:
-    """Try whether anything listens at ``host:port``: Ray itself would wait for a minute."""
+def _check_listening(address: str | None) -> None:
+    """Raise ``OSError`` where nothing listens at ``host:port``: Ray itself would wait a minute."""
     host, colon, port = (address or "").rpartition(":")
     if colon and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=5).close()

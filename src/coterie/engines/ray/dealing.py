@@ -68,6 +68,8 @@ def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
     calls = []
     at = 0
     while at < len(order):
+        # Steps are whole clients, so a call ends with the last one that does not pass its aim, and
+        # holds one at least.
         aim = before[at] + max(pace.least_steps, (before[-1] - before[at]) / parts)
         to = max(at + 1, int(np.searchsorted(before, aim, side="right")) - 1)
         calls.append(order[at:to])

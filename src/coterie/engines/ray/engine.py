@@ -114,6 +114,7 @@ class RayEngine(SimulationEngine):
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         self.members.ensure()
+        # The store may hold what all actors together may keep of it.
         self.store.room = self.members.room * self.members.count
         end = self.deadline()
         request = _request(work, ids, models, which, key)

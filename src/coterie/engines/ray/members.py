@@ -113,7 +113,7 @@ class Members:
         """A connection, and as many actors as there should be."""
         if not self.count:
             self._begin()
-        self.all += [self._hire() for _ in range(self.count - len(self.all))]
+        self.all += [self._new_member() for _ in range(self.count - len(self.all))]
 
     def coming(self) -> bool:
         """Whether some actors have not answered yet."""
@@ -152,7 +152,7 @@ class Members:
             return {"num_cpus": 1, "num_gpus": 1}
         return {"num_cpus": 1}
 
-    def _hire(self) -> Member:
+    def _new_member(self) -> Member:
         if self._spare:
             handle = self._spare.pop()
         else:
@@ -164,7 +164,7 @@ class Members:
     def replace(self, member: Member) -> None:
         """Let an actor go, and ask for another in its place."""
         ray.kill(member.handle)
-        self.all[self.all.index(member)] = self._hire()
+        self.all[self.all.index(member)] = self._new_member()
 
     def end_those_at_work(self) -> None:
         """End the actors that still train: what they are at is of no use any more."""
