@@ -91,8 +91,8 @@ class Clients:
     def measure(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Reply:
-        """The same for the experimenter alone. The ledger has no transfer, since no deployment would
-        send it; refusals count."""
+        """The same for the experimenter alone. The ledger has no transfer, since no deployment
+        would send it; refusals count."""
         replies = self.engine.run(work, ids, models, which, key=key)
         # Checked as every reply is: what is measured goes into the rows of the run.
         reply, refused = self._validate(work, ids, models, which, replies, key)

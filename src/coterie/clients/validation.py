@@ -1,5 +1,5 @@
-"""Validation of replies: nothing a client sends reaches an algorithm unchecked, and nothing it sends
-raises."""
+"""Validation of replies: nothing a client sends reaches an algorithm unchecked, and nothing it
+sends raises."""
 
 from __future__ import annotations
 

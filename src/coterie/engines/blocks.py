@@ -115,7 +115,7 @@ class Blocks:
             held = [cohort.samples(place) for place in block.tolist()]
             keys = [cohort.keys[place] for place in block.tolist()]
             starts = cohort.models[torch.from_numpy(cohort.which[block])]
-            with self._named(keys):
+            with self._naming_clients(keys):
                 places = torch.from_numpy(block)
                 delta[places], loss[block], done[block] = trainer.train(
                     held, starts, solver, keys, end
@@ -128,12 +128,12 @@ class Blocks:
         """Places, the clients with the most steps first, cut where a block would outgrow the
         memory."""
         sizes = cohort.sizes
-        # Most steps first, as the trainer wants them; of equal steps the most samples first, so that
-        # the first client of a block has the longest batch.
+        # Most steps first, as the trainer wants them; of equal steps the most samples first, so
+        # that the first client of a block has the longest batch.
         order = np.lexsort((-sizes, -steps))
         longest = int(order[0])
         x, y = cohort.samples(longest)
-        with self._named([cohort.keys[longest]]):
+        with self._naming_clients([cohort.keys[longest]]):
             trainer.probe.run(x, y)
         most = self._room()
         used = 0
@@ -173,7 +173,7 @@ class Blocks:
         return self.trainers[objective]
 
     @contextmanager
-    def _named(self, keys: Sequence[Key]) -> Iterator[None]:
+    def _naming_clients(self, keys: Sequence[Key]) -> Iterator[None]:
         """What a network raises becomes one line that says whose training it was."""
         try:
             yield

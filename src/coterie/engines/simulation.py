@@ -1,4 +1,4 @@
-"""What all simulating engines have in common: which of their two verbs a work record asks for."""
+"""What all simulating engines have in common: whether a work record asks for training or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coterie.local.choose import least_loss
 
 class SimulationEngine(ABC):
     """An engine whose clients are arrays in memory. Engines differ in how they `train`, and some in
-    how they `answer`; which of the two a request needs is decided in `run`, for all of them.
+    how they `answer` what is no training; which of the two a request needs is decided in `run`.
 
     Args:
         runner: the population, the module and the solver.

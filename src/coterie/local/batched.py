@@ -200,16 +200,19 @@ class BatchedTrainer:
         # A recording pays only where a step of its shape is repeated often.
         recorded = repeats >= _REPEATS or (active, width, solver) in self.replay
         if not self.device.graphs or not recorded:
-            self._together(inputs, block.step)
+            self._step_at_once(inputs, block.step)
             return
         state = [*self.buffers.params, self.buffers.loss]
         if solver.momentum:
             state += self.buffers.velocity
         self.replay(
-            (active, width, solver), inputs, lambda kept: self._together(kept, block.step), state
+            (active, width, solver),
+            inputs,
+            lambda kept: self._step_at_once(kept, block.step),
+            state,
         )
 
-    def _together(self, inputs: Sequence[Tensor], step: SgdStep) -> None:
+    def _step_at_once(self, inputs: Sequence[Tensor], step: SgdStep) -> None:
         """One step of the first clients, with batches of one length: inputs, labels, weights of the
         loss, dropout masks."""
         x, y, weight, *masks = inputs

@@ -405,8 +405,8 @@ def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> N
 def conv_backward(
     vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F32, gradient: F32
 ) -> None:
-    """The way back of ``conv_forward``: the gradient of its kernel and bias, and of its images where
-    ``below`` has room.
+    """The way back of ``conv_forward``: the gradient of its kernel and bias, and of its images
+    where ``below`` has room.
 
     Args:
         vector: ``[d]``.
@@ -603,8 +603,8 @@ def conv_step(
     below: F32,
     share: Real,
 ) -> None:
-    """The same for a convolution; ``conv``, ``images``, ``delta``, ``spots`` and ``below`` are those
-    of `conv_backward`."""
+    """The same for a convolution; ``conv``, ``images``, ``delta``, ``spots`` and ``below`` are
+    those of `conv_backward`."""
     c = conv[0]
     k = conv[4]
     o = conv[5]

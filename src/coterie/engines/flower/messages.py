@@ -17,7 +17,8 @@ from coterie.core.work import Work
 
 NOTE = "coterie"  # the record of a message with words and numbers
 FIELDS = "fields"  # the record of a reply with arrays
-DESCRIBE = "query.describe"  # the kind of message that asks a node who it is
+# The kind of message that asks a node who it is. A `Describe` record, of data, is another kind.
+ASK_IDENTITY = "query.describe"
 _HEADER = 512  # bytes that a NumPy header may take
 # Flower's codes of errors (`flwr.common.constant.ErrorCode`) of an app that failed on its node, or
 # that nothing is known of. Any other is taken for a node that cannot be reached.

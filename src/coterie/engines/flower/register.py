@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coterie.clients import wire
 from coterie.clients.identity import Identity, mismatch
 from coterie.core.objective import Objective
-from coterie.engines.flower.messages import DESCRIBE, NOTE, failure_of, parts_of
+from coterie.engines.flower.messages import ASK_IDENTITY, NOTE, failure_of, parts_of
 
 _SLOWER = 1.2  # by which the pause between two polls grows
 _LONGEST_PAUSE = 2.0  # seconds
@@ -178,7 +178,7 @@ class ClientRegister:
         for node in nodes:
             # Each message has a record of its own: nothing that one node is sent reaches another.
             content = RecordDict({NOTE: ConfigRecord({**note})})
-            messages.append(Message(content, node, DESCRIBE, ttl=self.terms.timeout))
+            messages.append(Message(content, node, ASK_IDENTITY, ttl=self.terms.timeout))
         now = time.monotonic()
         for message, node in zip(self.grid.push_messages(messages), nodes, strict=True):
             if message is not None:

@@ -262,7 +262,7 @@ def _request(work: Train, ids: IntArray, models: Tensor, which: IntArray, key: K
 
 
 def _pieces(size: int) -> int:
-    """In how many values updates of so many bytes come back beside the first, 0: as a part of it."""
+    """In how many values updates of so many bytes come back besides the first; 0: in the first."""
     pieces = -(-size // _SMALL)
     if pieces <= _PIECES:
         return pieces

@@ -157,7 +157,7 @@ class Members:
             handle = self._spare.pop()
         else:
             handle = self._actor.remote()
-        # Calls of an actor run in their order, so the path is there before it unpickles the network.
+        # An actor's calls run in their order, so the path is there before the network is unpickled.
         handle.extend_path.remote(list(sys.path))
         return Member(handle, handle.equip.remote(self._equipment))
 
