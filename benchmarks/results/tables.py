@@ -112,7 +112,7 @@ def measured(page: ResultPage) -> str:
     """Machine, date, command, seeds and rounds of every measurement of the page."""
     lines = []
     if page.settings is not None:
-        lines += [f"Settings, unless said: {page.settings}", ""]
+        lines += [f"Settings, unless stated otherwise: {page.settings}", ""]
     machines = {source.machine for source in page.measurements.values()}
     if len(machines) == 1:
         lines += [f"Machine: {machines.pop() or NOT_RECORDED}.", ""]
@@ -136,7 +136,7 @@ def _facts(page: ResultPage, source: Measurement, records: Sequence[Record]) -> 
         facts.append(f"Seeds: {'; '.join(seeds)}.")
     if trains or rounds:
         facts.append(f"Rounds: {', '.join(map(str, rounds)) or NOT_RECORDED}.")
-    facts += [f"Written down: {_when(source)}.", f"Command: {_commands(source)}."]
+    facts += [f"Recorded: {_when(source)}.", f"Command: {_commands(source)}."]
     return facts
 
 
