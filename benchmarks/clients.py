@@ -21,9 +21,8 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.memory import processor, watch
-
 import coterie as ct
+from benchmarks.memory import processor, watch
 
 ASKED = {"ratio": 1.3, "GB": 2.5}
 

@@ -32,10 +32,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from benchmarks.local_sgd import SOLVER, population
-from benchmarks.memory import processor, proportional
 
 import coterie as ct
+from benchmarks.local_sgd import SOLVER, population
+from benchmarks.memory import processor, proportional
 from coterie.core.vectors import flatten
 from coterie.local.sgd import batches
 from coterie.models import build

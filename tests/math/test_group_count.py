@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import blobs, round_of, small_net
-from tests.contract.test_algorithms import SOLVER, engine_of
 
 import coterie as ct
 from coterie.clients.clients import Clients
@@ -26,6 +24,8 @@ from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
 from coterie.rules.cold_start import DirectionMemory
 from coterie.terminal import Reporter
+from tests.conftest import blobs, round_of, small_net
+from tests.contract.test_algorithms import SOLVER, engine_of
 
 ONE = "one group found: grouping will not help"
 MAKERS = [ct.fedgroup, ct.fedgrouprox, ct.flexcfl, ct.ifca, ct.fesem]

@@ -20,7 +20,7 @@ from coterie.config import check, choices, plugins, registry
 from coterie.engines.serial import SerialEngine
 from coterie.errors import ConfigError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
 TABLES: dict[str, Any] = {
     "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

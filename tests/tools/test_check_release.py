@@ -8,12 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools.check_release import citation, disagreements, newest_change, package_version
 
 import coterie
 from coterie.runs.tracking import NEEDS
+from tools.check_release import citation, disagreements, newest_change, package_version
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

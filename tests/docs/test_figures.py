@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
+FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
 PAGES = sorted(
     path.stem for path in (FIGURES.parent / "algorithms").glob("*.md") if path.stem != "index"
 )

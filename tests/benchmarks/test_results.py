@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
+
 from benchmarks.results import build, papers, records
 from benchmarks.results.figures import above, decimals, number, summary
 from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
 from benchmarks.results.tables import comparison, course, pivot
-from pydantic import ValidationError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = records.names()
 MEASURED = Measurement(
     what="All figures",

@@ -19,7 +19,7 @@ import pytest
 from coterie.algorithms import ALGORITHMS
 from coterie.config import registry
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
