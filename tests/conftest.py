@@ -1,8 +1,9 @@
-"""Small federations that tests share."""
+"""Small federations and comparisons that tests share."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.data.population import Population
+from coterie.errors import ConfigError
+
+Record = TypeVar("Record")
 
 settings.register_profile("coterie", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("coterie")
@@ -47,6 +51,28 @@ def blobs(
         tuple(train),
         tuple(test),
         classes,
+        planted=planted,
+    )
+
+
+def two_classes_each(clients: int = 12, groups: int = 2, seed: int = 0) -> Population:
+    """A planted federation: clients of group ``g`` hold the classes ``2 g`` and ``2 g + 1``
+    alone."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * np.eye(6)
+    planted = np.arange(clients) % groups
+    size = 24
+    y = 2 * np.repeat(planted, size) + rng.integers(2, size=clients * size)
+    y[::size] = 2 * planted
+    y[1::size] = 2 * planted + 1
+    x = centres[y] + rng.normal(size=(len(y), 6)) * 0.3
+    parts = np.arange(len(y)).reshape(clients, size)
+    return Population(
+        torch.tensor(x, dtype=torch.float32),
+        torch.tensor(y),
+        tuple(parts[:, :18]),
+        tuple(parts[:, 18:]),
+        2 * groups,
         planted=planted,
     )
 
@@ -84,3 +110,23 @@ def same_memory(one: Groups, other: Groups) -> bool:
 def no_round() -> Round:
     """A round that reaches no client, for rules that only compute."""
     return round_of(Clients(None), [], Key(3).at(0))  # type: ignore[arg-type]
+
+
+def remembered(groups: Groups, record: type[Record]) -> Record:
+    """What a rule remembers of one kind."""
+    found = groups.memory.get(record)
+    assert found is not None
+    return found
+
+
+def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two labellings have the same clusters, whatever they are called."""
+    pairs = set(zip(a.tolist(), b.tolist(), strict=True))
+    return len(pairs) == len(set(a.tolist())) == len(set(b.tolist()))
+
+
+def config_errors(action: Callable[[], object]) -> list[str]:
+    """The lines of the configuration error that an action raises."""
+    with pytest.raises(ConfigError) as caught:
+        action()
+    return str(caught.value).splitlines()

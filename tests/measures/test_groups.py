@@ -1,0 +1,33 @@
+"""How far groups are apart in what they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median
+
+
+def test_cpd_golden() -> None:
+    pair = np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    np.testing.assert_allclose(cpd_label(pair), [0.240206], atol=1e-6)
+    np.testing.assert_allclose(cpd_vector(pair), [0.346082], atol=1e-6)
+
+
+@given(st.integers(2, 6), st.integers(0, 99))
+def test_the_closed_form_is_the_kernel_two_sample_estimate(classes: int, seed: int) -> None:
+    p, q = np.random.default_rng(seed).dirichlet(np.ones(classes), 2)
+    gamma = 0.7
+    one_hot = np.eye(classes)
+    kernel = np.exp(-gamma * ((one_hot[:, None] - one_hot[None]) ** 2).sum(axis=2))
+    exact = p @ kernel @ p - 2 * p @ kernel @ q + q @ kernel @ q
+    assert cpd_label(np.stack([p, q]), gamma)[0] == pytest.approx(exact, abs=1e-12)
+
+
+def test_distances_of_no_pairs() -> None:
+    assert median(cpd_label(np.ones((1, 3)))) is None
+    assert common_gamma(np.ones((3, 2))) == 0.5
+    assert divergence(np.ones((1, 3))) == 0
+    assert np.isfinite(cpd_label(np.zeros((2, 3)))).all()

@@ -1,0 +1,52 @@
+"""Measures that a run takes where it is asked to."""
+
+from __future__ import annotations
+
+import pytest
+
+import coterie as ct
+from coterie.engines import Faults
+from coterie.measures.groups import common_gamma, cpd_vector, median
+from coterie.measures.optional import MEASURES
+from tests.conftest import blobs
+from tests.simulations import ONE_EPOCH, plans, play
+
+
+def test_the_run_measure_compares_the_groups_of_the_round() -> None:
+    measure = MEASURES["cpd"](ONE_EPOCH, {})
+    rows = [
+        r.row["cpd"]
+        for r in play(ct.fedgsp(growth="linear", alpha=1.0, beta=2, kappa=1.0), measures=[measure])
+    ]
+    assert [row["groups"] for row in rows] == [2, 4, 6, 8]
+    assert all(row["label"] >= 0 and row["vector"] >= 0 and row["divergence"] >= 0 for row in rows)
+    alone = play(ct.fedavg(), measures=[measure], rounds=1)[0].row["cpd"]
+    assert alone["groups"] == 6
+    plan = plans(ct.fedavg(), rounds=1)[0]
+    held = blobs().histograms()
+    assert alone["vector"] == pytest.approx(median(cpd_vector(held[plan.ids], common_gamma(held))))
+    empty = play(ct.fedavg(), measures=[measure], rounds=1, faults=Faults(lose=1.0))[0].row
+    assert empty["skipped"]
+    assert empty["cpd"]["groups"] == 6
+
+
+def test_balance_of_a_chain_is_that_of_all_its_clients() -> None:
+    measure = MEASURES["balance"](ONE_EPOCH, {})
+    population = blobs(clients=6)
+    (row,) = (
+        r.row["balance"]
+        for r in play(ct.astraea(gamma=2), population, rounds=1, measures=[measure])
+    )
+    assert row["plain"]["b"] == pytest.approx(row["all"]["b"])
+    assert row["weighted"]["b"] == pytest.approx(
+        row["all"]["b"]
+    )  # mediators count by their samples
+
+
+def test_a_round_without_replies_has_no_divergence() -> None:
+    (result,) = play(
+        ct.fedavg(), measures=[MEASURES["theory"](ONE_EPOCH, {})], rounds=1, faults=Faults(lose=1.0)
+    )
+    assert result.row["theory"] == dict.fromkeys(
+        ("bound", "bound_one", "divergence", "divergence_one")
+    )
