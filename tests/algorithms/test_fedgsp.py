@@ -15,9 +15,7 @@ from coterie.core.keys import Key
 from coterie.data.shifts import make_shift
 from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
-from coterie.math.balanced import (
-    groups_sampled,
-)
+from coterie.math.balanced import groups_sampled
 from coterie.models import initial_models
 from coterie.rules.chains import HistogramMemory
 from coterie.rules.single_group import everyone

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
+from coterie.algorithms import ALGORITHMS
 from coterie.engines import Faults
 from coterie.measures.groups import common_gamma, cpd_vector, median
-from coterie.measures.optional import MEASURES
+from coterie.measures.optional import MEASURES, make_measures
 from tests.conftest import blobs
-from tests.simulations import ONE_EPOCH, plans, play
+from tests.simulations import ONE_EPOCH, plans, play, uniform
 
 
 def test_the_run_measure_compares_the_groups_of_the_round() -> None:
@@ -50,3 +51,29 @@ def test_a_round_without_replies_has_no_divergence() -> None:
     assert result.row["theory"] == dict.fromkeys(
         ("bound", "bound_one", "divergence", "divergence_one")
     )
+
+
+@pytest.mark.parametrize("name", ["rfedavg", "rfedavg_kmeans", "rfedavg_optimal"])
+def test_balance_is_measured(name: str) -> None:
+    method = ALGORITHMS[name]()
+    five = uniform(blobs(), 5)
+    measures = make_measures(("balance",), ONE_EPOCH, {})
+    for result in play(method, sampler=five, measures=measures):
+        found = result.row["balance"]
+        assert sum(found["weighted"]["b"]) == pytest.approx(1)
+        assert found["all"]["beta"] >= 1
+        assert 1 <= found["clusters"] <= 5
+    if name == "rfedavg_optimal":
+        assert found["weighted"]["distance"] <= found["plain"]["distance"] + 1e-9
+
+
+def test_balance_of_plain_averaging_is_that_of_the_data() -> None:
+    five = uniform(blobs(), 5)
+    measures = make_measures(("balance",), ONE_EPOCH, {})
+    for result in play(ct.fedavg(), sampler=five, measures=measures):
+        found = result.row["balance"]
+        assert found["weighted"]["b"] == pytest.approx(found["plain"]["b"])
+        assert "clusters" not in found
+    everything_lost = Faults(lose=1.0)
+    (lost,) = play(ct.fedavg(), rounds=1, sampler=five, faults=everything_lost, measures=measures)
+    assert lost.row["balance"] is None
