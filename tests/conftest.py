@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +21,9 @@ from coterie.data.population import Population
 from coterie.errors import ConfigError
 
 Record = TypeVar("Record")
+
+# Tests of real data are skipped where they are not.
+DATA = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 settings.register_profile("coterie", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("coterie")
@@ -110,6 +115,13 @@ def same_memory(one: Groups, other: Groups) -> bool:
 def no_round() -> Round:
     """A round that reaches no client, for rules that only compute."""
     return round_of(Clients(None), [], Key(3).at(0))  # type: ignore[arg-type]
+
+
+def real_data(name: str) -> Path:
+    """The folder that holds a real dataset; without it a test is skipped."""
+    if not (DATA / name / "train.parquet").is_file():
+        pytest.skip(f"no {name} under COTERIE_DATA")
+    return DATA
 
 
 def remembered(groups: Groups, record: type[Record]) -> Record:

@@ -21,22 +21,20 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.engines import Faults, FaultyEngine, SerialEngine
+from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
 from coterie.measures.scoring import agreement
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
-from coterie.models import initial_models
 from coterie.objectives import proximal
 from coterie.rules.server import any_weight, combine, yogi
-from coterie.runs.cohort import Sampler
-from coterie.runs.loop import RoundResult, StartingPoint, simulate
-from tests.conftest import blobs
+from coterie.runs.loop import RoundResult, StartingPoint
+from tests.conftest import blobs, remembered
+from tests.simulations import KEY, covering, serial_engine, simulated
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)
 CFL = {"eps1": 0.25, "eps2": 0.6, "after": 3}
-KEY = Key(3)
 
 
 def federation(groups: int, clients: int = 16) -> ct.Population:
@@ -60,22 +58,9 @@ def rounds_of(
     **options: Any,
 ) -> list[RoundResult]:
     net = net_of(population)
-    engine: Any = SerialEngine(LocalRunner(population, net, SOLVER))
-    engine = engine if faults is None else FaultyEngine(engine, faults)
-    draw = sampler or Sampler("cover_then_uniform", np.arange(population.clients), cohort, KEY)
-    with Clients(engine, classes=population.classes) as door:
-        return list(
-            simulate(
-                as_algorithm(method),
-                door,
-                population,
-                initial_models(net, KEY),
-                draw,
-                rounds,
-                KEY,
-                **options,
-            )
-        )
+    clients = Clients(serial_engine(population, net, SOLVER, faults), classes=population.classes)
+    chosen = sampler or covering(population, cohort)
+    return simulated(method, population, clients, chosen, rounds, net, **options)
 
 
 def same(a: Groups, b: Groups) -> None:
@@ -321,13 +306,11 @@ def test_a_client_whose_data_drift_descends_anew() -> None:
         *([part[i] for i in swapped] for part in (population.train, population.test))
     )
     engine = SerialEngine(LocalRunner(moved, net_of(moved), SOLVER))
-    with Clients(engine, classes=moved.classes) as door:
-        after, plan = rule.assign(lost, Round(5, KEY.at(5), np.array([3]), door))
+    with Clients(engine, classes=moved.classes) as clients:
+        after, plan = rule.assign(lost, Round(5, KEY.at(5), np.array([3]), clients))
     assert isinstance(plan, Plan)
     assert after.member[3] == groups.member[2] != groups.member[3]
-    memory = after.memory.get(SplitMemory)
-    assert memory is not None
-    assert memory.updated_in_round[3] == 5
+    assert remembered(after, SplitMemory).updated_in_round[3] == 5
 
 
 def test_resuming_across_splits_equals_a_straight_run() -> None:
@@ -346,12 +329,12 @@ def test_resuming_across_splits_equals_a_straight_run() -> None:
 def test_an_objective_is_that_of_the_newcomers_too() -> None:
     """Those that descend the tree, and those that train in their group."""
 
-    asked = []
+    trained = []
 
     class Recorded(SerialEngine):
         def run(self, work: Any, ids: Any, models: Any, which: Any, *, key: Key) -> Any:
             if isinstance(work, Train):
-                asked.append((key.what, work.objective.mu))
+                trained.append((key.what, work.objective.mu))
             return super().run(work, ids, models, which, key=key)
 
     population = federation(2)
@@ -360,8 +343,8 @@ def test_an_objective_is_that_of_the_newcomers_too() -> None:
     early = rounds_of(method, population, rounds=5, sampler=lambda t: np.arange(12))[-1].groups
     assert early.k == 2
     engine = Recorded(LocalRunner(population, net_of(population), SOLVER))
-    with Clients(engine, classes=population.classes) as door:
-        after, _ = as_algorithm(method).step(early, Round(5, KEY.at(5), np.arange(16), door))
+    with Clients(engine, classes=population.classes) as clients:
+        after, _ = as_algorithm(method).step(early, Round(5, KEY.at(5), np.arange(16), clients))
     assert (after.member >= 0).all()
-    assert asked == [("newcomers", 0.5), ("train", 0.5)]
+    assert trained == [("newcomers", 0.5), ("train", 0.5)]
     assert method.local.objective.mu == 0.5

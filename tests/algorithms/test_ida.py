@@ -8,12 +8,15 @@ import torch
 
 import coterie as ct
 from coterie.algorithms.ida import AccuracyMemory, InverseDistance, KnowingAccuracy
+from coterie.clients.clients import Clients
+from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
+from coterie.core.work import Evaluate
 from coterie.methods.step import Clustered
 from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
-from tests.conftest import blobs, no_round, round_of, small_net
+from tests.conftest import blobs, no_round, remembered, round_of, small_net
 
 POINTS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0]])
 
@@ -76,12 +79,9 @@ def test_sizes_and_accuracies_are_factors() -> None:
     np.testing.assert_allclose(accurate, [[6 / 20, 6 / 20, 8 / 20]], atol=1e-6)
 
 
-def test_what_clients_tell_of_their_accuracy_is_bounded() -> None:
+def test_what_clients_report_of_their_accuracy_is_bounded() -> None:
     """Right predictions are untrusted: none, or more than there are samples, count as 1/C and as
     all."""
-    from coterie.clients.clients import Clients
-    from coterie.core.engine import Reply
-    from coterie.core.work import Evaluate
 
     class Liars:
         def run(self, work, ids, models, which, *, key):  # type: ignore[no-untyped-def]
@@ -89,11 +89,11 @@ def test_what_clients_tell_of_their_accuracy_is_bounded() -> None:
             fields = {"correct": np.array([[-5.0], [9.0], [2.0]]), "size": np.full(3, 4.0)}
             return [Reply(key.round, np.array([0, 2, 5]), fields, key.purpose)]
 
-    door = Clients(Liars(), classes=4)  # type: ignore[arg-type]
-    groups, plan = KnowingAccuracy(everyone)(groups_of(), round_of(door, [0, 2, 3, 5], ct.Key(0)))
-    memory = groups.memory.get(AccuracyMemory)
-    assert memory is not None
-    assert memory.accuracy.tolist() == [0.25, 1, 1, 1, 1, 0.5, 1, 1, 1]
+    clients = Clients(Liars(), classes=4)  # type: ignore[arg-type]
+    groups, plan = KnowingAccuracy(everyone)(
+        groups_of(), round_of(clients, [0, 2, 3, 5], ct.Key(0))
+    )
+    assert remembered(groups, AccuracyMemory).accuracy.tolist() == [0.25, 1, 1, 1, 1, 0.5, 1, 1, 1]
     assert plan.ids.tolist() == [0, 2, 3, 5]
 
 

@@ -3,7 +3,6 @@ key."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,9 @@ from coterie.data import (
     save_partition,
 )
 from coterie.errors import ConfigError, DataError
+from tests.conftest import real_data
 
 KINDS = ("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted")
-ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 SMALL = {
     "power_law": {"clients": 12},
     "classes": {"clients": 12},
@@ -51,10 +50,9 @@ def samples(
 
 def real(name: str, classes: int = 10, *columns: str) -> Samples:
     """Labels and columns of a real dataset; the images are not decoded."""
-    if not (ROOT / name / "train.parquet").is_file():
-        pytest.skip(f"no {name} under COTERIE_DATA")
+    root = real_data(name)
     tables = [
-        pq.read_table(ROOT / name / f"{split}.parquet", columns=["label", *columns])
+        pq.read_table(root / name / f"{split}.parquet", columns=["label", *columns])
         for split in ("train", "test")
     ]
     both = pa.concat_tables(tables)

@@ -3,7 +3,6 @@ missing."""
 
 from __future__ import annotations
 
-import os
 import sys
 from io import BytesIO
 from pathlib import Path
@@ -21,8 +20,7 @@ from coterie.core.keys import Key
 from coterie.data import SOURCES, load_population, load_samples
 from coterie.data.sources import images, synthetic
 from coterie.errors import ConfigError, DataError
-
-ROOT = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[3] / "shared" / "data")
+from tests.conftest import real_data
 
 
 @pytest.fixture(autouse=True)
@@ -339,9 +337,7 @@ def test_synthetic_has_the_variances_of_the_recipe() -> None:
 
 @pytest.mark.parametrize(("name", "rows"), [("mnist", 70_000), ("femnist", 45_958)])
 def test_real_files_load(name: str, rows: int) -> None:
-    if not (ROOT / name / "train.parquet").is_file():
-        pytest.skip(f"no {name} under COTERIE_DATA")
-    s = load_samples({"kind": name}, root=ROOT)
+    s = load_samples({"kind": name}, root=real_data(name))
     assert tuple(s.x.shape) == (rows, 1, 28, 28)
     assert len(np.unique(s.columns["writer_id"])) == {"mnist": 836, "femnist": 300}[name]
     if name == "mnist":

@@ -1,4 +1,4 @@
-"""Chains of clients, budgets already spent, and who is asked when."""
+"""Training of a round: chains of clients, and budgets already spent."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.training import train
 from coterie.objectives import plain, proximal
-from coterie.runs.cohort import Sampler
 from tests.conftest import blobs, round_of, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
+
 POPULATION = blobs()
+
 KEY = Key(8).at(4).of("train")
+
 W0 = flatten(small_net())
+
 MODELS = torch.stack([W0, -W0, 0.5 * W0])
+
 GROUPS = Groups(MODELS, np.arange(12) % 3)
+
 CHAINS = {
     0: [4, 9, 2],
     1: [7, 0],
@@ -51,8 +56,8 @@ def go(
     work: Train | None = None,
 ) -> Updates:
     engine = engine or SerialEngine(runner())
-    with Clients(engine if faults is None else FaultyEngine(engine, faults)) as door:
-        return train(work or Train(plain), GROUPS, plan, round_of(door, [], KEY))
+    with Clients(engine if faults is None else FaultyEngine(engine, faults)) as clients:
+        return train(work or Train(plain), GROUPS, plan, round_of(clients, [], KEY))
 
 
 def plan_of(chains: dict[int, list[int]], turn: list[int] | None = None) -> Plan:
@@ -173,9 +178,6 @@ def test_chains_in_a_pool_are_the_same_to_the_bit() -> None:
     same(go(plan_of(CHAINS), engine=PoolEngine(runner(), 2)), go(plan_of(CHAINS)))
 
 
-# --- clients that do not answer -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["nan", "shape", "keys", "no samples"])
 @pytest.mark.parametrize("lost", CHAINS[0])
 def test_a_refused_client_is_skipped_and_its_chain_goes_on(lost: int, how: str) -> None:
@@ -191,13 +193,13 @@ def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
     absent = set()
     for ids in CHAINS.values():
         for wave, id in enumerate(ids):
-            with Clients(FaultyEngine(SerialEngine(runner()), faults)) as door:
-                alone = door.run(
+            with Clients(FaultyEngine(SerialEngine(runner()), faults)) as clients:
+                alone = clients.run(
                     Train(plain), np.array([id]), MODELS, np.zeros(1, int), key=wave_key(wave, key)
                 )
             absent |= set() if len(alone) else {id}
-    with Clients(FaultyEngine(SerialEngine(runner()), faults)) as door:
-        updates = train(Train(plain), GROUPS, plan_of(CHAINS), round_of(door, [], key))
+    with Clients(FaultyEngine(SerialEngine(runner()), faults)) as clients:
+        updates = train(Train(plain), GROUPS, plan_of(CHAINS), round_of(clients, [], key))
     assert 0 < len(absent) < 9
     same(updates, by_hand(CHAINS, absent, key))
 
@@ -210,17 +212,14 @@ def test_a_chain_without_any_answer_leaves_no_update() -> None:
 
 
 def test_every_client_of_a_chain_is_sent_one_model_and_sends_one() -> None:
-    with Clients(SerialEngine(runner())) as door:
-        train(Train(plain), GROUPS, plan_of(CHAINS), round_of(door, [], KEY))
-        blocks = door.ledger.read().blocks
+    with Clients(SerialEngine(runner())) as clients:
+        train(Train(plain), GROUPS, plan_of(CHAINS), round_of(clients, [], KEY))
+        blocks = clients.ledger.read().blocks
     for up in (False, True):
         ids = np.concatenate([block.clients for block in blocks if block.up is up])
         models = np.concatenate([block.models for block in blocks if block.up is up])
         assert sorted(ids.tolist()) == sorted(id for chain in CHAINS.values() for id in chain)
         assert models.tolist() == [1] * len(ids)
-
-
-# --- budgets --------------------------------------------------------------------------------------
 
 
 def test_spent_epochs_are_taken_off_each_ones_budget() -> None:
@@ -258,61 +257,3 @@ def test_budgets_inside_a_chain_are_each_clients_own() -> None:
         runner().train(Train(plain, spent=gone), id, W0 + moved, out, wave_key(wave))
         moved = moved + out
     assert torch.equal(updates.delta[0], moved)
-
-
-# --- who is asked ---------------------------------------------------------------------------------
-
-KINDS = ("uniform", "cover_then_uniform")
-some_clients = st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(np.array)
-per_round = st.integers(1, 35)
-seeds = st.integers(0, 2**32)
-
-
-@given(some_clients, per_round, seeds)
-def test_the_covering_rounds_meet_everybody_once_in_order(clients: Any, k: int, seed: int) -> None:
-    sampler = Sampler("cover_then_uniform", clients, k, Key(seed))
-    rounds = -(-len(clients) // k)
-    met = [sampler(t) for t in range(rounds)]
-    assert np.concatenate(met).tolist() == sorted(clients)
-    assert all(len(cohort) == k for cohort in met[:-1])
-    uniform = Sampler("uniform", clients, k, Key(seed))
-    assert all(np.array_equal(sampler(t), uniform(t)) for t in range(rounds, rounds + 5))
-
-
-@given(st.sampled_from(KINDS), some_clients, per_round, seeds, st.integers(0, 50))
-def test_a_cohort_is_distinct_sorted_and_a_function_of_the_round(
-    kind: Any, clients: Any, k: int, seed: int, t: int
-) -> None:
-    sampler = Sampler(kind, clients, k, Key(seed))
-    cohort = sampler(t)
-    covering = kind == "cover_then_uniform" and t * k < len(clients)
-    assert len(cohort) == (min(k, len(clients) - t * k) if covering else min(k, len(clients)))
-    assert (np.diff(cohort) > 0).all()
-    assert np.isin(cohort, clients).all()
-    Sampler(kind, clients, k, Key(seed))(t + 1)
-    assert np.array_equal(cohort, Sampler(kind, clients.copy(), k, Key(seed))(t))
-
-
-@given(st.sampled_from(KINDS), some_clients, per_round, seeds, st.integers(0, 9), st.data())
-def test_only_those_present_are_asked(
-    kind: Any, clients: Any, k: int, seed: int, t: int, data: st.DataObject
-) -> None:
-    sampler = Sampler(kind, clients, k, Key(seed))
-    present = np.array(data.draw(st.lists(st.booleans(), min_size=61, max_size=61)))
-    here = clients[present[clients]]
-    cohort = sampler(t, present)
-    assert present[cohort].all()
-    assert np.array_equal(cohort, Sampler(kind, here, k, Key(seed))(t))
-    assert np.array_equal(sampler(t, np.ones(61, bool)), sampler(t))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nobody_present_is_an_empty_cohort(kind: Any) -> None:
-    assert len(Sampler(kind, np.arange(4), 2, Key(0))(0, np.zeros(4, bool))) == 0
-
-
-def test_the_uniform_sampler_is_uniform() -> None:
-    sampler = Sampler("uniform", np.arange(10), 3, Key(1))
-    met = np.bincount(np.concatenate([sampler(t) for t in range(2000)]), minlength=10)
-    assert (np.abs(met - 600) < 5 * np.sqrt(2000 * 0.3 * 0.7)).all()
-    assert not np.array_equal(sampler(0), Sampler("uniform", np.arange(10), 3, Key(2))(0))

@@ -1,0 +1,119 @@
+"""FedClust: what is sent, by hand, and planted groups of real data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist, squareform
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.clients.clients import Clients
+from coterie.core.keys import Key
+from coterie.core.vectors import Layout, flatten
+from coterie.engines import SerialEngine
+from coterie.local import LocalRunner
+from coterie.methods.algorithm import as_algorithm
+from coterie.models import MODELS
+from coterie.rules.one_shot import span
+from tests.conftest import (
+    real_data,
+    round_of,
+    small_net,
+    two_classes_each,
+)
+from tests.rules.one_shot_runs import SOLVER, Run, signatures
+
+
+def test_a_number_of_groups_is_kept_to() -> None:
+    run = Run(ct.fedclust(groups=2), two_classes_each(12, groups=3))
+    run.step([0, 1], able=[0, 1, 3, 4, 6, 7, 9, 10])
+    run.step([2, 5])
+    assert run.state.k == 2
+    assert min(run.member[2], run.member[5]) >= 0
+
+
+def test_fedclust_by_hand() -> None:
+    """Everybody trains w_0 for an epoch; the distances are those between final layers."""
+    run = Run(ct.fedclust(warmup_epochs=1, linkage="complete"), two_classes_each())
+    run.step([0])
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    work = ct.Train(ct.fedclust().local.objective, epochs=1)
+    everybody = np.arange(12)
+    reply = run.clients.measure(
+        work,
+        everybody,
+        run.w0[None],
+        0 * everybody,
+        key=run.key.at(0).of("assign").of("signatures"),
+    )
+    final = np.stack(
+        [flatten_final(net, run.w0 + torch.from_numpy(d)) for d in reply.fields["delta"]]
+    )
+    np.testing.assert_allclose(signatures(run).proximity, cdist(final, final), atol=1e-5)
+    np.testing.assert_allclose(
+        signatures(run).tree[:, 2],
+        linkage(squareform(cdist(final, final), checks=False), "complete")[:, 2],
+        atol=1e-5,
+    )
+
+
+def flatten_final(net: nn.Module, vector: Tensor) -> np.ndarray:
+    views = Layout.of(net).views(vector)
+    return torch.cat([views["2.weight"].ravel(), views["2.bias"]]).numpy()
+
+
+@pytest.mark.parametrize(("bias", "values"), [(True, 850), (False, 840)])
+def test_what_fedclust_uploads_of_lenet(bias: bool, values: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 3, 32, 32, generator=rng)
+    y = torch.arange(40) % 10
+    parts = tuple(np.arange(40).reshape(4, 10))
+    population = ct.Population(x, y, parts, parts, 10)
+    method = ct.fedclust(bias=bias, warmup_epochs=1, threshold=1.0)
+    net = MODELS["lenet5"]().build((3, 32, 32), 10)
+    clients = Clients(
+        SerialEngine(LocalRunner(population, net, SOLVER)),
+        classes=10,
+        layout=Layout.of(net),
+        features=3072,
+    )
+    w0 = flatten(net)
+    algorithm = as_algorithm(method)
+    algorithm.step(algorithm.init(lambda j: w0, 4), round_of(clients, [0], Key(0).at(0)))
+    down, up = (b for b in clients.ledger.blocks if b.what == "signatures")
+    assert down.bytes.tolist() == [4 * 62006] * 4
+    assert up.bytes.tolist() == [4 * values + 8] * 4  # and two numbers: samples and loss
+    assert (down.models.tolist(), up.models.tolist()) == ([1] * 4, [0] * 4)
+
+
+def test_any_layer_can_be_named() -> None:
+    layout = Layout.of(small_net())
+    assert span(layout, "final", True) == span(layout, "2", True) == (56, 92)
+    assert span(layout, "final", False) == span(layout, "2.weight", True) == (56, 88)
+    assert span(layout, "2.bias", False) == (88, 92)
+    with pytest.raises(
+        ct.ConfigError,
+        match=r"algorithm.layer: unknown layer, got 'fc'; expected 'final' or one of 0, 2",
+    ):
+        Run(ct.fedclust(layer="fc"), two_classes_each()).step([0])
+
+
+def test_planted_label_groups_of_cifar10_are_found_in_one_round() -> None:
+    partition = {"kind": "planted", "clients": 10, "groups": 2, "size": 250}
+    root = real_data("cifar10")
+    data = ct.load("cifar10", root=str(root), pixels="unit", partition=partition)
+    solver = ct.Solver(epochs=3, batch_size=10, lr=0.01, momentum=0.5)
+    result = ct.run(
+        ct.fedclust(),
+        data=data,
+        model="lenet5",
+        local=solver,
+        rounds=1,
+        clients_per_round=1,
+        engine="serial",
+    )
+    assert result.rows[0]["agreement"]["ari"] == 1.0
+    assert result.rows[0]["notes"]["groups"] == 2

@@ -1,0 +1,37 @@
+"""PACFL: subspaces go up and no model goes down for them."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+
+import coterie as ct
+from coterie.local.subspace import subspaces
+from coterie.math.clustering import agglomerate
+from coterie.math.subspaces import entry_min, principal_angles
+from tests.conftest import (
+    real_data,
+    two_classes_each,
+)
+from tests.rules.one_shot_runs import Run
+
+
+def test_pacfl_sends_no_model_for_a_signature() -> None:
+    run = Run(ct.pacfl(vectors=2), two_classes_each())
+    run.step([0])
+    down, up = (b for b in run.clients.ledger.blocks if b.what == "signatures")
+    assert not down.bytes.any()
+    assert up.bytes.tolist() == [4 * 6 * 2 * 4 + 4] * 12
+
+
+def test_pacfl_describes_and_clusters_100_clients_of_cifar10_in_time() -> None:
+    partition = {"kind": "dirichlet", "clients": 100, "beta": 0.1}
+    root = real_data("cifar10")
+    data = ct.load("cifar10", root=str(root), pixels="unit", partition=partition)
+    begun = time.process_time()
+    u = torch.from_numpy(subspaces(data, np.arange(100), 3))
+    for angle in (entry_min, principal_angles):
+        agglomerate(angle(u), "weighted")
+    assert time.process_time() - begun < 20

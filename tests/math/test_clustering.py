@@ -1,0 +1,109 @@
+"""Agglomerative clustering: cuts, linkages, the automatic threshold, and points that come later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import cdist, squareform
+from torch import Tensor
+
+from coterie.math.clustering import agglomerate, largest_gap, linkage_distance
+from coterie.math.distances import cosine_distance, l1, l2
+from coterie.measures.scoring import agreement
+from tests.conftest import same_partition
+
+LINKAGES = ("average", "complete", "single", "ward", "weighted")
+
+
+def points(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 3))
+
+
+@pytest.mark.parametrize("method", LINKAGES)
+def test_cuts_are_those_of_scipy(method: str) -> None:
+    distance = cdist(points(40), points(40))
+    tree = linkage(squareform(distance, checks=False), method)
+    for level in (*tree[[3, 20, 35], 2], 0.05, 99.0):
+        found = agglomerate(distance, method, float(level))
+        np.testing.assert_array_equal(found.tree, tree)
+        assert same_partition(found.labels, fcluster(tree, level, "distance"))
+    for count in (1, 2, 7, 40):
+        found = agglomerate(distance, method, count=count)
+        assert found.count == count
+        assert same_partition(found.labels, fcluster(tree, count, "maxclust"))
+
+
+def test_upgma_counts_clients_and_wpgma_clusters() -> None:
+    """A and B merge at 2, C joins them at 4; D is 10, 10 and 7 away: 27/3 by clients, (10 + 7)/2 by
+    clusters."""
+    distance = np.array([[0, 2, 4, 10], [2, 0, 4, 10], [4, 4, 0, 7], [10, 10, 7, 0]], float)
+    assert agglomerate(distance, "average").tree[:, 2].tolist() == [2, 4, 9]
+    assert agglomerate(distance, "weighted").tree[:, 2].tolist() == [2, 4, 8.5]
+
+
+@pytest.mark.parametrize(
+    ("heights", "level"),
+    [
+        ([1, 1, 1, 9, 9.5], 5.0),  # n = 6, the gap after z_3
+        ([1, 7, 7.5, 8, 8.5], 8.5 / 0.9),  # the widest gap is before z_3: not looked at
+        ([1, 1, 5, 7, 9], 6.0),  # the first of two equal gaps
+        ([9, 9, 9, 10], 9.5),  # a gap of a tenth is enough
+        ([9, 9, 9.1, 10], 10 / 0.9),  # less is not
+        ([4, 8], 8 / 0.9),  # three clients have no gap to judge by
+        ([4], 4 / 0.9),
+        ([], np.inf),
+        ([0, 0, 0], np.inf),
+    ],
+)
+def test_the_auto_rule(heights: list[float], level: float) -> None:
+    assert largest_gap(np.array(heights, float)) == pytest.approx(level)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.sampled_from(LINKAGES))
+def test_clustering_takes_any_distances(x: list[float], method: Any) -> None:
+    distance = np.abs(np.subtract.outer(x, x))
+    for options in ({}, {"threshold": 5.0}, {"count": 3}):
+        found = agglomerate(distance, method, **options)
+        first = [found.labels.tolist().index(j) for j in range(found.count)]
+        assert first == sorted(first)
+        assert set(found.labels) == set(range(found.count))
+    assert found.count == min(3, len(x))
+
+
+def test_ties_still_give_the_number_asked_for() -> None:
+    assert [agglomerate(1 - np.eye(5), count=k).count for k in (1, 2, 3, 4, 5, 9)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        5,
+    ]
+
+
+@pytest.mark.parametrize("method", ["average", "complete", "single", "ward"])
+def test_a_new_point_is_as_far_as_its_merge_would_be_high(method: Any) -> None:
+    old = points(6)
+    new = points(1, 1) + 20
+    tree = agglomerate(cdist(np.vstack([old, new]), np.vstack([old, new])), method).tree
+    far = linkage_distance(cdist(new, old), cdist(old, old), np.zeros(6, int), 2, method)
+    assert far[0, 0] == pytest.approx(tree[-1, 2])
+    assert far[0, 1] == np.inf
+
+
+@pytest.mark.parametrize("metric", [l1, l2, cosine_distance])
+def test_2000_clients_are_clustered_in_time(metric: Callable[[Tensor], np.ndarray]) -> None:
+    planted = np.arange(2000) % 4
+    rows = torch.randn(2000, 850) + 3 * torch.randn(4, 850)[torch.from_numpy(planted)]
+    begun = time.process_time()
+    found = agglomerate(metric(rows))
+    assert time.process_time() - begun < 3
+    assert agreement(found.labels, planted) == {"ari": 1.0, "nmi": 1.0}
