@@ -1,42 +1,29 @@
-"""Another server or objective for any method: the tables ``[server]`` and ``[objective]``, and the
-same from Python."""
+"""The tables ``[server]`` and ``[objective]``: another server or objective for any method."""
 
 from __future__ import annotations
 
 import json
 import signal
 import tomllib
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import coterie as ct
-from coterie.algorithms import ALGORITHMS
 from coterie.cli.main import invoke
-from coterie.clients.clients import Clients
 from coterie.config import check, load
 from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
-from coterie.core.vectors import Layout, flatten
-from coterie.engines.serial import SerialEngine
 from coterie.errors import ConfigError
-from coterie.local.runner import LocalRunner
-from coterie.methods.algorithm import as_algorithm
-from coterie.methods.override import fit_to_model, override
 from coterie.methods.step import Clustered
 from coterie.objectives import OBJECTIVES, Fused, Fusion, proximal
-from coterie.rules.migration import Migrating, Migration
 from coterie.rules.server import SERVERS, yogi
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
-from tests.conftest import blobs, round_of, small_net
+from tests.conftest import config_errors
 
 BASE = """
 seed = 3
@@ -60,12 +47,19 @@ name = "serial"
 [checkpoint]
 seconds = 0
 """
+
 FEDGROUP = '[algorithm]\nname = "fedgroup"\ngroups = 2\nalpha = 3\npretrain_steps = 5\n'
+
 IFCA = '[algorithm]\nname = "ifca"\ngroups = 2\n'
+
 YOGI = '[server]\nname = "fedyogi"\nlr = 0.01\n'
+
 ADAM = '[server]\nname = "fedadam"\n'
+
 PROX = '[objective]\nname = "proximal"\nmu = 0.5\n'
+
 CFL = '[algorithm]\nname = "cfl"\nafter = 1\neps1 = 100.0\neps2 = 0.0\n'  # splits wherever it can
+
 COMBINED = {
     "ifca + yogi": IFCA + YOGI,
     "ifca + prox": IFCA + PROX,
@@ -76,6 +70,7 @@ COMBINED = {
     "cfl + prox": CFL + PROX,
     "cfl + yogi": CFL + YOGI,
 }
+
 LOCAL = ct.Solver(epochs=1, lr=0.1)
 
 
@@ -88,15 +83,6 @@ def last(text: str, folder: Path) -> Groups:
     checkpoint = RunFolder.open(folder).latest_checkpoint()
     assert checkpoint is not None
     return checkpoint.groups
-
-
-def lines(action: Callable[[], object]) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        action()
-    return str(caught.value).splitlines()
-
-
-# --- from a configuration -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", COMBINED.values(), ids=COMBINED.keys())
@@ -180,7 +166,7 @@ def test_fusion_reaches_the_network_of_a_run(tmp_path: Path) -> None:
         "group-0.safetensors",
         "group-1.safetensors",
     }
-    (line,) = lines(lambda: prepare(check(tables(text))))
+    (line,) = config_errors(lambda: prepare(check(tables(text))))
     assert line.startswith(
         "model.name: fusion puts an operator between features and classifier, got a network that has"
     )
@@ -243,23 +229,23 @@ def test_mistakes_are_one_line_each(text: str, parts: list[str]) -> None:
     tables = tomllib.loads(
         (text + BASE + IFCA) if text.startswith("server") else BASE + IFCA + text
     )
-    (line,) = lines(lambda: check(tables))
+    (line,) = config_errors(lambda: check(tables))
     assert all(part in line for part in parts), line
 
 
-OWN = """
+CUSTOM = """
 import torch
 from coterie.rules.server import sgd
 from coterie.objectives import CrossEntropy
 
-class Own:
+class CustomAlgorithm:
     def init(self, initial_models, clients):
         raise NotImplementedError
     def step(self, state, round):
         raise NotImplementedError
 
 def algorithm():
-    return Own()
+    return CustomAlgorithm()
 def halving(lr: float = 0.5):
     return sgd(lr)
 def objective(mu: float = 0.1):
@@ -274,15 +260,17 @@ def failing():
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "rules_of_ones_own.py").write_text(OWN)
+def custom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "custom_rules.py").write_text(CUSTOM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    return "rules_of_ones_own"
+    return "custom_rules"
 
 
-def test_a_server_and_an_objective_of_ones_own(own: str, tmp_path: Path) -> None:
-    text = f'[server]\nname = "{own}:halving"\n[objective]\nname = "{own}:objective"\nmu = 0.5\n'
+def test_custom_servers_and_objectives(custom: str, tmp_path: Path) -> None:
+    text = (
+        f'[server]\nname = "{custom}:halving"\n[objective]\nname = "{custom}:objective"\nmu = 0.5\n'
+    )
     ours = last(IFCA + text, tmp_path / "own")
     same = last(IFCA + '[server]\nname = "sgd"\nlr = 0.5\n' + PROX, tmp_path / "same")
     assert torch.equal(ours.models, same.models)
@@ -290,13 +278,13 @@ def test_a_server_and_an_objective_of_ones_own(own: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("table", [YOGI, PROX])
-def test_what_has_a_step_of_its_own_has_nothing_to_replace(own: str, table: str) -> None:
-    (line,) = lines(
-        lambda: prepare(check(tables(f'[algorithm]\nname = "{own}:algorithm"\n' + table)))
+def test_an_algorithm_with_its_own_step_has_nothing_to_replace(custom: str, table: str) -> None:
+    (line,) = config_errors(
+        lambda: prepare(check(tables(f'[algorithm]\nname = "{custom}:algorithm"\n' + table)))
     )
     key = table[1:].split("]")[0]
     assert line.startswith(
-        f"{key}: the algorithm has a step of its own, got '{own}:algorithm'; expected one made of"
+        f"{key}: the algorithm has a step of its own, got '{custom}:algorithm'; expected one made of"
     )
 
 
@@ -313,133 +301,16 @@ def test_what_has_a_step_of_its_own_has_nothing_to_replace(own: str, table: str)
         ),
     ],
 )
-def test_factories_that_make_something_else(own: str, kind: str, factory: str, words: str) -> None:
+def test_factories_that_make_something_else(
+    custom: str, kind: str, factory: str, words: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"^{kind}.name: {words}"):
-        prepare(check(tables(IFCA + f'[{kind}]\nname = "{own}:{factory}"\n')))
+        prepare(check(tables(IFCA + f'[{kind}]\nname = "{custom}:{factory}"\n')))
 
 
 def test_summary_and_rows_are_as_ever(tmp_path: Path) -> None:
     summary = run_config(check(tables(IFCA + ADAM)), tmp_path / "run")
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
-
-
-# --- from Python ----------------------------------------------------------------------------------
-
-
-def test_names_stand_for_the_defaults() -> None:
-    for option, name, rule in (
-        ("server", "fedyogi", yogi()),
-        ("objective", "proximal", proximal()),
-    ):
-        named, given = (
-            ct.run(
-                ct.fedavg(),
-                data=blobs(),
-                model=small_net(),
-                local=LOCAL,
-                rounds=2,
-                engine="serial",
-                **{option: value},
-            )
-            for value in (name, rule)
-        )
-        assert torch.equal(named.state.models, given.state.models)
-    (line,) = lines(lambda: ct.run(ct.fedavg(), data=blobs(), model=small_net(), server="fedyogy"))
-    assert line.startswith(
-        "server: unknown choice, got 'fedyogy'; expected one of 'sgd', 'fedavgm'"
-    )
-
-
-def test_an_algorithm_made_of_a_method_is_unwrapped() -> None:
-    method = override(as_algorithm(ct.ifca()), server=yogi(), objective=proximal(0.2))
-    assert isinstance(method, ct.Method)
-    assert method.local.objective == proximal(0.2)
-    untouched = ct.ifca()
-    assert override(untouched) is untouched
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_whatever_clients_train_follows_the_objective(name: str) -> None:
-    """Training that only places clients (cold starts, signatures, splits) follows ``[objective]``,
-    too."""
-    method = override(MAKES.get(name, ALGORITHMS[name])(), objective=proximal(0.25))
-    assert isinstance(method, ct.Method)
-    population = blobs()
-    net = small_net()
-    engine = Recording(SerialEngine(LocalRunner(population, net, ct.Solver(epochs=1))))
-    clients = Clients(engine, classes=4, layout=Layout.of(net), features=6)  # type: ignore[arg-type]
-    algorithm = as_algorithm(method)
-    state = algorithm.init(lambda j: flatten(net) + j, population.clients)
-    for number in range(3):
-        state, _ = algorithm.step(state, round_of(clients, np.arange(12), ct.Key(0).at(number)))
-    trained = [work for work in engine.works if isinstance(work, ct.Train)]
-    assert trained
-    assert {work.objective for work in trained} == {proximal(0.25)}
-
-
-# Options with which clients are trained to be placed within three rounds.
-MAKES: dict[str, Any] = {
-    **{name: partial(getattr(ct, name), groups=2, alpha=3) for name in ("fedgroup", "flexcfl")},
-    "fedgrouprox": partial(ct.fedgrouprox, groups=2, alpha=3),
-    "flhc": partial(ct.flhc, warmup_rounds=1),
-    "cfl": partial(ct.cfl, eps1=9.0, eps2=0.0, after=1, migration="per_label"),
-    "ifca": partial(ct.ifca, groups="auto"),
-}
-
-
-class Recording:
-    """Passes on what clients are asked, and keeps it."""
-
-    def __init__(self, engine: SerialEngine) -> None:
-        self.engine = engine
-        self.works: list[Any] = []
-
-    def run(self, work: Any, *rest: Any, **named: Any) -> Any:
-        self.works.append(work)
-        return self.engine.run(work, *rest, **named)
-
-
-def test_migration_replaces_the_methods_own() -> None:
-    method = override(ct.flexcfl(migration="counts"), migration=Migration("ordinal", 0.1))
-    assert isinstance(method, ct.Method)
-    assert isinstance(method.assign, Migrating)
-    assert method.assign.migration == Migration("ordinal", 0.1)
-    assert not isinstance(method.assign.assign, Migrating)
-    still = override(method, migration=Migration("none"))
-    assert isinstance(still, ct.Method)
-    assert still.assign == method.assign.assign
-    with pytest.raises(ct.ConfigError, match="the algorithm places no clients"):
-        override(ct.fedavg(), migration=Migration("counts"))
-
-
-def test_without_a_table_nothing_changes() -> None:
-    method = ct.fedgroup()
-    net = small_net()
-    assert override(method) is method
-    same, module = fit_to_model(method, net, ct.Key(0))
-    assert module is net
-    assert isinstance(same, ct.Method)
-    assert same.server is method.server
-
-    class Own:
-        def init(self, starts: Any, clients: int) -> Any: ...
-        def step(self, state: Any, round: Any) -> Any: ...
-
-    own = Own()
-    assert fit_to_model(own, net, ct.Key(0)) == (own, net)
-
-
-def test_buffers_make_the_server_careful() -> None:
-    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
-    method, _ = fit_to_model(ct.fedyogi(), net, ct.Key(0))
-    d = sum(p.numel() for p in net.parameters())
-    groups = Groups(torch.ones(1, d + 16), np.zeros(2, np.int64))
-    assert isinstance(method, ct.Method)
-    after = method.server(
-        groups, torch.full((1, d + 16), -0.25, dtype=torch.float64), torch.tensor([True])
-    )
-    assert torch.equal(after.models[0, d:], torch.full((16,), 0.75))
-    assert after.optimiser["v"].shape == (1, d)
 
 
 @pytest.mark.parametrize(("what", "names"), [("servers", SERVERS), ("objectives", OBJECTIVES)])
