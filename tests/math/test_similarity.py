@@ -13,7 +13,7 @@ from torch import Tensor
 
 from coterie.core.keys import Key
 from coterie.math.clustering import complete_linkage, kmeans
-from coterie.math.similarity import cosine, edc, edc_embedding, madc
+from coterie.math.similarity import cosine, edc, edc_embedding, madc, nearest_direction
 
 seeds = st.integers(0, 2**32 - 1)
 counts = st.integers(3, 9)
@@ -217,3 +217,16 @@ def test_planted_directions_are_told_apart(measure: str) -> None:
         else complete_linkage(madc(tensor), 3)
     )
     assert np.array_equal(labels, truth)
+
+
+def test_nearest_is_one_minus_cosine_over_two() -> None:
+    rng = np.random.default_rng(0)
+    delta = torch.from_numpy(rng.normal(size=(20, 5)))
+    target = torch.from_numpy(rng.normal(size=(4, 5)))
+    a = delta.numpy()
+    b = target.numpy()
+    cosine = a @ b.T / np.linalg.norm(a, axis=1)[:, None] / np.linalg.norm(b, axis=1)
+    assert np.array_equal(nearest_direction(delta, target), ((1 - cosine) / 2).argmin(axis=1))
+    assert np.array_equal(
+        nearest_direction(3 * delta, 0.1 * target), nearest_direction(delta, target)
+    )

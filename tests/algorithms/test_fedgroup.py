@@ -1,9 +1,9 @@
-"""FedGroup's cold starts: by hand, and by value on clients that answer what they are told to."""
+"""FedGroup: its cold starts by hand, its ablations, what pretraining costs, and late replies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,59 +22,49 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train, Work
+from coterie.core.work import Train, Work
 from coterie.engines import Faults, FaultyEngine, SerialEngine
 from coterie.local import LocalRunner
-from coterie.math.similarity import nearest_direction
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.inter_group import inter_group
-from coterie.runs.cohort import Sampler
-from coterie.runs.loop import RoundResult, simulate
-from tests.conftest import blobs, small_net
+from coterie.runs.loop import RoundResult
+from tests.conftest import blobs, remembered, small_net
+from tests.simulations import KEY, covering, serial_engine, simulated
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
-KEY = Key(3)
+
+
 N = 18
+
 POPULATION = blobs(clients=N, groups=3)
+
 SIZES = POPULATION.sizes("train")
+
 NOBODY = np.empty(0, np.int64)
+
 W0 = flatten(small_net())
 
 
-def engine(**faults: Any) -> Engine:
-    serial = SerialEngine(LocalRunner(POPULATION, small_net(), SOLVER))
-    if faults:
-        return FaultyEngine(serial, Faults(**faults))
-    return serial
+def make_engine(**faults: Any) -> Engine:
+    return serial_engine(POPULATION, small_net(), SOLVER, Faults(**faults) if faults else None)
 
 
-def play(
-    method: ct.Method, rounds: int = 6, per_round: int = 4, clients: Engine | None = None
-) -> list[RoundResult]:
-    sampler = Sampler("cover_then_uniform", np.arange(N), per_round, KEY)
-    with Clients(clients or engine(), classes=POPULATION.classes) as door:
-        first = initial_models(small_net(), KEY)
-        return list(simulate(as_algorithm(method), door, POPULATION, first, sampler, rounds, KEY))
+def run_covering(method: ct.Method, rounds: int = 6, per_round: int = 4) -> list[RoundResult]:
+    clients = Clients(make_engine(), classes=POPULATION.classes)
+    return simulated(method, POPULATION, clients, covering(POPULATION, per_round), rounds)
 
 
 def cold_start(
-    cohort: IntArray = NOBODY, clients: Engine | None = None, **options: Any
+    cohort: IntArray = NOBODY, engine: Engine | None = None, **options: Any
 ) -> tuple[Groups, Plan]:
     """What the assign rule makes of the first round."""
     method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
-    with Clients(clients or engine(), classes=POPULATION.classes) as door:
+    with Clients(engine or make_engine(), classes=POPULATION.classes) as clients:
         before = as_algorithm(method).init(initial_models(small_net(), KEY), N)
-        return method.assign(before, Round(0, KEY.at(0).of("assign"), cohort, door))
-
-
-def remembered(groups: Groups) -> DirectionMemory:
-    """What the rule remembers."""
-    memory = groups.memory.get(DirectionMemory)
-    assert memory is not None
-    return memory
+        return method.assign(before, Round(0, KEY.at(0).of("assign"), cohort, clients))
 
 
 def updates(ids: IntArray, work: Train) -> Tensor:
@@ -84,9 +74,6 @@ def updates(ids: IntArray, work: Train) -> Tensor:
     for at, id in enumerate(ids.tolist()):
         runner.train(work, id, W0, out[at], KEY.at(0).of("assign").of("cold_start"))
     return out
-
-
-# --- the group cold start -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("measure", ["edc", "madc"])
@@ -109,7 +96,7 @@ def test_groups_start_from_the_start_and_the_even_mean_of_their_updates(
     for j in range(3):
         mine = groups.member[met] == j
         mean = delta[torch.from_numpy(mine)].mean(dim=0).to(torch.float32)
-        assert torch.equal(remembered(groups).direction[j], mean)
+        assert torch.equal(remembered(groups, DirectionMemory).direction[j], mean)
         assert torch.equal(groups.models[j], W0 + mean)
         share = torch.from_numpy(SIZES[met] * mine / SIZES[met[mine]].sum())
         if mine.sum() > 1:
@@ -126,17 +113,16 @@ def test_groups_may_start_from_w0() -> None:
     one = cold_start(group_init="w0")[0]
     two = cold_start()[0]
     assert torch.equal(one.models, W0.repeat(3, 1))
-    assert torch.equal(remembered(one).direction, remembered(two).direction)
+    assert torch.equal(
+        remembered(one, DirectionMemory).direction, remembered(two, DirectionMemory).direction
+    )
     assert np.array_equal(one.member, two.member)
 
 
 def test_the_cold_start_happens_once() -> None:
-    rows = [result.row for result in play(ct.fedgroup(groups=3, alpha=3))]
+    rows = [result.row for result in run_covering(ct.fedgroup(groups=3, alpha=3))]
     assert [row["cold_start"] for row in rows] == [9, 0, 0, 0, 0, 0]
     assert sum(row["newcomers"] for row in rows) == N - 9
-
-
-# --- ablations ------------------------------------------------------------------------------------
 
 
 def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
@@ -145,13 +131,13 @@ def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
     assert sorted(groups.member[met]) == [0, 1, 2]
     delta = updates(met, Train(plain, steps=50))
     assert torch.equal(groups.models[groups.member[met]], W0 + delta)
-    assert torch.equal(remembered(groups).direction[groups.member[met]], delta)
+    assert torch.equal(remembered(groups, DirectionMemory).direction[groups.member[met]], delta)
 
 
 def test_rcc_stays_with_m_clients_when_some_do_not_answer() -> None:
     usual = np.flatnonzero(cold_start(ablation="rcc")[0].member >= 0)
     for how in ("nan", "zeros"):
-        groups, _ = cold_start(ablation="rcc", clients=engine(hostile={int(usual[1]): how}))
+        groups, _ = cold_start(ablation="rcc", engine=make_engine(hostile={int(usual[1]): how}))
         met = np.flatnonzero(groups.member >= 0)
         assert sorted(groups.member[met]) == [0, 1, 2]
         assert usual[1] not in met
@@ -171,7 +157,7 @@ def test_rcc_newcomers_are_placed_by_their_direction() -> None:
 def test_random_groups_are_for_newcomers_only(ablation: Any) -> None:
     first, _ = cold_start()
     clustered = np.flatnonzero(first.member >= 0)
-    results = play(ct.fedgroup(groups=3, alpha=3, ablation=ablation), rounds=20)
+    results = run_covering(ct.fedgroup(groups=3, alpha=3, ablation=ablation), rounds=20)
     member = np.stack([r.groups.member for r in results])
     assert (member[:, clustered] == first.member[clustered]).all()
     assert (member[-1] >= 0).all()
@@ -182,204 +168,36 @@ def test_random_groups_are_for_newcomers_only(ablation: Any) -> None:
 
 
 def test_a_redraw_is_for_whoever_is_selected() -> None:
-    results = play(ct.fedgroup(groups=3, alpha=3, ablation="rac_redraw"), rounds=12)
-    sampler = Sampler("cover_then_uniform", np.arange(N), 4, KEY)
+    results = run_covering(ct.fedgroup(groups=3, alpha=3, ablation="rac_redraw"), rounds=12)
+    sampler = covering(POPULATION, 4)
     for before, after in pairwise(results):
         moved = np.flatnonzero(before.groups.member != after.groups.member)
         assert np.isin(moved, sampler(after.round)).all()
 
 
-def test_random_groups_are_even_and_ask_nobody() -> None:
-    rule = ct.fedgroup(groups=3, alpha=1, ablation="rac").assign
-    scripted = Scripted({})
-    state = in_the_plane(np.full(3000, -1))
-    with Clients(scripted) as door:
-        groups, plan = rule(state, Round(1, KEY.at(1), np.arange(3000), door))
-    assert scripted.asked == []
-    assert plan.notes["newcomers"] == 3000
-    assert (np.abs(groups.sizes() - 1000) < 130).all()
-
-
-# --- newcomers, by value --------------------------------------------------------------------------
-
-
-@dataclass
-class Scripted:
-    """Clients that answer with the updates and losses they are given, and remember what they were
-    sent."""
-
-    delta: dict[int, list[float]]
-    losses: dict[int, list[float]] = field(default_factory=dict)
-    asked: list[tuple[Work, list[int], Tensor]] = field(default_factory=list)
-
-    def run(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Sequence[Reply]:
-        self.asked.append((work, ids.tolist(), models[torch.from_numpy(which)]))
-        answers = self.delta if isinstance(work, Train) else self.losses
-        home = np.array([i for i in ids.tolist() if i in answers], np.int64)
-        values = np.array([answers[i] for i in home.tolist()], np.float64).reshape(len(home), -1)
-        size = np.ones(len(home))
-        fields: dict[str, Any] = (
-            {"delta": values.astype(np.float32), "size": size, "loss": size}
-            if isinstance(work, Train)
-            else {"correct": values, "size": size, "loss": values}
-        )
-        return [Reply(key.round, home, fields, key.purpose)]
-
-    def set_population(self, population: Any) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def in_the_plane(member: Any, trained: Any = (False, False, False), **memory: Any) -> Groups:
-    """Three groups in the plane, some rounds after the cold start; the third has no direction."""
-    models = torch.tensor([[4.0, 1.0], [1.0, 4.0], [1.0, 1.0]])
-    flags = np.zeros(len(member), bool)
-    record = DirectionMemory(
-        direction=torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
-        latest=torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
-        auxiliary=torch.tensor([9.0, 9.0]),
-        random_group=flags,
-        equipped=flags,
-        seen=models,
-    )
-    groups = Groups(
-        models, np.array(member), start=torch.tensor([1.0, 1.0]), trained=np.array(trained)
-    )
-    return groups.remember(replace(record, **memory))
-
-
-def place(
-    rule: Any, groups: Groups, clients: Engine, cohort: Sequence[int] = (0, 1, 2, 3)
-) -> tuple[Groups, Plan]:
-    with Clients(clients) as door:
-        return rule(groups, Round(5, KEY.at(5), np.array(cohort), door))
-
-
-@pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
-def test_newcomers_join_the_nearest_direction(newcomer: Any) -> None:
-    """Ties go to the lowest group; a group without a direction is nobody's, however far the
-    others."""
-    answers = {0: [0.1, 3.0], 1: [5.0, 5.0], 2: [-1.0, -0.9], 4: [1.0, 0.0]}
-    groups, plan = place(
-        ct.fedgroup(groups=3, newcomer=newcomer).assign,
-        in_the_plane([-1, -1, -1, 2, -1]),
-        clients := Scripted(answers),
-    )
-    assert groups.member.tolist() == [1, 0, 1, 2, -1]
-    assert (plan.ids.tolist(), plan.row.tolist()) == ([0, 1, 2, 3], [1, 0, 1, 2])
-    assert [ids for _, ids, _ in clients.asked] == [[0, 1, 2]]
-    assert plan.notes["newcomers"] == 3
-    assert torch.equal(groups.models, in_the_plane([0]).models)
-
-
-def test_frozen_directions_and_w0_are_those_of_the_cold_start() -> None:
-    moved = in_the_plane(
-        [-1], trained=[True, True, True], seen=torch.zeros(3, 2), latest=torch.ones(3, 2)
-    )
-    clients = Scripted({0: [0.0, 7.0]})
-    groups, _ = place(ct.fedgroup(groups=3, newcomer="w0_frozen").assign, moved, clients, [0])
-    ((_, _, sent),) = clients.asked
-    assert sent.tolist() == [[1.0, 1.0]]
-    assert groups.member.tolist() == [1]
-    assert torch.equal(remembered(groups).direction, remembered(moved).direction)
-
-
-def test_latest_directions_are_what_changed_since_the_last_look() -> None:
-    """Group 0 went down, group 1 was not trained: a newcomer that goes down joins group 0."""
-    seen = torch.tensor([[4.0, 3.0], [1.0, 4.0], [1.0, 1.0]])
-    before = in_the_plane([-1, -1], trained=[True, False, False], seen=seen)
-    clients = Scripted({0: [0.0, -1.0], 1: [0.5, 2.0]})
-    groups, _ = place(ct.fedgroup(groups=3, newcomer="aux_latest").assign, before, clients, [0, 1])
-    assert remembered(groups).latest.tolist() == [[0.0, -2.0], [0.0, 1.0], [0.0, 0.0]]
-    assert groups.member.tolist() == [0, 1]
-    assert torch.equal(remembered(groups).seen, before.models)
-    ((_, _, sent),) = clients.asked
-    assert sent.tolist() == [[2.0, 2.0]] * 2  # the auxiliary model, the mean of all three
-
-
 def test_what_the_memory_holds_is_what_the_groups_did() -> None:
     """With inter-group aggregation the latest update includes that step."""
     method = ct.fedgroup(groups=3, alpha=2, newcomer="aux_latest", eta_g=0.2)
-    results = play(method, rounds=8, per_round=3)
+    results = run_covering(method, rounds=8, per_round=3)
     one, two, three = results[-3:]
-    round = Round(8, KEY.at(8), np.arange(2), Clients(engine()))
-    after = remembered(as_algorithm(method).step(three.groups, round)[0])
+    round = Round(8, KEY.at(8), np.arange(2), Clients(make_engine()))
+    after = remembered(as_algorithm(method).step(three.groups, round)[0], DirectionMemory)
     assert three.groups.trained is not None
     trained = torch.from_numpy(three.groups.trained)
     assert trained.any()
-    before = remembered(three.groups)
+    before = remembered(three.groups, DirectionMemory)
     change = three.groups.models - two.groups.models
     assert torch.equal(after.latest[trained], change[trained])
     assert torch.equal(after.latest[~trained], before.latest[~trained])
     assert torch.equal(after.auxiliary, three.groups.models.double().mean(dim=0).float())
-    assert not torch.equal(remembered(one.groups).latest, before.latest)
-
-
-def test_nearest_is_one_minus_cosine_over_two() -> None:
-    rng = np.random.default_rng(0)
-    delta = torch.from_numpy(rng.normal(size=(20, 5)))
-    target = torch.from_numpy(rng.normal(size=(4, 5)))
-    a = delta.numpy()
-    b = target.numpy()
-    cosine = a @ b.T / np.linalg.norm(a, axis=1)[:, None] / np.linalg.norm(b, axis=1)
-    assert np.array_equal(nearest_direction(delta, target), ((1 - cosine) / 2).argmin(axis=1))
-    assert np.array_equal(
-        nearest_direction(3 * delta, 0.1 * target), nearest_direction(delta, target)
-    )
-
-
-def test_newcomers_that_do_not_answer_wait() -> None:
-    groups, plan = place(
-        ct.fedgroup(groups=3).assign,
-        in_the_plane([-1, -1, 0]),
-        Scripted({1: [0.0, 1.0]}),
-        [0, 1, 2],
-    )
-    assert groups.member.tolist() == [-1, 1, 0]
-    assert plan.ids.tolist() == [1, 2]
-
-
-def test_without_a_direction_the_largest_group_is_that_before_the_newcomers() -> None:
-    clients = Scripted({0: [0.0, 0.0], 1: [1.0, 0.0], 2: [1.0, 0.0]})
-    groups, plan = place(ct.fedgroup(groups=3).assign, in_the_plane([-1, -1, -1, 1]), clients)
-    assert groups.member.tolist() == [1, 0, 0, 1]
-    assert plan.notes["fallback_largest"] == 1
-
-
-def test_without_a_direction_the_lowest_loss_decides() -> None:
-    clients = Scripted(
-        {0: [0.0, 0.0], 1: [0.0, 0.0], 2: [1.0, 0.0]}, {0: [3.0, 2.0, 1.0], 1: [5.0, 4.0, 9.0]}
-    )
-    rule = ct.fedgroup(groups=3, fallback="lowest_loss").assign
-    groups, plan = place(rule, in_the_plane([-1, -1, -1, 1]), clients)
-    assert groups.member.tolist() == [2, 1, 0, 1]
-    assert plan.notes["fallback_lowest_loss"] == 2
-    assert plan.notes["newcomers"] == 1
-    work, ids, sent = clients.asked[1]
-    assert work == Evaluate("train")
-    assert ids == [0, 1]
-    assert torch.equal(sent[0], groups.models)
-
-
-def test_without_a_loss_either_a_newcomer_waits() -> None:
-    clients = Scripted({0: [0.0, 0.0], 1: [0.0, 0.0]}, {1: [5.0, 4.0, 9.0]})
-    groups, plan = place(
-        ct.fedgroup(groups=3, fallback="lowest_loss").assign,
-        in_the_plane([-1, -1]),
-        clients,
-        [0, 1],
-    )
-    assert groups.member.tolist() == [-1, 1]
-    assert plan.ids.tolist() == [1]
+    assert not torch.equal(remembered(one.groups, DirectionMemory).latest, before.latest)
 
 
 def test_the_lowest_loss_is_that_on_the_clients_own_samples() -> None:
     first, _ = cold_start()
     stranger = int(np.flatnonzero(first.member < 0)[0])
-    hostile = engine(hostile={stranger: "zeros"})
-    groups, _ = cold_start(np.array([stranger]), clients=hostile, fallback="lowest_loss")
+    hostile = make_engine(hostile={stranger: "zeros"})
+    groups, _ = cold_start(np.array([stranger]), engine=hostile, fallback="lowest_loss")
     held = torch.from_numpy(POPULATION.train[stranger])
     loss = []
     for model in groups.models:
@@ -391,9 +209,6 @@ def test_the_lowest_loss_is_that_on_the_clients_own_samples() -> None:
     assert groups.member[stranger] == int(np.argmin(loss))
 
 
-# --- up front -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("newcomer", ["aux_latest", "w0_frozen"])
 def test_upfront_places_everyone_before_the_first_round(newcomer: Any) -> None:
     cohort = np.array([2, 5])
@@ -403,7 +218,9 @@ def test_upfront_places_everyone_before_the_first_round(newcomer: Any) -> None:
     assert plan.notes["newcomers"] == N - 9
     rows = [
         r.row
-        for r in play(ct.fedgroup(groups=3, alpha=3, assign_time="upfront", newcomer=newcomer))
+        for r in run_covering(
+            ct.fedgroup(groups=3, alpha=3, assign_time="upfront", newcomer=newcomer)
+        )
     ]
     assert [row["clients_assigned"] for row in rows] == [N] * 6
     assert [row["newcomers"] for row in rows] == [N - 9, 0, 0, 0, 0, 0]
@@ -415,9 +232,6 @@ def test_upfront_and_at_first_selection_agree_on_frozen_directions() -> None:
     upfront = cold_start(assign_time="upfront")[0].member
     later = cold_start(np.arange(N))[0].member
     assert np.array_equal(upfront, later)
-
-
-# --- budgets --------------------------------------------------------------------------------------
 
 
 class Counting(nn.Module):
@@ -443,9 +257,9 @@ def counted(
     )
     algorithm = as_algorithm(method)
     Counting.steps = 0
-    with Clients(SerialEngine(LocalRunner(POPULATION, net, SOLVER))) as door:
+    with Clients(SerialEngine(LocalRunner(POPULATION, net, SOLVER))) as clients:
         before = algorithm.init(initial_models(net, KEY), N) if state is None else state
-        after, _ = algorithm.step(before, Round(round, KEY.at(round), cohort, door))
+        after, _ = algorithm.step(before, Round(round, KEY.at(round), cohort, clients))
     return after, Counting.steps
 
 
@@ -494,23 +308,6 @@ def test_whoever_gets_a_random_group_spent_nothing() -> None:
     assert steps == batches(met) + 2 * batches(met) + 3 * batches(new)
 
 
-def test_pretraining_has_the_methods_objective() -> None:
-    method = as_algorithm(ct.fedgrouprox(groups=3, mu=0.7))
-    clients = Scripted({0: [1.0, 0.0]})
-    with Clients(clients) as door:
-        method.step(in_the_plane([-1]), Round(5, KEY.at(5), np.array([0]), door))
-    pretraining, training = (work for work, _, _ in clients.asked)
-    assert isinstance(pretraining, Train)
-    assert pretraining.objective.mu == 0.7
-    assert pretraining.steps == 50
-    assert isinstance(training, Train)
-    assert training.objective.mu == 0.7
-    assert training.steps != 50
-
-
-# --- late replies ---------------------------------------------------------------------------------
-
-
 class Tardy(FaultyEngine):
     """One client's reply to the group cold start comes with the answers to the next request, or
     never."""
@@ -539,10 +336,10 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
     method = as_algorithm(ct.fedgroup(groups=3, alpha=3))
     found = []
     for comes in (True, False):
-        with Clients(Tardy(engine(), client, comes), classes=POPULATION.classes) as door:
+        with Clients(Tardy(make_engine(), client, comes), classes=POPULATION.classes) as clients:
             state = method.init(initial_models(small_net(), KEY), N)
-            after, notes = method.step(state, Round(0, KEY.at(0), np.array([client]), door))
-            found.append((after, notes, door.ledger.read().refused))
+            after, notes = method.step(state, Round(0, KEY.at(0), np.array([client]), clients))
+            found.append((after, notes, clients.ledger.read().refused))
     (late, _, refused), (lost, notes, _) = found
     assert dict(refused) == {"late": 1}
     assert notes["newcomers"] == 1
@@ -550,13 +347,10 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
     assert np.array_equal(late.member, lost.member)
 
 
-# --- between groups -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rule", ["normalized_difference", "convex"])
 def test_groups_pull_on_each_other_after_the_round(rule: Any) -> None:
     untouched, pulled = (
-        play(ct.fedgroup(groups=3, alpha=3, eta_g=eta, inter_group_rule=rule), 1)[0]
+        run_covering(ct.fedgroup(groups=3, alpha=3, eta_g=eta, inter_group_rule=rule), 1)[0]
         for eta in (0.0, 0.3)
     )
     pull = inter_group(0.3, rule)
