@@ -25,6 +25,16 @@ Record = TypeVar("Record")
 # Tests of real data are skipped where they are not.
 DATA = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
+# Options with which every shift does something to twelve clients within a few rounds.
+SHIFT_OPTIONS: dict[str, dict[str, Any]] = {
+    "swap_all": {"p": 0.5},
+    "swap_part": {"p": 0.9},
+    "incremental": {"every": 2},
+    "arrivals": {"round": 1, "count": 2, "waves": 2, "every": 2},
+    "departures": {"round": 1, "count": 2, "waves": 2, "every": 2},
+    "rotate_labels": {"round": 1, "fraction": 0.25, "waves": 2, "every": 2},
+}
+
 settings.register_profile("coterie", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("coterie")
 
@@ -79,6 +89,31 @@ def two_classes_each(clients: int = 12, groups: int = 2, seed: int = 0) -> Popul
         tuple(parts[:, 18:]),
         2 * groups,
         planted=planted,
+    )
+
+
+def two_labels_each() -> Population:
+    """The blobs of which client ``i`` holds the labels ``i`` and ``i + 1`` alone."""
+    whole = blobs()
+    kept = [
+        tuple(
+            rows[np.isin(whole.labels[rows], [i % 4, (i + 1) % 4])] for i, rows in enumerate(parts)
+        )
+        for parts in (whole.train, whole.test)
+    ]
+    return whole.with_parts(*kept)
+
+
+def disjoint_neighbours() -> Population:
+    """Two planted groups with disjoint labels; neighbours are in different groups."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 6)) * 3
+    owner = np.repeat(np.arange(12), 40)
+    y = 2 * (owner % 2) + rng.integers(2, size=len(owner))
+    x = torch.tensor(centres[y] + rng.normal(size=(len(y), 6)), dtype=torch.float32)
+    parts = [np.flatnonzero(owner == i) for i in range(12)]
+    return Population(
+        x, torch.tensor(y), tuple(p[:30] for p in parts), tuple(p[30:] for p in parts), 4
     )
 
 

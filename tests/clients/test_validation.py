@@ -12,10 +12,11 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
-from coterie.engines import SerialEngine
+from coterie.engines import SerialEngine, make_clients
 from coterie.engines.faults import CORRUPTIONS, corrupted
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
+from coterie.models import initial_models
 from coterie.objectives import plain
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
@@ -30,7 +31,7 @@ def good(ids: list[int], round: int = 3) -> Reply:
     return Reply(round, np.array(ids), fields)
 
 
-def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
+def validated(*replies: Reply) -> tuple[Reply, dict[str, int]]:
     expected = Expected(Train(plain), np.array([1, 2, 3]), round=3, d=5)
     reply, refused = ReplyValidator(cap=100).validate(expected, replies)
     return reply, dict(refused)
@@ -38,26 +39,28 @@ def admit(*replies: Reply) -> tuple[Reply, dict[str, int]]:
 
 @pytest.mark.parametrize("how", [how for how in CORRUPTIONS if how != "zeros"])
 def test_spoilt_replies_are_refused(how: str) -> None:
-    reply, refused = admit(good([1]), corrupted(good([2]), how), good([3]))
+    reply, refused = validated(good([1]), corrupted(good([2]), how), good([3]))
     assert reply.ids.tolist() == [1, 3]
     assert sum(refused.values()) == 1
 
 
 def test_late_strange_and_double_replies_are_refused() -> None:
-    reply, refused = admit(good([3]), good([2], round=2), good([9]), good([3]), good([1]))
+    reply, refused = validated(good([3]), good([2], round=2), good([9]), good([3]), good([1]))
     assert reply.ids.tolist() == [1, 3]
     assert refused == {"late": 1, "stranger": 1, "duplicate": 1}
 
 
 def test_refusals_at_an_evaluation_count_in_its_round() -> None:
     population = blobs()
-    door = Clients(
+    clients = Clients(
         SerialEngine(LocalRunner(population, small_net(), SOLVER)),
         ReplyValidator(cap=100, tested=1),
     )
     start = flatten(small_net())
     sampler = Sampler("uniform", np.arange(12), 4, Key(0))
-    row = next(simulate(as_algorithm(ct.fedavg()), door, population, start, sampler, 1, Key(0))).row
+    row = next(
+        simulate(as_algorithm(ct.fedavg()), clients, population, start, sampler, 1, Key(0))
+    ).row
     assert row["refused"] == {"size": 12}
     assert row["accuracy"] is None
 
@@ -78,3 +81,15 @@ def test_clients_with_more_test_than_training_samples_are_scored() -> None:
     )
     assert result.accuracy[-1] == everyone.fields["correct"].sum() / population.sizes("test").sum()
     assert not any(row["refused"] for row in result.rows)
+
+
+def test_a_client_that_grows_is_not_refused() -> None:
+    population = blobs()
+    clients = make_clients("serial", population, small_net(population.classes), SOLVER)
+    one = np.concatenate(population.train)
+    grown = population.with_parts((one, *population.train[1:]), population.test)
+    clients.set_population(grown)
+    w = initial_models(small_net(population.classes), Key(0))(0)[None]
+    reply = clients.run(Train(plain), np.array([0]), w, np.array([0]), key=Key(0))
+    assert reply.fields["size"].tolist() == [len(one)]
+    assert not clients.ledger.refused

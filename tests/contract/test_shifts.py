@@ -7,24 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.data.population import Population
 from coterie.data.shifts import SHIFTS, make_shift
-from tests.conftest import blobs
+from tests.conftest import SHIFT_OPTIONS, two_labels_each
 from tests.contract.test_algorithms import CASES, Make, every, run, same, timeless
-from tests.data.test_shifts import SMALL
 
 GROUPED = {name: make for name, make in CASES.items() if make(2).groups > 1}
-
-
-def two_labels_each() -> Population:
-    whole = blobs()
-    kept = [
-        tuple(
-            rows[np.isin(whole.labels[rows], [i % 4, (i + 1) % 4])] for i, rows in enumerate(parts)
-        )
-        for parts in (whole.train, whole.test)
-    ]
-    return whole.with_parts(*kept)
 
 
 @pytest.mark.parametrize("shift", ["swap_all", "swap_part"])
@@ -46,16 +33,18 @@ def test_everybody_may_swap(make: Make, shift: str) -> None:
 def test_every_shift_gives_every_algorithm_the_same_on_both_engines(make: Make) -> None:
     """All shifts in one run, each of which does something, whoever is warm."""
     pools = {"swap_all", "swap_part", "rotate_labels"}
-    kinds = ["incremental", *(kind for kind in SMALL if kind != "incremental")]
+    kinds = ["incremental", *(kind for kind in SHIFT_OPTIONS if kind != "incremental")]
     tables = [
-        {"kind": kind, **SMALL[kind], **({"pool": "all"} if kind in pools else {})}
+        {"kind": kind, **SHIFT_OPTIONS[kind], **({"pool": "all"} if kind in pools else {})}
         for kind in kinds
     ]
     shift = make_shift(tables)
     serial, pool = (
         run(make(2), kind, two_labels_each(), shift=shift) for kind in ("serial", "pool")
     )
-    assert {event["shift"] for result in serial for event in result.row["shift"]} >= set(SMALL)
+    assert {event["shift"] for result in serial for event in result.row["shift"]} >= set(
+        SHIFT_OPTIONS
+    )
     for a, b in zip(serial, pool, strict=True):
         same(a.groups, b.groups)
         assert timeless(a.row) == timeless(b.row)

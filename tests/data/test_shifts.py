@@ -29,16 +29,7 @@ from coterie.data.shifts import (
     make_shift,
 )
 from coterie.errors import ConfigError, DataError
-from tests.conftest import blobs
-
-SMALL: dict[str, dict[str, Any]] = {
-    "swap_all": {"p": 0.5},
-    "swap_part": {"p": 0.9},
-    "incremental": {"every": 2},
-    "arrivals": {"round": 1, "count": 2, "waves": 2, "every": 2},
-    "departures": {"round": 1, "count": 2, "waves": 2, "every": 2},
-    "rotate_labels": {"round": 1, "fraction": 0.25, "waves": 2, "every": 2},
-}
+from tests.conftest import SHIFT_OPTIONS, blobs
 
 
 def by_label(clients: int, each: int = 6, classes: int = 4) -> Population:
@@ -77,7 +68,7 @@ def table(population: Population, split: str) -> list[tuple[float, int]]:
 
 
 def test_the_names_are_these() -> None:
-    assert tuple(SHIFTS) == tuple(SMALL)
+    assert tuple(SHIFTS) == tuple(SHIFT_OPTIONS)
 
 
 @pytest.mark.parametrize("name", SHIFTS)
@@ -85,7 +76,7 @@ def test_unchanged_clients_keep_the_identical_arrays(name: str) -> None:
     population = blobs()
     moved = 0
     before = FederationSnapshot.start(population)
-    for snapshot in play(SHIFTS[name](**SMALL[name]), population, 9):
+    for snapshot in play(SHIFTS[name](**SHIFT_OPTIONS[name]), population, 9):
         assert snapshot.population.x is population.x
         kept = np.setdiff1d(np.arange(12), snapshot.changed)
         for i in kept:
@@ -115,10 +106,10 @@ def test_a_shift_is_a_pure_function(name: str) -> None:
     population = blobs()
     arrays = [rows.copy() for rows in (*population.train, *population.test)]
     y = population.y.clone()
-    shift = SHIFTS[name](**SMALL[name])
+    shift = SHIFTS[name](**SHIFT_OPTIONS[name])
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     one = list(play(shift, population, 6))
-    other = list(play(SHIFTS[name](**SMALL[name]), population, 6))
+    other = list(play(SHIFTS[name](**SHIFT_OPTIONS[name]), population, 6))
     for a, b in zip(one, other, strict=True):
         assert a.events == b.events
         assert a.present.tolist() == b.present.tolist()
@@ -140,7 +131,7 @@ def test_a_shift_is_a_pure_function(name: str) -> None:
 @pytest.mark.parametrize("name", SHIFTS)
 def test_resuming_in_the_middle_is_the_same(name: str) -> None:
     population = blobs()
-    shift = SHIFTS[name](**SMALL[name])
+    shift = SHIFTS[name](**SHIFT_OPTIONS[name])
     straight = list(play(shift, population, 8))
     middle = straight[3]
     copied = FederationSnapshot(
@@ -485,14 +476,17 @@ def test_samples_yet_to_be_released_turn_too() -> None:
 
 def test_all_of_them_at_once() -> None:
     shift = make_shift(
-        [{"kind": name, **SMALL[name]} for name in ("incremental", *(set(SMALL) - {"incremental"}))]
+        [
+            {"kind": name, **SHIFT_OPTIONS[name]}
+            for name in ("incremental", *(set(SHIFT_OPTIONS) - {"incremental"}))
+        ]
     )
     assert shift is not None
     seen = set()
     for snapshot in play(shift, blobs(), 6):
         seen |= {event["shift"] for event in snapshot.events}
         assert np.all(np.diff(snapshot.changed) > 0)
-    assert seen >= set(SMALL)
+    assert seen >= set(SHIFT_OPTIONS)
 
 
 TABLES = tomllib.loads(

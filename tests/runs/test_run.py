@@ -25,7 +25,7 @@ from coterie.runs.loop import RoundResult
 from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
-from tests.data.test_shifts import SMALL
+from tests.conftest import SHIFT_OPTIONS
 
 
 def tables(**train: Any) -> dict[str, Any]:
@@ -141,10 +141,13 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(
 def test_a_run_under_every_shift_is_resumed_to_the_bit(
     tmp_path: Path, algorithm: dict[str, Any]
 ) -> None:
-    kinds = ["incremental", *(kind for kind in SMALL if kind != "incremental")]
+    kinds = ["incremental", *(kind for kind in SHIFT_OPTIONS if kind != "incremental")]
     under = check(
         tables()
-        | {"algorithm": algorithm, "shift": [{"kind": kind, **SMALL[kind]} for kind in kinds]}
+        | {
+            "algorithm": algorithm,
+            "shift": [{"kind": kind, **SHIFT_OPTIONS[kind]} for kind in kinds],
+        }
     )
     run_config(under, tmp_path / "straight")
     for after in (2, 4):
@@ -162,7 +165,7 @@ def test_a_run_under_every_shift_is_resumed_to_the_bit(
     events = {
         event["shift"] for row in left(tmp_path / "straight")["rows"] for event in row["shift"]
     }
-    assert events >= set(SMALL) - {"swap_part"}, "there all clients hold all labels"
+    assert events >= set(SHIFT_OPTIONS) - {"swap_part"}, "there all clients hold all labels"
 
 
 def test_killed_and_resumed_is_the_same_to_the_bit(
