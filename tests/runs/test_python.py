@@ -1,4 +1,4 @@
-"""The Python face of the library."""
+"""Runs from Python, and what their result holds."""
 
 from __future__ import annotations
 
@@ -11,35 +11,6 @@ import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.rules.serving import model_for
 from tests.conftest import blobs, small_net
-
-PUBLIC = [
-    *(
-        "Algorithm",
-        "CheckpointError",
-        "ConfigError",
-        "CoterieError",
-        "DataError",
-        "Clients",
-        "Groups",
-        "Key",
-        "Method",
-    ),
-    *("Plan", "Population", "QuorumError", "Result", "Round", "Solver", "Train", "Updates"),
-    *("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca", "load", "run"),
-    *("fedadagrad", "fedadam", "fedavgm", "fedfusion", "fedmmd", "fedyogi", "ida"),
-    *("rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
-    *("astraea", "fedgsp", "naive_gsp"),
-    *("cfl", "fedclust", "flhc", "pacfl"),
-]
-
-
-def test_public_names_are_frozen() -> None:
-    """A name that comes or goes is a change of the interface: change this list and the changelog
-    together."""
-    assert sorted(ct.__all__) == sorted(PUBLIC)
-    assert all(getattr(ct, name) is not None for name in PUBLIC)
-    with pytest.raises(AttributeError, match="no attribute 'fedavgg'"):
-        ct.fedavgg  # noqa: B018
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,77 @@
+"""Which configurations are the same run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.config import check
+from coterie.config.identity import config_hash, differing
+
+
+def test_the_hash_is_of_what_can_change_results(tables: dict[str, Any]) -> None:
+    one = check(tables).resolved()
+    tables["engine"] = {"name": "serial"}
+    tables["checkpoint"] = {"seconds": 1}
+    tables["data"]["root"] = "elsewhere"
+    assert config_hash(check(tables).resolved()) == config_hash(one)
+    tables["local"]["lr"] = 0.1
+    assert config_hash(check(tables).resolved()) != config_hash(one)
+    assert differing(check(tables).resolved(), one) == ["local.lr"]
+
+
+def test_of_the_engine_only_its_name_and_its_workers_cannot_change_results(
+    tables: dict[str, Any],
+) -> None:
+    one = check(tables).resolved()
+    tables["engine"]["round_timeout"] = 5
+    assert differing(check(tables).resolved(), one) == ["engine.round_timeout"]
+
+
+def test_places_do_not_depend_on_the_folder(
+    tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.npz").touch()
+    monkeypatch.chdir(tmp_path)
+    file = {
+        "source": "file",
+        "features": "x",
+        "label": "y",
+        "root": "data",
+        "partition": {"kind": "iid", "clients": 60},
+    }
+    for path, kept in (
+        ("here.npz", str(tmp_path / "here.npz")),
+        ("below_the_root.npz", "below_the_root.npz"),
+    ):
+        resolved = check(tables | {"data": file | {"path": path}}).resolved()
+        assert resolved["data"]["path"] == kept
+        assert resolved["data"]["root"] == str(tmp_path / "data")
+        monkeypatch.chdir("/")
+        assert check(resolved).resolved() == resolved
+        monkeypatch.chdir(tmp_path)
+
+
+def test_a_factory_is_found_from_another_folder(
+    tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "factories_elsewhere.py").write_text("def algorithm(): ...\n")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    tables["algorithm"] = {"name": "factories_elsewhere:algorithm"}
+    resolved = check(tables).resolved()
+    assert resolved["folder"] == str(tmp_path)
+    monkeypatch.chdir("/")
+    monkeypatch.setattr("sys.path", [p for p in sys.path if p != str(tmp_path)])
+    sys.modules.pop("factories_elsewhere")
+    assert check(resolved).resolved() == resolved
+    assert differing(resolved, {**resolved, "folder": "elsewhere"}) == []
+
+
+def test_a_default_written_out_is_the_same_configuration(tables: dict[str, Any]) -> None:
+    one = config_hash(check(tables).resolved())
+    tables["algorithm"]["eta_g"] = 0
+    assert config_hash(check(tables).resolved()) == one

@@ -1,0 +1,121 @@
+"""Run folders: what was written comes back, and what was damaged is named."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from coterie.core.vectors import Layout, flatten
+from coterie.errors import CheckpointError, ConfigError
+from coterie.runs.store import RunFolder
+from tests.runs.stored_runs import RESOLVED, row, state
+
+
+def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
+    assert folder.resolved == RESOLVED
+    assert RunFolder.open(folder.path).resolved == RESOLVED
+
+
+def test_a_folder_in_use_is_refused_and_resume_named(folder: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds a run already.*coterie resume"):
+        RunFolder.create(folder.path, RESOLVED)
+    (tmp_path / "mine").mkdir()
+    RunFolder.create(tmp_path / "mine", RESOLVED)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        RunFolder.create(tmp_path / "full", RESOLVED)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        RunFolder.create(tmp_path / "full" / "thesis.tex" / "run", RESOLVED)
+    with pytest.raises(ConfigError, match="no run"):
+        RunFolder.open(tmp_path / "full")
+
+
+def test_default_names_are_counted_and_stay_inside(tmp_path: Path) -> None:
+    names = [
+        RunFolder.create_next(tmp_path, "../my.mod:algo-digits-0", RESOLVED).path for _ in range(2)
+    ]
+    assert [path.name for path in names] == ["my-mod-algo-digits-0-1", "my-mod-algo-digits-0-2"]
+    assert {path.parent for path in names} == {tmp_path}
+
+
+def test_rows_come_back_and_what_is_not_finite_is_null(folder: RunFolder) -> None:
+    folder.append_round(row(0, loss=float("nan"), counts=np.arange(2), n=np.int64(3)))
+    folder.append_round(row(1))
+    first, second = folder.rows()
+    assert (first["loss"], first["counts"], first["n"]) == (None, [0, 1], 3)
+    assert second == row(1)
+
+
+def test_a_torn_last_line_is_left_out_and_a_damaged_one_named(folder: RunFolder) -> None:
+    for t in range(3):
+        folder.append_round(row(t))
+    file = folder.path / "rounds.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    assert [r["round"] for r in folder.rows()] == [0, 1]
+    file.write_bytes(b"{]\n" + whole)
+    with pytest.raises(CheckpointError, match="line 1: damaged"):
+        folder.rows()
+
+
+def test_rewinding_forgets_what_came_after(folder: RunFolder) -> None:
+    for t in range(5):
+        folder.append_round(row(t))
+    folder.save_checkpoint(state(3), 3, {})
+    folder.save_checkpoint(state(4), 5, {})
+    assert [r["round"] for r in folder.rewind(3)] == [0, 1, 2]
+    assert [r["round"] for r in folder.rows()] == [0, 1, 2]
+    assert [at for at, _ in folder._checkpoints()] == [3]
+    with pytest.raises(CheckpointError, match="rows are missing, got 3; expected 4"):
+        folder.rewind(4)
+
+
+def test_models_are_named_tensors(folder: RunFolder) -> None:
+    module = nn.Linear(3, 2)
+    folder.write_models(Layout.of(module), torch.stack([flatten(module), flatten(module) + 1]))
+    tensors = load_file(folder.path / "models" / "group-1.safetensors")
+    assert torch.equal(tensors["weight"], module.weight.detach() + 1)
+    assert sorted(os.listdir(folder.path / "models")) == [
+        "group-0.safetensors",
+        "group-1.safetensors",
+    ]
+
+
+def test_groups_are_written_whatever_clients_are_called(folder: RunFolder) -> None:
+    names = ["../../etc/passwd", 'a,"b"', "ü\nx"]
+    folder.write_groups(names, np.array([0, -1, 1]), np.array([4, -1, 0]))
+    with (folder.path / "groups.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["client", "group", "since_round"],
+        [names[0], "0", "4"],
+        [names[1], "-1", "-1"],
+        [names[2], "1", "0"],
+    ]
+
+
+def test_what_is_no_run_is_told_which_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ConfigError,
+        match=r"got 'nope'; expected the folder of a run, which `coterie run CONFIG.toml`",
+    ):
+        RunFolder.open("nope")
+    for name in "edcba":
+        RunFolder.create(tmp_path / "runs" / name, {"seed": 0})
+    for wrong in ("nope", "runs"):
+        with pytest.raises(
+            ConfigError,
+            match=r"expected the folder of a run, as runs/a, runs/b, runs/c, runs/d, \.\.\.$",
+        ):
+            RunFolder.open(wrong)
