@@ -38,13 +38,9 @@ SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
 
 
 N = 18
-
 POPULATION = blobs(clients=N, groups=3)
-
 SIZES = POPULATION.sizes("train")
-
 NOBODY = np.empty(0, np.int64)
-
 W0 = flatten(small_net())
 
 

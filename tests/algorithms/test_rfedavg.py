@@ -39,7 +39,6 @@ from tests.simulations import ONE_EPOCH, play, simulated, uniform
 # Every round, five of twelve clients are asked.
 ASKED = 5
 HISTOGRAMS = np.array([[30, 0, 0], [20, 5, 0], [0, 40, 0], [0, 0, 10]], float)
-
 RULES = ["rfedavg", "rfedavg_kmeans", "rfedavg_optimal"]
 
 
@@ -73,9 +72,7 @@ UPDATES = Updates(
     HISTOGRAMS.sum(axis=1),
     np.zeros(4),
 )
-
 LABELS = np.array([0, 0, 1, -1, 2])
-
 ROUND = Round(
     0, Key(7), UPDATES.ids, Clients(SerialEngine(LocalRunner(blobs(), small_net(), ONE_EPOCH)))
 )

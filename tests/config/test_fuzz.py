@@ -64,7 +64,6 @@ VALUES = [
         {"": {"": 1}},
     ),
 ]
-
 KEYS = [
     "clients",
     "groups",

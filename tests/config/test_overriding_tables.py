@@ -47,19 +47,12 @@ name = "serial"
 [checkpoint]
 seconds = 0
 """
-
 FEDGROUP = '[algorithm]\nname = "fedgroup"\ngroups = 2\nalpha = 3\npretrain_steps = 5\n'
-
 IFCA = '[algorithm]\nname = "ifca"\ngroups = 2\n'
-
 YOGI = '[server]\nname = "fedyogi"\nlr = 0.01\n'
-
 ADAM = '[server]\nname = "fedadam"\n'
-
 PROX = '[objective]\nname = "proximal"\nmu = 0.5\n'
-
 CFL = '[algorithm]\nname = "cfl"\nafter = 1\neps1 = 100.0\neps2 = 0.0\n'  # splits wherever it can
-
 COMBINED = {
     "ifca + yogi": IFCA + YOGI,
     "ifca + prox": IFCA + PROX,
@@ -70,7 +63,6 @@ COMBINED = {
     "cfl + prox": CFL + PROX,
     "cfl + yogi": CFL + YOGI,
 }
-
 LOCAL = ct.Solver(epochs=1, lr=0.1)
 
 

@@ -27,17 +27,11 @@ from coterie.objectives import plain, proximal
 from tests.conftest import blobs, round_of, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
-
 POPULATION = blobs()
-
 KEY = Key(8).at(4).of("train")
-
 W0 = flatten(small_net())
-
 MODELS = torch.stack([W0, -W0, 0.5 * W0])
-
 GROUPS = Groups(MODELS, np.arange(12) % 3)
-
 CHAINS = {
     0: [4, 9, 2],
     1: [7, 0],

@@ -19,13 +19,11 @@ from tests.conftest import remembered, round_of, small_net
 from tests.simulations import serial_engine
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
-
 METHODS: dict[str, Callable[[], ct.Method]] = {
     "fedclust": ct.fedclust,
     "pacfl": lambda: ct.pacfl(vectors=1, angle="principal"),
     "flhc": lambda: ct.flhc(warmup_rounds=0),
 }
-
 each = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 
 
@@ -75,5 +73,4 @@ MOVING = {
     "pacfl": ct.pacfl(vectors=1, angle="principal", migration="per_label"),
     "flhc": ct.flhc(warmup_rounds=0, migration="per_label"),
 }
-
 each_moving = pytest.mark.parametrize("method", MOVING.values(), ids=MOVING)

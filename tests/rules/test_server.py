@@ -19,11 +19,8 @@ from coterie.rules.server import SERVERS, Server, adagrad, adam, momentum, on_pa
 from tests.conftest import blobs
 
 RULES = {name: SERVERS[name]() for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi")}
-
 every = pytest.mark.parametrize("server", RULES.values(), ids=RULES.keys())
-
 ALL = torch.tensor([True, True, True])
-
 FIRST = torch.tensor([True, False, False])
 
 

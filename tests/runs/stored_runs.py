@@ -19,7 +19,6 @@ TABLES: dict[str, Any] = {
     "train": {"rounds": 4, "clients_per_round": 4},
     "algorithm": {"name": "fedavg"},
 }
-
 RESOLVED = check(TABLES).resolved()
 
 

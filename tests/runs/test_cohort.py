@@ -13,11 +13,8 @@ from coterie.core.keys import Key
 from coterie.runs.cohort import Sampler
 
 KINDS = ("uniform", "cover_then_uniform")
-
 some_clients = st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(np.array)
-
 per_round = st.integers(1, 35)
-
 seeds = st.integers(0, 2**32)
 
 

@@ -121,9 +121,7 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(
     done = []
     folder = make_folder(prepared, tmp_path / "run")
     with pytest.raises(Stopped, match=f"stopped after {after} of 6 rounds") as caught:
-        execute(
-            prepared, folder, done.append, stop=lambda: signal.SIGTERM if len(done) == after else 0
-        )
+        execute(prepared, folder, done.append, stop=partial(stop_after, after, done))
     assert caught.value.code == 143
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 99, "torn')
@@ -268,7 +266,7 @@ def test_l2_that_nothing_carries_is_refused() -> None:
     assert prepare(check(tables() | {"local": {"l2": 0.1}})).spec.network.decay == ("1.weight",)
 
 
-def test_an_algorithm_of_ones_own_that_fails_is_no_bug_of_ours() -> None:
+def test_a_custom_algorithm_that_fails_is_a_configuration_error() -> None:
     failing = {"algorithm": {"name": "math:sqrt", "x": -1.0}}
     with pytest.raises(
         ConfigError, match=r"^algorithm.name: failed \(TypeError: .*, got 'math:sqrt'; expected"

@@ -1,0 +1,119 @@
+"""Examples of the documentation run, and configurations on its pages are accepted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from coterie.cli import compare
+from coterie.cli.main import invoke
+from coterie.config import check
+from tests.docs.pages import NAMED, ROOT, blocks
+
+
+def test_python_example_runs(tmp_path):
+    (code,) = blocks("python")
+    script = tmp_path / "example.py"
+    script.write_text(code, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    one, many = map(
+        float,
+        re.search(r"one model: ([\d.]+)%, a model per group: ([\d.]+)%", done.stdout).groups(),
+    )
+    assert many > one
+
+
+def test_configuration_is_accepted():
+    (text,) = blocks("toml")
+    assert check(tomllib.loads(text)).algorithm.name == "fedgroup"
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (text,) = blocks("toml", page)
+    assert check(tomllib.loads(text)).shift.kind == "swap_all"
+
+
+RUN = ("tutorial", "write-a-method", "choose")  # pages whose snippets run, in order, in one folder
+BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("sweeps", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("page", RUN)
+def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
+    """All of them in the slow tests; in the others those that sweep are checked only so far as to
+    be planned."""
+    if not sweeps:
+        monkeypatch.setattr(compare, "run_sweep", lambda plan, *_: assert_planned(plan))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "examples").mkdir()
+    for file in (ROOT / "examples" / "digits.toml", ROOT / "examples" / "settle.py"):
+        shutil.copy(file, tmp_path / "examples")
+        shutil.copy(file, tmp_path)
+    space: dict[str, object] = {}
+    before = set(sys.modules)
+    try:
+        for language, text in BLOCK.findall(
+            (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        ):
+            if language == "toml":
+                (tmp_path / re.match(r"# (\S+\.toml)\n", text)[1]).write_text(
+                    text, encoding="utf-8"
+                )
+            elif language == "python":
+                exec(compile(text, f"{page}.md", "exec"), space)
+            else:
+                joined = text.replace("\\\n", "")  # a command over several lines
+                for line in re.findall(r"^\$ coterie (.*)$", joined, re.MULTILINE):
+                    assert invoke(shlex.split(line)) == 0, (line, capsys.readouterr().err)
+    finally:
+        for name in ("settle", "load"):  # modules of the folder, which is gone after the test
+            if name not in before:
+                sys.modules.pop(name, None)
+
+
+def assert_planned(plan) -> None:
+    assert len(plan.runs) > 1
+
+
+BASE = {
+    "data": {"source": "digits", "partition": {"kind": "iid", "clients": 40}},
+    "model": {"name": "mclr"},
+    "train": {"rounds": 2, "clients_per_round": 4},
+    "algorithm": {"name": "fedavg"},
+}  # what a configuration needs besides the tables that a page shows
+
+
+@pytest.mark.parametrize("page", NAMED, ids=lambda path: path.name)
+def test_configurations_on_pages_are_accepted(page, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # where `settle:settle` is
+    for text in blocks("toml", page.read_text(encoding="utf-8")):
+        tables = tomllib.loads(text)
+        data = {**BASE["data"], **tables.get("data", {})}
+        check(
+            {**BASE, **tables, "data": data, "train": {**BASE["train"], **tables.get("train", {})}}
+        )
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run_and_are_kept_without_outputs(notebook):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    space: dict[str, object] = {"__name__": "notebook"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            exec(compile("".join(cell["source"]), notebook.name, "exec"), space)
