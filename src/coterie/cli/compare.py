@@ -121,12 +121,14 @@ def compare_command(
     Each run is executed once. After an interruption the same command continues.
     """
     with stop_after_round() as request:
+        # Imports inside `with`: they load torch, for seconds in which a signal may come.
         from coterie.sweep.comparison import check_choices
         from coterie.sweep.runner import cores_per_run
 
         # Runs side by side would otherwise each start a process per core.
         if machine.workers is None and jobs > 1:
             machine = replace(machine, workers=cores_per_run(jobs))
+        # Every configuration of the plan is checked here, before the first run starts.
         plan = sweep.plan(config, machine.values())
         # Said before the first run, which may take hours.
         baseline = check_choices(plan, table.baseline, table.figure)
@@ -193,6 +195,7 @@ class SweepProgress:
         from coterie.sweep.run_once import is_done
         from coterie.terminal import counted, say
 
+        # Asked of the folders, which an earlier or another sweep may have filled.
         done = sum(is_done(run, out) for run in plan.runs)
         begun = sum((out / run.id / "config.toml").exists() for run in plan.runs) - done
         line = f"{counted(len(plan.runs), 'run')} in {out}: {done} done, {begun} begun"
@@ -223,6 +226,8 @@ class SweepProgress:
         if summary is None:
             say(f"{line}failed")
             return
+        # The steadier figure: with 20 clients of two classes in a round the curve jumps by
+        # tens of points.
         accuracy = percent(summary["accuracy"]["last10_mean"])
         line += f"accuracy {accuracy} (last ten rounds), {duration(summary['seconds']['total'])}"
         if state == "shared":

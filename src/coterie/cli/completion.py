@@ -21,6 +21,7 @@ REGISTRIES = {
     "data.source": ("coterie.data.sources", "SOURCES", "coterie.datasets"),
     "engine.name": ("coterie.engines.registry", "ENGINES", "coterie.engines"),
 }
+# A shell asks before it shows more, and a sweep may have thousands.
 SHOWN_RUNS = 50
 
 
@@ -35,8 +36,10 @@ def registered(key: str) -> list[str]:
     module, table, group = REGISTRIES[key]
     found: list[str] = []
     for statement in ast.parse(_source_of(module)).body:
+        # Registries are annotated dictionaries; a test compares what is found here with them.
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == table:
             found += _keys_of(statement)
+    # Names of plugins are in the metadata of packages, so these are not imported either.
     return found + sorted(entry_points(group=group).names)
 
 

@@ -53,6 +53,7 @@ def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
         try:
             description = _first_paragraph(registry.find(kind, name).__doc__ or "")
             options = _spelled_options(kind, name)
+        # One broken plugin does not hide the other choices.
         except ConfigError as error:
             typer.echo(f"warning: {error}", err=True)
             continue
@@ -101,6 +102,7 @@ def inspect_command(
     from coterie.terminal import console, printable
 
     validated = load(config, assignments or (), data_root_value(data_root))
+    # As for a run but without a network: what is shown is what a run would train on.
     samples, _, population = load_data(validated)
     source = f"{validated.data.source}, {validated.data.partition.kind}"
     out = console()
@@ -108,6 +110,7 @@ def inspect_command(
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
+    # Names come from the data and may hold codes that steer a terminal.
     labels = [printable(name) for name in samples.label_names]
     if not labels:
         labels = [str(label) for label in range(population.classes)]
@@ -122,6 +125,7 @@ def _print_labels(population: Population, labels: Sequence[str]) -> None:
     from coterie.terminal import printable
 
     count = min(SHOWN_CLIENTS, population.clients)
+    # Evenly over all clients: partitions give neighbours like data, so the first would be alike.
     shown = [i * population.clients // count for i in range(count)]
     counted = np.arange(population.clients)
     counted_clients = ""

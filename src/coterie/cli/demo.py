@@ -159,6 +159,8 @@ class LateSampler:
     def __call__(self, round: int) -> IntArray:
         newcomers = np.empty(0, np.int64)
         if round > 0:
+            # In the very round, so that the page can show who of them was placed rightly
+            # from the start.
             newcomers = np.flatnonzero(self.since == round)[: self.per_round]
         others = np.setdiff1d(np.flatnonzero(self.since <= round), newcomers)
         places = self.per_round - len(newcomers)
@@ -187,6 +189,7 @@ def _run(name: str, spec: RunSpec, clients: Clients, console: Console) -> RunVie
     """All rounds of a method, with a line in the terminal now and then."""
     population = spec.population
     since = _joining_rounds()
+    # Above the engine and not in the sampler alone: also a cold start and scoring ask clients.
     late = Clients(Arrivals(clients.engine, since), clients.validator, clients.quorum)
     run = Run.start(spec, late)
     begun = time.perf_counter()

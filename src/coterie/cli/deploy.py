@@ -58,6 +58,8 @@ def deploy_run(
         from coterie.deploy.settings import load_deployment
         from coterie.deploy.submit import run_remote
 
+        # Flower is an extra: without it the first line says how to install it, before
+        # anything is read.
         require_flower()
         config, settings = load_deployment(folder, assignments or ())
         run_remote(folder, config, settings, resume)
@@ -94,6 +96,7 @@ def deploy_local(
             min_clients=min(count, settings.min_clients),
         )
         say(f"starting a SuperLink and {count} SuperNodes; their logs are in {folder / 'logs'}")
+        # In `stop_once`, so that a signal takes all processes of the federation down.
         with local_federation(folder, count) as federation:
             run_remote(folder, config, federation.settings(settings), resume)
 

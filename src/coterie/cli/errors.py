@@ -59,6 +59,7 @@ def _message(error: Exception) -> str:
     """One line; only a configuration and a sweep have several, one for each mistake or failure."""
     if isinstance(error, ConfigError | SweepError):
         return str(error)
+    # What a library said of a file may have several lines; one error is one line, also for `grep`.
     return " ".join(str(error).split())
 
 
@@ -70,6 +71,7 @@ def print_error(message: str) -> None:
 
 def save_traceback(error: Exception) -> str:
     """Save the traceback to a new file in the current folder; returns the line that names it."""
+    # A file and not the terminal: a user is told one line, and can attach all of it to a report.
     text = "".join(traceback.format_exception(error))
     first_line = (str(error).splitlines() or [""])[0]
     what = f"coterie: a bug, got {type(error).__name__} ({first_line})"
@@ -91,4 +93,6 @@ def save_traceback(error: Exception) -> str:
 
 def discard_output() -> None:
     """Send what is left to print nowhere, after the reader of standard output has gone."""
+    # The descriptor, not `sys.stdout`: Python flushes at its end and would complain of a
+    # broken pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,6 +37,7 @@ class Follower:
         # A run that is resumed writes the file anew, and it can become shorter: so neither its
         # size nor its time alone tells whether it has changed.
         version = (now.st_size, now.st_mtime_ns, now.st_ino)
+        # A run of thousands of rounds has a large file, and `watch` looks twice a second.
         if version == self._last_read:
             return False
         self.rows = self.folder.rows()
@@ -55,4 +56,5 @@ class Follower:
         file = self.file
         if not file.exists():
             file = self.folder.path / "config.toml"
+        # Wall clock, because the times of files are; the run is another process.
         return time.time() - file.stat().st_mtime

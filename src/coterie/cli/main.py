@@ -50,6 +50,7 @@ app = command_group(
         "list": data.list_command,
         "demo": pages.demo_command,
     },
+    # Errors are shown by `invoke` alone; typer's own boxes would print the values of variables.
     pretty_exceptions_enable=False,
     epilog=EXIT_CODES,
 )
@@ -89,6 +90,7 @@ def main() -> None:
     """Run the command with the words of the command line, and exit."""
     code = invoke(sys.argv[1:])
     try:
+        # Here and not at Python's end, where an error of a closed pipe can no longer be caught.
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
@@ -102,6 +104,7 @@ def invoke(arguments: Sequence[str]) -> int:
         arguments: the words after ``coterie``.
     """
     try:
+        # Not standalone: click would print errors in its own form and exit with its own codes.
         result = app(list(arguments), prog_name="coterie", standalone_mode=False)
         if isinstance(result, int):
             return result

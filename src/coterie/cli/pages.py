@@ -82,6 +82,7 @@ def show_page(page: Path, wanted: bool) -> None:
     """Say where a page is, and open it in a browser if that is wanted."""
     from coterie.terminal import console
 
+    # Soft, so that a long path is not broken and stays a link.
     console().print(f"page: {page.resolve()}", soft_wrap=True)
     open_page(page, wanted)
 

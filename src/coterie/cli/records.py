@@ -63,6 +63,7 @@ def with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters_of(record: type) -> list[Parameter]:
     """The fields of a record as parameters of a function."""
+    # With extras: what typer needs to know stands in `Annotated`.
     hints = get_type_hints(record, include_extras=True)
     return [
         Parameter(

@@ -43,6 +43,7 @@ def run_command(
     from coterie.config import load
 
     values = {"seed": seed, **machine.values(), **devices.values()}
+    # Before torch is imported: a mistake in the configuration is said at once.
     validated = load(config, assignments or (), values)
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:
@@ -70,6 +71,7 @@ def resume_command(
     folder = RunFolder.open(run)
     values = {**machine.values(), **devices.values()}
     validated = load(folder.path / "config.toml", (), values)
+    # With the options of the command line: those that change results are refused here.
     checkpoint = folder.latest_checkpoint(validated.resolved())
     if checkpoint is not None:
         for line in checkpoint.warnings:
@@ -98,6 +100,7 @@ def _execute(
     say(_first_line(prepared, folder.path, start, resume))
     with (
         Reporter(prepared.config.train.rounds, start) as reporter,
+        # Inside the bar, so that its last state is drawn when a signal ends the run.
         request.while_running() as stop,
     ):
         summary = execute(
@@ -150,6 +153,7 @@ def show_command(run: RunPath, debug: Debug = False) -> None:
             source = "config.toml or rounds.jsonl"
             summary = _summary_so_far(folder)
         table = summary_table(summary, str(folder.path))
+    # A file of a run is data of somebody: wrong shapes in it are damage, not a bug of this command.
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise damaged(folder.path / source, error) from None
     console().print(table, soft_wrap=True)

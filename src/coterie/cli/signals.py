@@ -29,8 +29,11 @@ class StopRequest:
         if os.getpid() != self.owner:
             os._exit(128 + number)
         if self.caught or not self.running:
+            # As shells have it: 128 and the number of the signal.
             raise SystemExit(128 + number)
+        # Only noted. The run looks at it after each round, where its state is whole.
         self.caught = number
+        # The terminal may be gone, and a signal may come in the middle of another write.
         with suppress(OSError, RuntimeError):
             sys.stderr.write("stopping after this round; once more stops at once\n")
 
@@ -74,6 +77,7 @@ def stop_once() -> Iterator[None]:
 @contextmanager
 def _handled_by(handler: Handler) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
+    # Put back afterwards, for tests and for programs that call a command's function.
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -95,6 +95,7 @@ def advise_command(
 
     Also into which groups, by which method, and at what cost.
     """
+    # The advice has no rounds of its own to save, so its first signal ends it.
     with stop_after_round():
         from coterie.studies.advise.command import print_advice
         from coterie.studies.advise.configuration import configuration

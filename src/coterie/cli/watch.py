@@ -57,6 +57,7 @@ def _leave(number: int, frame: object) -> NoReturn:
 
 def _live(follower: Follower, interval: float) -> None:
     """Redraw until the run is done."""
+    # Cropped: a screen higher than the terminal would be printed again with every refresh.
     with Live(console=console(), auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             live.update(_readable(follower, lambda: screen(follower)), refresh=True)
@@ -97,12 +98,14 @@ def _readable(follower: Follower, show: Callable[[], Any]) -> Any:
     """What is shown, or one line that names the file if its rows are not what a run writes."""
     try:
         return show()
+    # Rows are JSON but may have other keys or types than a run writes, where a file was edited.
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise damaged(follower.file, error) from None
 
 
 def _summary(follower: Follower) -> Text:
     """The table of `coterie show`, after the last round."""
+    # From the partition: `groups.csv` is written at the end only.
     clients = load_partition(follower.folder.path / "partition.npz").clients
     summary = follower.folder.summary()
     if not summary:

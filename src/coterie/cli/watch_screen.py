@@ -69,6 +69,7 @@ def _usual_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """
     seconds = [row["seconds"]["total"] for row in rows[1:][-RECENT:] if row.get("seconds")]
     if seconds:
+        # The median, since rounds in which clients do not answer take as long as the timeout.
         return statistics.median(seconds)
     return None
 
@@ -82,6 +83,7 @@ def silence_line(run: Follower) -> str:
         return ""
     silence = run.silence
     usual = _usual_seconds(run.rows) or 0.0
+    # A round with a cold start or many clients may take long by itself.
     if silence < max(PATIENCE, PATIENCE_ROUNDS * usual):
         return ""
     resume = f"if the run was stopped: coterie resume {run.folder.path}"
@@ -116,6 +118,7 @@ def curve(
     columns = min(width, len(values))
     edges = [len(values) * i // columns for i in range(columns + 1)]
     means = [statistics.fmean(values[a:b]) for a, b in itertools.pairwise(edges)]
+    # Not from 0 to 1: near the end of a run a curve would be a flat line.
     low = min(means)
     high = max(means)
     levels = [_level(mean, low, high, height) for mean in means]
@@ -155,6 +158,7 @@ def _group_table(sizes: Sequence[int], accuracies: Sequence[float | None]) -> Ta
     table.add_column("clients", justify="right")
     table.add_column("", justify="left")
     table.add_column("accuracy", justify="right")
+    # CFL and FedClust may make a group for each client.
     largest = sorted(range(len(sizes)), key=lambda group: -sizes[group])[:MOST_GROUPS]
     for group in sorted(largest):
         accuracy = "-"

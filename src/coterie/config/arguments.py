@@ -61,16 +61,20 @@ def check_arguments(factory: Factory, arguments: Mapping[str, Any]) -> dict[str,
         ConfigError: for those that do not fit.
     """
     model = _model(factory)
+    # The rest are objects of Python (modules, rules, populations), of which the model has no field.
     known = {name: _plain(value) for name, value in arguments.items() if name in model.model_fields}
     try:
         record = model.model_validate(known)
     except ValidationError as error:
         refuse(*problems(error, known, model))
+    # Only what the caller gave: a default stays the object that the factory's signature has.
     return {name: getattr(record, name) for name in known}
 
 
 def _plain(value: Any) -> Any:
     """Numbers of NumPy are numbers."""
+    # The strict types refuse `np.int64` and `np.float32`, which are what a user's own
+    # arithmetic gives.
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
@@ -83,6 +87,7 @@ def _signature(factory: Factory) -> inspect.Signature:
     return inspect.signature(factory)
 
 
+# To make a model takes a millisecond, longer than many of the factories that it checks.
 @lru_cache(maxsize=256)
 def _model(factory: Factory) -> type[Arguments]:
     # A seed may be larger than other numbers, up to 2**63 - 1; `Key` checks it.

@@ -58,6 +58,7 @@ def run_model(tables: Mapping[str, Any]) -> tuple[type[RunConfig], list[str]]:
         The model, and a line for each choice whose code cannot be used.
     """
     refused: list[str] = []
+    # Pairs and no dictionary: they are a key of the cache of `_model`.
     choices: list[tuple[str, Choice | None]] = []
     for kind in CHOICES:
         table = _table_at(tables, KINDS[kind].place)
@@ -110,12 +111,15 @@ def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
         return Choice(kind)
     registered = name in registry.names(kind)
     custom = KINDS[kind].custom and ":" in name
+    # A refused plugin goes on to `find`, whose error says which packages clash.
     if not registered and not custom and name not in registry.plugins(kind).refused:
         return Choice(kind)  # an unknown name, which its field refuses
     try:
         return Choice(kind, registry.find(kind, name), custom=not registered)
     except ConfigError as error:
+        # Collected and not raised: a user is told all mistakes of a file at once.
         refused.append(str(error))
+        # As a custom one, so that its name is not reported once more, as an unknown one.
         return Choice(kind, custom=True)
 
 
@@ -128,6 +132,8 @@ def _choose_shifts(table: Any, refused: list[str]) -> Choice | tuple[Choice, ...
     return _choose("shift", table, refused)
 
 
+# The runs of a sweep or of a report differ in values and make the same few choices. Without the
+# cache a check takes 5 ms in place of 0.2 ms.
 @lru_cache(maxsize=1024)
 def _model(
     choices: tuple[tuple[str, Choice | None], ...],

@@ -53,6 +53,8 @@ class Values:
 
 
 def _as_number(value: Any) -> Any:
+    # Nothing is validated yet. What is no number or out of range is refused by its own field; a
+    # second line about it would say nothing new. A bool of TOML is an int of Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if 0 < value <= LARGEST:
@@ -84,6 +86,7 @@ def cross_check(
 def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
     cohort = values.number("train", "clients_per_round")
     if clients is not None and not values.is_set("train", "clients_per_round"):
+        # What `fit_defaults` will make of the default.
         cohort = min(CLIENTS_PER_ROUND, clients)
     least = values.number("quorum", "min_replies")
     if not cohort or not least or least <= cohort:
@@ -98,6 +101,7 @@ def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
     if not isinstance(engine, Mapping):
         return []
     name = engine.get("name", "pool")
+    # A plugin's engine may have options of the same names as ours.
     if not isinstance(name, str) or name not in registry.builtin("engine"):
         return []
     of_vmap = registry.options("engine", "vmap")
@@ -105,6 +109,8 @@ def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
     chosen = registry.options("engine", name)
     found = []
     for option, (_, default) in {**of_vmap, **of_ray}.items():
+        # The folder of a run holds the options of all engines, so that it can be resumed
+        # with another.
         if option in EVERY_ENGINE or engine.get(option, default) == default:
             continue
         expected = "engine.name 'ray'"
@@ -129,6 +135,7 @@ def _check_cohort(values: Values, clients: int, source: str) -> list[Problem]:
 
 def _check_groups(values: Values, clients: int, source: str) -> list[Problem]:
     groups = values.number("algorithm", "groups")
+    # A default alpha is lowered to what the clients allow (`fit_defaults`), a user's own is not.
     alpha = values.explicit("algorithm", "alpha")
     if not groups:
         return []

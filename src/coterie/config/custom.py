@@ -44,5 +44,6 @@ def find(name: str) -> Callable[..., Any]:
 def search_in(folder: str) -> None:
     """Search a folder for modules, after all others; there it stays, and worker processes inherit
     it."""
+    # At the end, so that a user's `random.py` does not stand in for Python's own.
     if folder not in sys.path:
         sys.path.append(folder)

@@ -36,11 +36,14 @@ def _with_migration(resolved: Mapping[str, Any]) -> dict[str, Any]:
     of the algorithm, and without it where it does nothing."""
     found = dict(resolved)
     algorithm = found.get("algorithm")
+    # Only values that Coterie's own option had: an algorithm of a user may have another
+    # option of this name.
     if isinstance(algorithm, Mapping) and algorithm.get("migration") in DETECTORS:
         table = {"detector": algorithm["migration"], "tau": algorithm.get("tau")}
         found["migration"] = table
         found["algorithm"] = {k: v for k, v in algorithm.items() if k not in ("migration", "tau")}
     migration = found.get("migration")
+    # A run that says "none" is the same run as one that says nothing.
     if isinstance(migration, Mapping) and migration.get("detector") == "none":
         del found["migration"]
     return found
@@ -62,6 +65,7 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
         irrelevant -= set(RELEVANT_WHEN_BATCHED)
     found = {}
     for path, value in _leaves(_with_migration(resolved), ()):
+        # An entry of IRRELEVANT may be a whole table, such as `[log]`, or a single key.
         beginnings = {path[:length] for length in range(1, len(path) + 1)}
         if not beginnings & irrelevant:
             found[spelled(path)] = value
@@ -76,6 +80,7 @@ def batched(engine: Mapping[str, Any]) -> bool:
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    # An empty table is a value of its own: it is not the same as no table.
     if isinstance(value, Mapping) and (value or not path):
         return [leaf for key, inner in value.items() for leaf in _leaves(inner, (*path, key))]
     return [(path, value)]
@@ -88,6 +93,7 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
         >>> config_hash({"seed": 1, "a": 2}) == config_hash({"a": 2, "seed": 1, "engine": {"workers": 2}})
         True
     """
+    # Canonical: the same bytes for the same configuration, whatever wrote it.
     text = json.dumps(
         relevant(resolved),
         sort_keys=True,

@@ -80,6 +80,7 @@ def find_plugins(group: str, builtin: frozenset[str]) -> Plugins:
         group: of entry points.
         builtin: the names that Coterie has itself.
     """
+    # A list for each name: which of two packages comes first depends on the order of `sys.path`.
     by_name: dict[str, list[Plugin]] = {}
     for entry in entry_points(group=group):
         package = "unknown" if entry.dist is None else entry.dist.name

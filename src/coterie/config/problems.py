@@ -63,6 +63,7 @@ def problems(
     found: dict[str, Problem] = {}
     for one in error.errors(include_url=False, include_context=False):
         problem = _problem(one, _path(one, raw), raw, model)
+        # A union such as `int | Literal["auto"]` reports an error for each of its members.
         found.setdefault(problem.path, problem)
     return list(found.values())
 
@@ -93,6 +94,7 @@ def _problem(one: ErrorDetails, path: list[Any], raw: Any, model: type[BaseModel
     got = raw
     for part in path:
         got = got[part]
+    # The limit is that of all numbers and stands in no annotation, so it is added here.
     if one["type"] == "too_large":
         expected += f" and <= {LARGEST}" if got > 0 else f" and >= {-LARGEST}"
     field = _field(model, path)
@@ -105,12 +107,15 @@ def _unknown_key(where: str, path: list[Any], got: Any, model: type[BaseModel]) 
     expected = "no further keys"
     if known:
         expected = f"one of {', '.join(known)}"
+    # A misspelt key of this table, or else a key of another table.
     hint = nearest(str(path[-1]), known) or _table_that_has(path, model)
     return Problem(where, "unknown key", got, expected, hint)
 
 
 def _what(kind: str) -> str:
     """The kind of an error of pydantic, in words."""
+    # Prefixes, because pydantic has many kinds (`greater_than_equal`, `int_parsing`, ...) and adds
+    # to them; the order matters, since some contain the word "type".
     if kind.startswith(("greater_than", "less_than", "too_large", "multiple_of")):
         return "out of range"
     if kind == "finite_number":
@@ -157,6 +162,7 @@ def _within(kind: Any, part: Any) -> Any:
 def _table_of(kind: Any) -> Any:
     """The table of ``Table | None``; any other type as it is."""
     tables = [arg for arg in get_args(kind) if _is_table(arg)]
+    # Not `Table | tuple[Table, ...]`, where the place in the list says which table is meant.
     if len(tables) == 1 and type(None) in get_args(kind):
         return tables[0]
     return kind
@@ -197,6 +203,7 @@ def _choices(kind: Any) -> list[str]:
 def _table_that_has(path: Sequence[Any], model: type[BaseModel]) -> str | None:
     """The full path of a key that was written into the wrong table."""
     tables: list[tuple[str, ...]] = [(), ("data", "partition")]
+    # The top level first and the nested table last: the shortest path is the likeliest.
     tables[1:1] = [(name,) for name in model.model_fields]
     for table in tables:
         if path[-1] in fields_at(model, table):

@@ -60,6 +60,7 @@ def read(path: Path | str) -> dict[str, Any]:
     except ValueError as error:  # TOMLDecodeError is one; so is a NUL in a path
         what = f"not TOML, got {shown(str(error))}"
     except RecursionError:
+        # A file of a few kilobytes of brackets does this, so it is an error of the file, not a bug.
         what = "nested too deeply, got more than Python's stack holds"
     raise ConfigError(f"{_name(path)}: {what}; expected a TOML file")
 
@@ -102,6 +103,9 @@ def _set(tables: dict[str, Any], parts: Sequence[str], value: Any) -> None:
 def _value(text: str) -> Any:
     """A value as TOML writes it, or plain text."""
     try:
+        # TOML itself says what is a number, a list or a bool, so an option of the command
+        # line means what the same words mean in the file. `--set algorithm.measure=madc`
+        # needs no quotes.
         tables = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text
@@ -117,6 +121,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
         ConfigError: with all that is wrong, one line each.
     """
     try:
+        # Paths first: a factory of the user's own is looked for in the folder that they name.
         config, lines = _check(upgrade(_anchored(tables)))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
@@ -144,8 +149,10 @@ def _check(tables: Mapping[str, Any]) -> tuple[RunConfig | None, list[str]]:
         config = model.model_validate(tables)
     except ValidationError as error:
         found = problems(error, tables, model)
+    # On the unvalidated tables, so that these problems are listed beside those of single keys.
     found += cross_check(tables, model)
     for problem in found:
+        # One line for each key: what follows from a factory that is not there is no news.
         if problem.path not in refused:
             refused.add(problem.path)
             lines.append(problem.line())
@@ -206,6 +213,7 @@ def _check_shifts(config: RunConfig) -> None:
     # The package of shifts is above this one, so it is reached as the registries are: by name.
     shifts = importlib.import_module("coterie.data.shifts")
     try:
+        # The result is thrown away: data are not there yet, and the run makes its own.
         shifts.make_shift(config.shifts())
     except ConfigError as error:
         raise ConfigError(f"{config.file}: {error}") from None

@@ -172,6 +172,7 @@ def find(kind: str, name: str) -> Factory:
         >>> find("algorithm", "fedavg")().groups
         1
     """
+    # Coterie's own first, so that no installed package can change what a configuration means.
     own = builtin(kind)
     if name in own:
         return own[name]
@@ -251,6 +252,8 @@ def migrates(algorithm: Factory) -> bool:
     """Whether a factory of Coterie's own has the deprecated arguments for migration, which a
     configuration says in ``[migration]``."""
     own = builtin("algorithm").values()
+    # A user's algorithm may have an option "migration" that means something else; it stays
+    # an option.
     return algorithm in own and "migration" in inspect.signature(algorithm).parameters
 
 
@@ -268,6 +271,8 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
     """What a table names, its factory, and the options, validated."""
     where = KINDS[kind]
     given = dict(table)
+    # Tables that are written in Python, as for `coterie.load`, may say `kind` whatever the
+    # selector is.
     for alias in ("kind", "name"):
         if alias in given and where.selector not in given:
             given[where.selector] = given.pop(alias)
@@ -282,6 +287,7 @@ def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[st
         place = spelled(where.place)
         lines = [f"{place}.{problem.line()}" for problem in problems(error, given, model)]
         raise ConfigError("\n".join(lines)) from None
+    # Only what the table sets: the defaults are the factory's, and some are no values of TOML.
     chosen = {option: getattr(record, option) for option in given if option != where.selector}
     return name, factory, chosen
 
@@ -307,6 +313,8 @@ def build(kind: str, table: Mapping[str, Any], **context: Any) -> Any:
     where = KINDS[kind]
     name, factory, chosen = _resolve(kind, table)
     call = _bound(factory, context, chosen)
+    # An error of our own factory is a bug and keeps its traceback. The code of others may fail as
+    # it likes: that is one line, which names whose code it was.
     if name in builtin(kind):
         return call()
     try:

@@ -58,6 +58,7 @@ def strict(kind: Any) -> Any:
         return Annotated[(strict(args[0]), *args[1:])]
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(strict(a) for a in args)]  # noqa: UP007 (built at run time)
+    # The items, too: without it `hidden = [true, 2.0]` would pass as a list of integers.
     if origin in CONTAINERS:
         return CONTAINERS[origin][tuple(a if a is Ellipsis else strict(a) for a in args)]
     return kind
@@ -94,6 +95,8 @@ def options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[An
         (['groups', 'measure'], 3)
     """
     found = {}
+    # Annotations are strings in modules with `from __future__ import annotations`, so they
+    # are evaluated.
     for name, parameter in inspect.signature(factory, eval_str=True).parameters.items():
         several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name in context or name.startswith("_") or several:
@@ -104,6 +107,8 @@ def options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[An
         default = parameter.default
         if default is parameter.empty:
             default = ...
+        # A parameter of another type, such as a rule or a module, is for Python alone and
+        # no option.
         if tomlable(kind):
             found[name] = (kind, default)
     return found

@@ -20,12 +20,14 @@ Positive = Annotated[Float, Field(gt=0)]
 NotNegative = Annotated[Float, Field(ge=0)]
 ChoiceKind = Literal["source", "partition", "model", "algorithm", "server", "objective"]
 
+# K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20  # by default, or all clients where there are fewer
 
 
 class LocalTable(Table):
     """``[local]``: local SGD; the fields of `coterie.core.solver.Solver`."""
 
+    # These three are FlexCFL's for MNIST.
     epochs: Count = 10
     batch_size: Count = 10
     lr: Positive = 0.03
@@ -49,6 +51,7 @@ class QuorumTable(Table):
     a row may take."""
 
     min_replies: Count = 1
+    # A run that nobody answers must end by itself, and one bad minute must not end it.
     max_skipped_rounds: Annotated[Int, Field(ge=0)] = 10
     max_wait: Positive | None = None
 
@@ -56,7 +59,10 @@ class QuorumTable(Table):
 class CheckpointTable(Table):
     """``[checkpoint]``: how often the state is saved, and how many are kept."""
 
+    # By time and not by rounds: a round takes milliseconds or hours, and what a kill may
+    # cost is time.
     seconds: NotNegative = 10.0
+    # Two, so that there is one to go on from where the newest was damaged.
     keep: Count = 2
 
 
@@ -73,7 +79,10 @@ class MigrationTable(Table):
     """``[migration]``: which clients lose their group because their data drifted; see
     ``docs/shifts.md``."""
 
+    # Not FlexCFL's code, which is `counts`: that compares sorted histograms, so it does not see two
+    # clients swap {50, 50, 0, 0} for {0, 0, 50, 50}.
     detector: Literal["none", "per_label", "counts", "ordinal"] = "per_label"
+    # "20% training data change" is drift: FlexCFL, eq. 9.
     tau: NotNegative = 0.2
 
 
@@ -155,6 +164,7 @@ class RunConfig(Table):
             started in.
     """
 
+    # Up to the largest integer of TOML; other numbers end at `schema.LARGEST`.
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
     data: DataTable
     model: NamedTable
@@ -170,6 +180,7 @@ class RunConfig(Table):
     objective: NamedTable | None = None
     migration: MigrationTable | None = None
     folder: str | None = None
+    # Private, so that it is no key of the file and no part of the hash.
     _file: str = PrivateAttr(default="configuration")
 
     @property
@@ -219,6 +230,7 @@ class RunConfig(Table):
     def resolved(self) -> dict[str, Any]:
         """The configuration with every default filled in, as TOML can hold it (what is ``None`` is
         left out)."""
+        # TOML has no null. Mode "json" makes text of paths and lists of tuples.
         return _without_none(self.model_dump(mode="json"))
 
     def toml(self) -> str:

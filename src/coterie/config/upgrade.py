@@ -37,6 +37,7 @@ def upgrade(tables: Mapping[str, Any]) -> dict[str, Any]:
         got = algorithm[old[0]]
         refuse(Problem(f"algorithm.{old[0]}", "given twice", got, "it in [migration] alone"))
     table = {MIGRATION[option]: algorithm[option] for option in old}
+    # In version 0.1 `tau` alone went with the detector that the algorithm had by default.
     table.setdefault("detector", default_detector(name))
     upgraded["algorithm"] = {key: value for key, value in algorithm.items() if key not in old}
     upgraded["migration"] = table

@@ -116,6 +116,7 @@ def shown(value: Any) -> str:
     text = repr(value) if isinstance(value, str | int | float) else repr(str(value))
     if len(text) <= SHOWN_LENGTH:
         return text
+    # The last letter is the closing quote.
     return text[: SHOWN_LENGTH - 4] + "..." + text[-1]
 
 
@@ -139,6 +140,7 @@ def nearest(got: Any, known: Sequence[str]) -> str | None:
     """
     if not isinstance(got, str):
         return None
+    # Registered names are in lower case; `FedAvg` and `MADC` are how papers write them.
     near = difflib.get_close_matches(got.lower(), known, n=1, cutoff=0.6)
     if near:
         return near[0]

@@ -42,8 +42,13 @@ class Sampler:
         """The cohort of a round, of those who are ``present`` (bool ``[N]``, default everybody)."""
         clients = self.clients if present is None else self.clients[present[self.clients]]
         start = round * self.per_round
+        # The opening rounds of FlexCFL's code, where accuracy counts once all clients have
+        # a group. That code gives FedAvg another sampler; here all methods see the same
+        # clients, so they compare.
         if self.kind == "cover_then_uniform" and start < len(clients):
             in_order = clients if bool((clients[:-1] <= clients[1:]).all()) else np.sort(clients)
             return in_order[start : start + self.per_round]
+        # By the round and not by what was drawn before: a resumed run, and another method,
+        # draw the same.
         rng = self.key.of("sample").at(round).generator()
         return np.sort(rng.choice(clients, min(self.per_round, len(clients)), replace=False))

@@ -49,6 +49,7 @@ def replace_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[objec
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk; a rename is not durable before that."""
+    # Windows opens no folder as a file.
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -67,6 +68,7 @@ def sync_file(path: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder so that a kill half-way leaves none that looks whole."""
+    # A name that `find_checkpoints` does not know, and that the next checkpoint clears away.
     hidden = folder.with_name(f".{folder.name}.tmp-old-{os.getpid()}")
     folder.rename(hidden)
     shutil.rmtree(hidden, ignore_errors=True)
@@ -81,6 +83,7 @@ def damaged(file: Path, error: Exception) -> CheckpointError:
 
 def canonical_json(value: Any) -> bytes:
     """JSON of plain values, the same bytes whatever the order of the keys."""
+    # NaN and Infinity are no JSON; other readers would refuse the file.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -104,6 +107,7 @@ def plain(value: Any) -> Any:
         return [plain(inner) for inner in value]
     if isinstance(value, np.generic):
         return plain(value.item())
+    # A loss that diverged is a fact of the run, not an error of its writing.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

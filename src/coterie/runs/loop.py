@@ -122,8 +122,10 @@ def simulate(
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
     snapshot = start.snapshot or FederationSnapshot.start(population)
+    # A resumed run, whose data have moved before.
     if snapshot.population is not population:
         clients.set_population(snapshot.population, snapshot.present)
+    # A shift exchanges samples between clients, so it would have to make and keep those of all.
     if shift is not None and population.lazy:
         raise ConfigError(
             "shift.kind: the data of a federation that is made client by client do not move, "
@@ -140,6 +142,7 @@ def simulate(
 
         # Step 1: the clients' data change.
         if shift is not None:
+            # FlexCFL's code swaps the data of clients with a group only; a shift may ask for that.
             has_group = groups.member >= 0
             snapshot = shift(snapshot, population, number, has_group, round_key.of("shift"))
             clients.set_population(snapshot.population, snapshot.present)
@@ -148,6 +151,8 @@ def simulate(
         cohort = _cohort(algorithm, sampler, snapshot, number, shifts=shift is not None)
         round = Round(number, round_key, cohort, clients, solver or Solver())
         groups, notes = algorithm.step(groups, round)
+        # Read before scoring, which runs through the same ledger: its transfers are none of
+        # the method's.
         ledger = clients.ledger.read()
         row = _row(number, groups, notes, ledger)
         row["moves"] = moves(before.member, groups.member)
@@ -157,6 +162,7 @@ def simulate(
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
         served = algorithm.serve(groups)
+        # The last round always, so that a run ends with a figure.
         if (number + 1) % evaluation.every == 0 or number == rounds - 1:
             testable = (snapshot.population.sizes("test") > 0) & snapshot.present
             row |= score_round(clients, testable, served, groups, round_key.of("evaluate"), sample)
@@ -167,10 +173,12 @@ def simulate(
             row |= measure(view)
 
         # Step 4: what was refused and how long it took.
+        # Now with what scoring refused.
         refused = ledger.refused + clients.ledger.read().refused
         row["refused"] = dict(sorted(refused.items()))
         row["seconds"] = _seconds(ledger, notes, began, evaluation_began)
         yield RoundResult(number, groups, row, snapshot, served, tuple(ledger.blocks))
+        # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
         _check_quorum(clients.quorum, skipped, number)
 
@@ -193,6 +201,7 @@ def _cohort(
 ) -> IntArray:
     """The clients of a round: a sample, or for some methods all that can train."""
     can_train = (snapshot.population.sizes("train") > 0) & snapshot.present
+    # FedGSP draws groups, not clients, so it has to know all who could be in one.
     if algorithm.samples_cohort:
         return np.flatnonzero(can_train)
     if shifts:
@@ -243,6 +252,7 @@ def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) 
     """The row of a round before it is scored; its keys are in the order of the file."""
     return {
         "round": number,
+        # Empty keys hold the places of the figures that scoring fills in.
         "accuracy": None,
         "accuracy_all": None,
         "accuracy_mean": None,
@@ -279,6 +289,7 @@ def _shifted(
 ) -> dict[str, Any]:
     """What the shift did, and which changes of clients with a group the method did not see."""
     changed = snapshot.changed
+    # A client without a group has nothing that drift could make wrong.
     had_group = changed[before.member[changed] >= 0]
     missed = np.setdiff1d(had_group, notes.get("drifted_ids", np.empty(0, np.int64)))
     return {"shift": list(snapshot.events), "changed": len(changed), "missed": len(missed)}

@@ -152,10 +152,12 @@ def load_data(
     """
     samples = read_samples(config)
     if saved is not None and saved.exists():
+        # A resumed run has the saved one, whatever a later version of a partition would draw.
         partition = load_partition(saved)
     else:
         partition = split_samples(config, samples)
     population = populate(samples, partition)
+    # For its errors alone: too few clients are better named before a network is built.
     fit_to_clients(config, population.clients)
     return samples, partition, population
 
@@ -240,6 +242,7 @@ def make_method(config: RunConfig) -> Method | Algorithm:
 def can_migrate(algorithm: str) -> bool:
     """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
     try:
+        # Tried, not listed: so it also holds for algorithms of plugins and of the user's own.
         override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
     except ConfigError:
         return False
@@ -252,6 +255,7 @@ def _make(config: RunConfig, kind: str, fits: Callable[[Any], bool], home: str) 
     if table is None:
         return None
     made = registry.build(kind, {"name": table.name, **table.options})
+    # The factory may be a user's, and what it makes would fail only in the first round.
     if not fits(made):
         what = f"makes no {kind}, got {table.name!r}"
         raise ConfigError(f"{kind}.name: {what}; expected a factory like those of coterie.{home}")

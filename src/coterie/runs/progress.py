@@ -55,6 +55,7 @@ class Progress:
         progress = cls(checkpoint.round, checkpoint.groups, since, saved=checkpoint.round)
         if checkpoint.snapshot:
             progress.snapshot = FederationSnapshot.restore(population, checkpoint.snapshot)
+        # From the rows, not from a clock: time in which the run was stopped is no time of waiting.
         for row in rows:
             progress._count_skipped(row)
         return progress
@@ -66,6 +67,7 @@ class Progress:
         if self.groups is not None:
             before = self.groups.member
         here_since = np.where(member < 0, -1, result.round)
+        # A client that comes back to a group counts anew from then.
         self.since = np.where(member == before, self.since, here_since)
         self.round = result.round + 1
         self.groups = result.groups

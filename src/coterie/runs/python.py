@@ -77,13 +77,17 @@ class Result:
 
     def model_for(self, client: int) -> nn.Module:
         """The network that serves a client, ready to predict."""
+        # A copy, since `module` holds the first weights, from which another run may start.
         module = copy.deepcopy(self.module)
         values = state_dict(Layout.of(module), self.vector_for(client))
+        # Frozen parameters and integer buffers are in no flat vector; they stay as they are
+        # in the copy.
         module.load_state_dict(values, strict=False)
         return module.eval()
 
     def frame(self) -> pd.DataFrame:
         """The rows as a pandas frame, one column per measure (nested ones joined by a dot)."""
+        # Imported here: it takes a while, and most runs make no frame.
         import pandas as pd
 
         return pd.json_normalize(list(self.rows))
@@ -161,8 +165,10 @@ def run(
         (2, (12,))
     """
     local = local or Solver()
+    # `Solver` allows neither, for work that brings its own budget; a run needs one.
     if not local.epochs and not local.steps:
         refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
+    # Plain text and no Literal in the signature, since plugins add names.
     _check_choice("engine", "engine", engine)
     if isinstance(sampler, str):
         sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)

@@ -40,6 +40,7 @@ class Stopped(CoterieError):
 
     def __init__(self, signal: int, message: str) -> None:
         super().__init__(message)
+        # As shells have it: 130 for SIGINT, 143 for SIGTERM.
         self.code = 128 + signal
 
 
@@ -80,6 +81,7 @@ class Run:
                 self.folder.append_round(result.row)
             self.progress.advance(result)
             yield result
+            # After the yield, when the caller has seen the row and may have saved.
             self._check_wait()
 
     def _simulate(self) -> Iterator[RoundResult]:
@@ -131,6 +133,7 @@ class Run:
                 it by themselves.
         """
         progress = self.progress
+        # Called once more when a run ends for whatever reason, often right after a checkpoint.
         if self.folder is None or progress.groups is None or progress.round == progress.saved:
             return
         snapshot = None
@@ -149,6 +152,7 @@ class Run:
         snapshot = self.progress.snapshot or FederationSnapshot.start(self.spec.population)
         served = self.spec.algorithm.serve(self.groups)
         testable = np.flatnonzero((snapshot.population.sizes("test") > 0) & snapshot.present)
+        # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
         return each_client(self.clients, testable, served, key)
 
@@ -180,8 +184,10 @@ def run_config(
         >>> summary["rounds"], summary["clients"], summary["accuracy"]["final"] > 0.1
         (2, 4, True)
     """
+    # Before the data are read, which may take minutes.
     if out is not None:
         RunFolder.check_free(Path(out))
+    # And the folder after it: a run whose data cannot be read leaves none behind.
     prepared = prepare(config)
     return execute(prepared, make_folder(prepared, out), on_round)
 
@@ -231,17 +237,22 @@ def execute(
             if on_round is not None:
                 on_round(result)
 
+        # Inside the trackers, so that these hear how the run ended, whatever ends it.
         with prepared.clients() as clients:
             run = Run(prepared.spec, clients, progress, folder)
             if checkpoint is not None:
                 _restore_kept(clients, checkpoint)
             try:
                 _run_and_save(run, config, stored, stop)
+                # Where a sample is scored because there are too many clients, all of them
+                # are not scored here.
                 if config.train.evaluate_clients is None and progress.groups is not None:
                     names = prepared.population.names
                     folder.write_clients(names, progress.groups.member, *run.score_clients())
+            # Also after an error of an engine or of a quorum, since the rounds so far are good.
             finally:
                 run.save(config.checkpoint.keep)
+        # The engine has ended: nothing of the clients is needed for these files.
         return write_results(run, prepared.config, prepared.population.names)
 
 
@@ -274,6 +285,7 @@ def _run_and_save(
     run: Run, config: RunConfig, on_round: OnRound, stop: Callable[[], int] | None
 ) -> None:
     """The rounds that are left, with a checkpoint every so many seconds."""
+    # Monotonic: a clock that is set back would put off the checkpoints.
     saved_at = time.monotonic()
     for result in run.rounds():
         on_round(result)
@@ -284,6 +296,7 @@ def _run_and_save(
         if stop is not None:
             signal = stop()
         done = run.progress.round
+        # After the last round there is nothing left to stop, so the run ends as it should.
         if signal and done < run.spec.rounds and run.folder is not None:
             what = f"stopped after {done} of {run.spec.rounds} rounds"
             raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` goes on")

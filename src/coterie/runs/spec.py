@@ -70,6 +70,7 @@ class Network:
         if isinstance(model, str):
             module = build(model, shape, classes, Key(seed).of("model"), **options)
             return cls(module, decay_for(model, module, l2, **options))
+        # A user's module keeps its weights; only networks that have a name are drawn from the seed.
         return cls(model, decay_for(None, model, l2))
 
 
@@ -145,6 +146,7 @@ def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algori
     Raises:
         ConfigError: for a network that the method's objective cannot use.
     """
+    # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
     fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
     return as_algorithm(fitted), Network(module, network.decay)
 

@@ -66,6 +66,8 @@ class RunFolder:
         """
         target = Path(path)
         cls.check_free(target)
+        # Under another name until the configuration is in it: no other command takes half a
+        # folder for a run.
         hidden = target.parent / f".{target.name}.tmp-{os.getpid()}"
         try:
             (hidden / "checkpoints").mkdir(parents=True)
@@ -93,6 +95,7 @@ class RunFolder:
     @classmethod
     def create_next(cls, parent: Path | str, stem: str, resolved: Mapping[str, Any]) -> RunFolder:
         """Make ``<parent>/<stem>-<n>`` with the first free number ``n``."""
+        # An algorithm may be called `module:factory`, and a name is never part of a path.
         safe = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "run"
         number = 1
         while (Path(parent) / f"{safe}-{number}").exists():
@@ -128,6 +131,8 @@ class RunFolder:
 
     def append_round(self, row: Mapping[str, Any]) -> None:
         """Add one row to ``rounds.jsonl``, at once. What is not finite becomes ``null``."""
+        # Appended and not synced, which would cost more than a short round: a checkpoint syncs the
+        # rows before it, and later ones are computed again.
         with self._rows.open("ab") as file:
             file.write(json_line(plain(row)))
 
@@ -147,6 +152,8 @@ class RunFolder:
                 row = json.loads(line)
                 found.append({**row, "round": int(row["round"])})
             except (ValueError, TypeError, KeyError, RecursionError):
+                # A power cut may also tear the last line with its newline; only a hole
+                # before it is damage.
                 if number < len(lines):
                     what = f"line {number}: damaged, got {line[:40]!r}"
                     message = f"{self._rows}: {what}; expected one JSON object a line"
@@ -161,10 +168,14 @@ class RunFolder:
             CheckpointError: if rows before that round are missing.
         """
         rows = [row for row in self.rows() if row["round"] < round]
+        # A run with a gap in its rows would show a curve and totals that never were.
         if [row["round"] for row in rows] != list(range(round)):
             got = f"rows are missing, got {len(rows)}"
             raise CheckpointError(f"{self._rows}: {got}; expected {round}, as many as rounds")
+        # Written anew and not cut: so `coterie watch` sees by the file's number that rows
+        # went away.
         replace_file(self._rows, b"".join(json_line(row) for row in rows))
+        # They are of rounds that are run once more, and could be taken for newer than what comes.
         for at, folder in self._checkpoints():
             if at > round:
                 remove_folder(folder)
@@ -213,6 +224,7 @@ class RunFolder:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
         (self.path / "models").mkdir(exist_ok=True)
         for j, vector in enumerate(models):
+            # Views of one vector; safetensors takes whole tensors only.
             tensors = {name: t.contiguous() for name, t in state_dict(layout, vector).items()}
             file = self.path / "models" / f"group-{j}.safetensors"
             replace_file(file, save_tensors(tensors))
@@ -220,6 +232,7 @@ class RunFolder:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """``summary.json``."""
         text = json.dumps(plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
+        # Names that were read may hold halves of surrogate pairs, which UTF-8 cannot.
         data = text.encode("utf-8", "backslashreplace") + b"\n"
         replace_file(self.path / "summary.json", data)
 
@@ -260,6 +273,7 @@ class RunFolder:
         # Rows are synced first: a checkpoint whose rows are lost could not be resumed.
         sync_file(self._rows)
         place = write_checkpoint(self.path / "checkpoints", checkpoint, self.resolved)
+        # Removed last: until the new one is whole, the old ones stay.
         for _, old in self._checkpoints()[: -max(1, keep)]:
             remove_folder(old)
         return place
@@ -275,12 +289,14 @@ class RunFolder:
                 configuration.
         """
         broken: list[str] = []
+        # "Latest" is found and never written down: a file that names it could be damaged or stale.
         for round, folder in reversed(self._checkpoints()):
             try:
                 checkpoint, manifest = read_checkpoint(folder, round)
             except (CheckpointError, OSError) as error:
                 broken.append(f"{folder}: damaged ({error})")
                 continue
+            # Only a run that goes on; version 0.1's may still be shown, reported and exported.
             if resolved is not None:
                 self._check_format(manifest)
             self._check_config(manifest, resolved or self.resolved)

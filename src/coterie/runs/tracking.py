@@ -114,6 +114,7 @@ def tracked(
     """
     check_installed(settings.to)
     run = LoggedRun(settings, resolved, folder, start)
+    # A thread each, so that one that hangs holds up neither the run nor the other.
     threads = [TrackerThread(name, run) for name in dict.fromkeys(settings.to)]
 
     def log(row: Mapping[str, Any]) -> None:
@@ -129,6 +130,7 @@ def tracked(
             status = "KILLED"
         raise
     finally:
+        # One limit for all of them together.
         until = time.monotonic() + WAIT
         for thread in threads:
             thread.close(status, until)
@@ -164,11 +166,13 @@ class TrackerThread:
     def log(self, row: Mapping[str, Any]) -> None:
         """A round is done."""
         if self._thread is None:
+            # A daemon, since a server that never answers must not keep the process alive.
             self._thread = threading.Thread(
                 target=self._work, name=f"coterie-{self.name}", daemon=True
             )
             self._thread.start()
         if not self._failed:
+            # With the time of the round: what waits for a slow server is sent later.
             self._queue.put(LoggedRound(int(row["round"]), metrics(row), time.time()))
 
     def close(self, status: str, until: float) -> None:
@@ -182,6 +186,7 @@ class TrackerThread:
 
     def _work(self) -> None:
         try:
+            # Made here and not in the constructor: to reach a server may fail, or take long.
             tracker: Tracker = registry.find("tracker", self.name)(self._run)
             status = None
             while status is None:
@@ -202,6 +207,8 @@ class TrackerThread:
             if isinstance(item, str):
                 return rounds, item
             rounds.append(item)
+            # What gathered during the last request goes into one, so a slow server falls
+            # behind no further.
             if self._queue.empty():
                 return rounds, None
 
@@ -217,11 +224,13 @@ class MLflow:
     goes on with it."""
 
     def __init__(self, run: LoggedRun) -> None:
+        # Optional packages are imported where they are used.
         import logging
 
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 
+        # Both write lines of progress into the run's own output.
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         logging.getLogger("alembic").setLevel(logging.ERROR)
         self._metric = Metric
@@ -235,6 +244,7 @@ class MLflow:
             self._experiment(run.settings.experiment), run_name=run.folder.name
         ).info.run_id
         known = {"run_id": self._id, "experiment": run.settings.experiment}
+        # Written at once: a kill right after it does not make a second MLflow run of the same run.
         note.write_text(json.dumps(known) + "\n", encoding="utf-8")
         values = relevant(run.resolved)
         parameters = [Param(name, _parameter(value)) for name, value in values.items()]
@@ -286,6 +296,7 @@ class TensorBoard:
             for name, value in one.metrics.items():
                 scalar = name.replace(".", "/", 1)  # a page of its own for each table
                 self._writer.add_scalar(scalar, value, step, walltime=one.time)
+        # So that a page that is open shows the round now, not after the writer's two minutes.
         self._writer.flush()
 
     def close(self, status: str) -> None:
