@@ -61,4 +61,5 @@ def astraea(
         >>> astraea(gamma=3).assign.most
         3
     """
+    # Weighed by samples, which is the default; FedGSP, whose groups are equal, weighs evenly.
     return Method(Mediated(gamma, Histograms(privacy, epsilon)))

@@ -146,7 +146,10 @@ class Bipartition(PlacesClients):
     def _ready(self, groups: Groups, updates: Updates, row: int, round: Round) -> bool:
         """Whether a cluster splits (Alg. 1 of the paper, its two conditions)."""
         mine = np.flatnonzero(updates.row == row)
+        # Of the participants alone: PACFL's copy of CFL averages stale and zero updates of absent
+        # members, too, which makes every mean look short.
         delta = updates.delta[torch.from_numpy(mine)].to(torch.float64)
+        # By samples as the paper has it; its released code counts all members alike.
         weight = torch.from_numpy(updates.size[mine] / updates.size[mine].sum())
         at_rest = float((weight[:, None] * delta).sum(dim=0).norm()) < self.eps1
         restless = float(delta.norm(dim=1).max()) > self.eps2
@@ -167,6 +170,8 @@ class Bipartition(PlacesClients):
         """Divide the members of a cluster; one half keeps its number, the other gets a new one."""
         members = _members(groups, row)
         memory = _memory(groups)
+        # All members and not only the cohort: a split is for good, and half of a cluster
+        # may be absent.
         delta = memory.last_update[torch.from_numpy(members)]
         half, cross = bipartition(cosine(delta, delta), self.linkage)
         if self.gamma_max is not None and np.sqrt((1 - cross) / 2) <= self.gamma_max:
@@ -179,6 +184,7 @@ class Bipartition(PlacesClients):
         )
         moved = members[half]
         child_of = memory.split_child.clone()
+        # Where the tree had this group at its end, it now has the split.
         child_of[child_of == row] = -1 - split
         # The new child begins as a copy of its parent, with the parent's server moments.
         groups = groups.select([*range(child), row])
@@ -188,6 +194,8 @@ class Bipartition(PlacesClients):
             memory,
             split_model=torch.cat([memory.split_model, groups.models[row : row + 1]]),
             split_child=torch.cat([child_of, torch.tensor([[row, child]])]),
+            # Kept: a newcomer trains the parent's model and is compared with the updates that split
+            # it.
             split_delta=torch.cat([memory.split_delta, delta]),
             split_of=torch.cat([memory.split_of, split_of]),
             split_half=torch.cat([memory.split_half, torch.from_numpy(half)]),
@@ -204,12 +212,14 @@ class Bipartition(PlacesClients):
         memory = _memory(groups)
         last_update = memory.last_update.clone()
         updated_in_round = memory.updated_in_round.copy()
+        # The training that the members' updates came from, so that lengths and directions compare.
         work = Train(round.objective)
         split = np.zeros(len(new), np.int64)
         level = 0
         while len(new):
             key = round.key.of(f"level{level}").of("newcomers")
             reply = round.clients.run(work, new, memory.split_model, split, key=key)
+            # A zero update is equally far from both halves.
             usable = has_direction(reply)
             split = split[np.searchsorted(new, reply.ids[usable])]
             new = reply.ids[usable]
@@ -298,9 +308,11 @@ def _members(groups: Groups, row: int) -> IntArray:
 
 @validated
 def cfl(
+    # The values of the authors' demonstration, found with a learning rate of 0.1.
     eps1: Annotated[float, Field(ge=0)] = 0.4,
     eps2: Annotated[float, Field(ge=0)] = 1.6,
     after: Annotated[int, Field(ge=0)] = 20,
+    # Optimal for the printed criterion. The released code has "complete", which is not.
     linkage: Halving = "single",
     gamma_max: Annotated[float, Field(ge=0, le=1)] | None = None,
     max_age: Annotated[int, Field(ge=0)] | None = None,

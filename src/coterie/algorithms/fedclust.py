@@ -15,6 +15,8 @@ from coterie.rules.one_shot import OneShot, Threshold, TrainedUpdate, fixed_grou
 
 @validated
 def fedclust(
+    # Neither the linkage nor lambda is printed; the poster's source for clustering covers
+    # all of these.
     linkage: Literal["average", "complete", "single", "ward"] = "average",
     threshold: Threshold = "auto",
     groups: Number | None = None,
@@ -51,6 +53,8 @@ def fedclust(
         >>> fedclust(threshold=2.5).assign.threshold
         2.5
     """
+    # Groups start from w_0, the model of the signatures: of the rest of the trained models nothing
+    # was uploaded that could be averaged.
     rule = OneShot(
         TrainedUpdate(warmup_epochs, layer, bias), linkage, threshold, fixed_groups(groups)
     )

@@ -63,8 +63,11 @@ class ByDirection(PlacesClients):
         # Alg. 2 l. 3: the group cold start, before the first round.
         first = groups.memory.get(DirectionMemory) is None
         if first:
+            # Alg. 2 l. 2 starts all groups from w_0, Alg. 3 from its clusters. Both papers' code
+            # does the latter (erratum P2).
             groups = self.cold_start.form(groups, round.of("cold_start"))
             if groups.memory.get(DirectionMemory) is None:
+                # With `auto`, too few clients answered to count groups; the next round tries again.
                 no_clients = round.cohort[:0]
                 return groups, Plan(no_clients, no_clients, notes={"uncounted": 1})
             notes["cold_start"] = int((groups.member >= 0).sum())
@@ -74,6 +77,8 @@ class ByDirection(PlacesClients):
         # Alg. 2 l. 6-9: the client cold start, for those of the cohort without a group.
         asked = round.cohort
         if first and self.upfront:
+            # GrouProx places all of the federation before round 0, so that every round
+            # scores all clients.
             asked = round.trainable(len(groups.member))
         without_group = groups.member < 0
         if self.random is not None:
@@ -96,6 +101,8 @@ class ByDirection(PlacesClients):
         if not self.newcomers.frozen:
             memory = groups.memory.get(DirectionMemory)
             assert memory is not None
+            # The models that this round starts from: the next one takes the difference, and so the
+            # inter-group step counts as a part of the update, as in the code.
             groups = groups.remember(replace(memory, seen=groups.models))
         ids = round.cohort[groups.member[round.cohort] >= 0]
         spent = None
@@ -128,8 +135,10 @@ def _follow_models(groups: Groups) -> Groups:
     assert memory.seen is not None
     assert groups.trained is not None
     change = groups.models - memory.seen
+    # A group that nobody trained keeps its last direction (the last non-empty round).
     moved = torch.from_numpy(groups.trained) & (change != 0).any(dim=1)
     latest = torch.where(moved[:, None], change, memory.latest)
+    # GrouProx averages all groups, empty ones among them; FlexCFL only those with members.
     auxiliary = groups.auxiliary(filled=False)
     return groups.remember(replace(memory, latest=latest, auxiliary=auxiliary))
 
@@ -147,8 +156,11 @@ def fedgroup(
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     eta_g: Annotated[float, Field(ge=0)] = 0.0,
+    # As printed in Alg. 2 l. 19. All tables of the paper have eta_g = 0.
     inter_group_rule: Rule = "normalized_difference",
     pretrain: Pretrain = "steps",
+    # The paper says E epochs in Alg. 3 and one in sec. 3.4; its code trains 50 batches
+    # (erratum P5).
     pretrain_steps: Annotated[int, Field(ge=1)] = 50,
     newcomer: Newcomer = "w0_frozen",
     assign_time: AssignTime = "on_first_selection",
@@ -244,4 +256,5 @@ def fedgrouprox(
         on_shortage=on_shortage,
         max_groups=max_groups,
     )
+    # The cold start minimises the same objective: rules read it from the round, not from here.
     return replace(method, local=Train(proximal(mu)))

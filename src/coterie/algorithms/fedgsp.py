@@ -32,7 +32,7 @@ from coterie.rules.weighing import evenly
 
 @dataclass(frozen=True)
 class Growing(PlacesClients):
-    """The assign rule of FedGSP (Alg. 1): every round ``f(r)`` new groups by ICG, of which the groups_sampled
+    """The assign rule of FedGSP (Alg. 1): every round ``f(r)`` new groups by ICG, of which the share
     ``kappa`` is sampled, each a chain in shuffled order.
 
     Args: as `fedgsp`.
@@ -68,12 +68,14 @@ class Growing(PlacesClients):
         # Alg. 1 l. 5: some of the groups train, each in a random order of its clients.
         sample = round.key.of("draw").generator()
         sampled = sample.choice(count, groups_sampled(self.kappa, count), replace=False)
+        # A new order in each round, so that no model learns the order of clients (sec. 3.2).
         order = round.key.of("order").generator().permutation(len(ids))
         return groups, plan_of_chains(ids[order], group[order], sampled, newcomers, count)
 
 
 @validated
 def fedgsp(
+    # These four are the paper's, for 368 clients.
     growth: Growth = "log",
     alpha: Annotated[float, Field(gt=0)] = 2.0,
     beta: Annotated[int, Field(ge=1)] = 10,
@@ -129,4 +131,6 @@ def fedgsp(
         init,
         solver,
     )
+    # Evenly over the groups that trained. Alg. 1 l. 14 divides by f(r), of which only the share
+    # kappa trained: the model would shrink by kappa in every round (erratum P12).
     return Method(migrating(rule, Migration(migration, tau)), weigh=evenly, samples_cohort=True)

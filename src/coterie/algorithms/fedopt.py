@@ -25,6 +25,8 @@ def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
     return Method(everyone, server=server.momentum(lr, beta))
 
 
+# Server rates and decays are the picks of Reddi et al. for EMNIST. Flower and FL-bench have other
+# values of tau, of v at the start and of beta2, so their FedAdam is not this one.
 @validated
 def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
     """FedAdagrad: a step of its own for every coordinate, with ``v <- v + D^2`` (Alg. 2).

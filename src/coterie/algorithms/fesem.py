@@ -45,6 +45,7 @@ def nearest_centre(solutions: Tensor, centres: Tensor) -> IntArray:
         >>> nearest_centre(torch.tensor([[0.9], [4.0]]), torch.tensor([[0.0], [1.0], [5.0]])).tolist()
         [1, 2]
     """
+    # In float64: `cdist` may subtract large squares to get a small distance.
     distance = torch.cdist(solutions.to(torch.float64), centres.to(torch.float64))
     nearest: IntArray = distance.argmin(dim=1).numpy()
     return nearest
@@ -67,12 +68,15 @@ class TrainThenAssign(PlacesClients):
         member = np.where(member < 0, previous, member)
         # The row after the last model is the mean of all models.
         row = np.where(member < 0, groups.k, member)
+        # Not from w_0, as FlexCFL's code has it: all newcomers would fall into the one centre
+        # nearest to w_0, which the FlexCFL paper then reports as a fault of FeSEM (sec. 5.2).
         mean = np.full((1, groups.k), 1 / groups.k)
         return groups, Plan(round.cohort, row, notes={"newcomers": newcomers}, mixtures=mean)
 
     def recluster(self, groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
         """E-step: ``r(i) = argmin_j |w_i - c_j|_2``."""
         row = nearest_centre(updates.solutions(groups.models), groups.models)
+        # The reply counts for the new centre, though its client started from the old one.
         return groups.with_members(updates.ids, row), replace(updates, row=row)
 
 
@@ -133,8 +137,11 @@ def fesem(
     return Method(
         migrating(assign, Migration(migration, tau)),
         recluster=rule.recluster,
+        # "We still use simply averaging", FlexCFL sec. 5.1. Its code keeps the first client's
+        # update alone, which is `coterie.studies.reproduce.faults`.
         weigh=evenly,
         groups=first_models,
+        # From equal centres the E-step would put every client into centre 0.
         distinct_init=True,
         at_most_clients=groups == "auto",
     )

@@ -22,9 +22,13 @@ def flexcfl(
     groups: Number = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
+    # The code's detector is `counts`, which cannot see two clients swap their labels.
     migration: Detector = "per_label",
     tau: Tau = 0.2,
     eta_g: Annotated[float, Field(ge=0)] = 0.0,
+    # Alg. 2 l. 19 as printed adds up to eta_g (m - 1) to a model in every round and does not
+    # contract; with eta_g = 5 it would soon outgrow the models. The authors' code has this rule
+    # alone, so the published figures are of it.
     inter_group_rule: Rule = "convex",
     pretrain: Pretrain = "steps",
     pretrain_steps: Annotated[int, Field(ge=1)] = 50,

@@ -15,6 +15,7 @@ from coterie.rules.one_shot import Metric, OneShot, Threshold, TrainedUpdate, fi
 
 @validated
 def flhc(
+    # The rounds and the metric that the authors recommend.
     warmup_rounds: Annotated[int, Field(ge=0)] = 10,
     epochs: Annotated[int, Field(ge=1)] | None = 3,
     metric: Metric = "l1",
@@ -27,7 +28,7 @@ def flhc(
     """FL+HC: ``n`` rounds of FedAvg; then all clients train the joint model and their updates are
     clustered.
 
-    OneShot clustering of the updates ``w_i - w`` by their distances; each cluster goes on
+    One-shot clustering of the updates ``w_i - w`` by their distances; each cluster goes on
     with FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
     cluster.
 

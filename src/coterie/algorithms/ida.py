@@ -107,6 +107,8 @@ class InverseDistance:
         distance = np.zeros(len(updates))
         for j in np.unique(updates.row):
             mine = np.flatnonzero(updates.row == j)
+            # In float64: a client at the mean has a distance of rounding errors, and counts
+            # by its reciprocal.
             mean = delta[mine].mean(axis=0, dtype=np.float64)
             distance[mine] = [np.linalg.norm(mean - delta[i], order) for i in mine]
         return distance

@@ -31,6 +31,8 @@ class LeastLoss(PlacesClients):
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         groups = _place_drifted(groups, round)
+        # All k models travel down, so a round costs k downloads for each client (the ledger
+        # counts them).
         every_model = np.tile(np.arange(groups.k), (len(round.cohort), 1))
         return groups, Plan(round.cohort, every_model)
 
@@ -43,6 +45,7 @@ def _place_drifted(groups: Groups, round: Round) -> Groups:
     every_model = np.tile(np.arange(groups.k), (len(ids), 1))
     key = round.key.of("choose")
     reply = round.clients.run(Evaluate("train"), ids, groups.models, every_model, key=key)
+    # Training loss. PACFL's copy of IFCA takes test accuracy, which leaks the test data.
     return groups.with_members(reply.ids, reply.fields["loss"].argmin(axis=1))
 
 
@@ -74,8 +77,10 @@ def ifca(
     return Method(
         migrating(rule, Migration(migration, tau)),
         local=Train(plain, choose="least_loss"),
+        # "We still use simply averaging", FlexCFL sec. 5.1.
         weigh=evenly,
         groups=first_models,
+        # From equal models every client would choose model 0, and the others would never train.
         distinct_init=True,
         at_most_clients=groups == "auto",
     )

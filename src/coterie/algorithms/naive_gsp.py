@@ -69,6 +69,7 @@ class FixedChains:
         present = np.unique(memory.chain[ids])
         sample = round.key.of("draw").generator()
         sampled = sample.choice(present, groups_sampled(self.kappa, len(present)), replace=False)
+        # Always the same order: that models learn it is what the paper holds against this ablation.
         ids = ids[np.argsort(memory.place[ids], kind="stable")]
         plan = plan_of_chains(ids, memory.chain[ids], sampled, newcomers, len(present))
         return groups, plan
@@ -93,6 +94,7 @@ class FixedChains:
         count = min(self.groups, len(ids))
         key = round.key.of("groups")
         if self.icg:
+            # "append": these groups stay, so who is left over once would never train.
             chain[ids] = inter_cluster(Histograms.of(groups, ids), count, key, "append")
         else:
             chain[ids] = random_equal_groups(len(ids), count, key)

@@ -16,6 +16,8 @@ from coterie.rules.one_shot import Angle, OneShot, Subspace, fixed_groups
 
 @validated
 def pacfl(
+    # The authors' script for CIFAR-10. Their text has the principal angle between spans; their code
+    # has the smallest angle between single vectors, and WPGMA for "average".
     vectors: Annotated[int, Field(ge=1)] = 3,
     angle: Angle = "entry_min",
     threshold: Annotated[float, Field(gt=0, le=180)] | Literal["auto"] = "auto",

@@ -138,6 +138,7 @@ class LossThreshold:
         reply = round.clients.run(Evaluate("train"), round.cohort, groups.models, which, key=key)
         past = memory.loss
         if not len(reply) and past is None:
+            # Nobody has reported a loss yet: the threshold of the first round, where l_t = l_0.
             memory = replace(memory, threshold=math.cos(self.theta))
             return groups.remember(memory), {}
         loss = past
@@ -164,6 +165,8 @@ def _mean_loss(reply: Reply, usual: float | None) -> float:
     each = reply.fields["loss"][:, 0] / size
     if usual is None:
         usual = float(np.median(each))
+    # Losses are claims. Clipped, one client moves the threshold by no more than its share
+    # of samples.
     return float(np.average(np.clip(each, 0, max(0.0, 2 * usual)), weights=size))
 
 
@@ -193,6 +196,8 @@ class AskImbalance:
         clients = len(groups.member)
         counted = round.cohort
         if self.scope == "all":
+            # All registered clients. Read as each client's own D_k, I_C is often negative (erratum
+            # P15).
             counted = np.union1d(round.trainable(clients), round.cohort)
         size = np.zeros(clients) if memory.size is None else memory.size.copy()
         new = counted[size[counted] == 0]
@@ -203,6 +208,7 @@ class AskImbalance:
         total = float(size[counted].sum())
         level = total / max(1, round.clients.classes)
         reply = self._report(groups, round.cohort, round.of("imbalance"), level)
+        # Below every legal value, so a client that did not answer is clipped to its least, D - D_k.
         imbalance = np.full(clients, -1.0)
         imbalance[reply.ids] = reply.fields["imbalance"]
         memory = replace(memory, size=size, imbalance=imbalance, total=total)
@@ -237,6 +243,7 @@ class AskHistogram:
         key = round.key.of("histograms")
         reply = clients.run(work, round.cohort, groups.models, no_model, key=key)
         histogram = np.zeros((len(groups.member), clients.classes))
+        # Noise for privacy makes counts negative, and a claimed count may be anything.
         histogram[reply.ids] = np.clip(reply.fields["histogram"], 0, clients.validator.cap)
         return groups.remember(replace(_memory(groups), histogram=histogram)), {}
 
@@ -330,6 +337,7 @@ def _cluster_levels(memory: ClusterMemory, ids: IntArray, size: FloatArray) -> F
     assert memory.imbalance is not None
     assert memory.total is not None
     total = memory.total
+    # I_k >= sum_m (D/M - D_k^m) = D - D_k, and at most D + D_k by the triangle inequality.
     level = np.clip(memory.imbalance[ids], total - size, total + size)
     return cluster_imbalance(level, size, _clusters(memory, ids))
 
@@ -350,6 +358,7 @@ def _weights(k: int, cluster: IntArray, size: FloatArray, across: FloatArray) ->
 
 @validated
 def rfedavg(
+    # The paper prints neither theta (here 5 degrees) nor l_* nor the local training.
     theta: Angle = math.pi / 36,
     l_star: Loss = 0.05,
     ema: Share = 0.0,
@@ -456,4 +465,5 @@ def _local(gradient: Gradient) -> Train:
 
 
 def _server(gradient: Gradient, eta: float) -> Server:
+    # With `epochs`, g = -delta / eta, and the step eta of eq. 5 cancels.
     return sgd(eta if gradient == "one" else 1.0)

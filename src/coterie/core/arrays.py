@@ -34,5 +34,6 @@ def places_of(some: IntArray, ids: IntArray) -> IntArray:
         >>> places_of(np.array([3, 7]), np.array([7, 5, 3])).tolist()
         [2, 0]
     """
+    # Replies and chains come in an order of their own, so `ids` cannot be taken for sorted.
     order = np.argsort(ids)
     return order[np.searchsorted(ids[order], some)]

@@ -63,6 +63,7 @@ class Groups:
         has_members = torch.from_numpy(self.sizes() > 0)
         if filled and bool(has_members.any()):
             chosen = self.models[has_members]
+        # In float64, so that the mean of equal models is that model to the bit.
         return chosen.to(torch.float64).mean(dim=0).to(torch.float32)
 
     def select(self, rows: Sequence[int] | IntArray) -> Groups:
@@ -77,6 +78,7 @@ class Groups:
             [1.0, 1.0, 2.0]
         """
         chosen = torch.as_tensor(rows, dtype=torch.int64)
+        # Moments go with their model: a group that splits has been moving as its parent did.
         optimiser = {name: row[chosen] for name, row in self.optimiser.items()}
         return replace(self, models=self.models[chosen], optimiser=MappingProxyType(optimiser))
 
@@ -94,6 +96,7 @@ class Groups:
             ids: int64 ``[n]``, the clients.
             group: int64 ``[n]``, the new group of each, or one for all of them.
         """
+        # A copy: the state before a round is still compared with the one after it.
         member = self.member.copy()
         member[ids] = group
         return replace(self, member=member)

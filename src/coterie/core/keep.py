@@ -84,6 +84,7 @@ def keep_layers(layout: Layout, names: Iterable[str]) -> Keep:
     """
     chosen: set[str] = set()
     for name in names:
+        # With the dot, so that "fc2" does not take "fc20" along.
         found = [known for known in layout.names if f"{known}.".startswith(f"{name}.")]
         if not found:
             raise ConfigError(

@@ -65,10 +65,13 @@ class Key:
 
     def generator(self) -> np.random.Generator:
         """A fresh counter-based NumPy generator for this stream."""
+        # Philox takes a key as it is and makes any number of streams cheaply; its draws are
+        # the same on every platform.
         return np.random.Generator(np.random.Philox(key=self.integer()))
 
     def torch(self) -> torch.Generator:
         """A fresh torch generator for this stream."""
+        # Torch takes a signed seed of 64 bits.
         return torch.Generator().manual_seed(self.integer() & (2**63 - 1))
 
 
@@ -76,6 +79,7 @@ class Key:
 def keyed_torch(key: Key) -> Iterator[None]:
     """Let a module's own randomness (dropout masks, noise) follow ``key``, and leave torch's global
     state as it was."""
+    # Dropout and the like take no generator, they draw from this one.
     default = torch.default_generator
     before = default.get_state()
     default.manual_seed(key.integer() & (2**63 - 1))

@@ -69,6 +69,7 @@ class Memory:
         if found is not None:
             assert isinstance(found, kind), f"two records are named {kind.record_name!r}"
             return found
+        # Made when it is asked for, which only its rule does: it knows the types of the fields.
         return _record(kind, self._saved)
 
     def with_record(self, record: Record) -> Memory:
@@ -80,6 +81,8 @@ class Memory:
         kept = {
             name: value
             for name, value in self._saved.items()
+            # Records that no rule has asked for since the run was resumed; the next
+            # checkpoint needs them, too.
             if name.partition(".")[0] not in self._records
         }
         for name, record in self._records.items():
@@ -125,6 +128,7 @@ def _record(kind: type[R], tensors: Mapping[str, Tensor]) -> R | None:
             named[name] = _value(saved, types)
     if not named:
         return None
+    # `None` was not saved, see `tensors`.
     missing = {name: None for name in _types(kind) if name not in named}
     return kind(**named, **missing)
 

@@ -46,8 +46,10 @@ class Solver:
 
     def count(self, size: int) -> int:
         """Number of steps this solver takes on a client with ``size`` samples."""
+        # Also with `steps`, which would cycle for ever through no samples.
         if size == 0:
             return 0
         if self.steps is None:
+            # The last partial batch is kept, as Keras does in FlexCFL's code.
             return self.epochs * -(-size // self.batch_size)
         return self.steps

@@ -68,6 +68,7 @@ class Updates:
         Args:
             models: float32 ``[k, d]``, the models before aggregation.
         """
+        # The update itself and not solution minus model: that subtraction would round twice.
         if self.started is None:
             return self.delta
         return self.solutions(models) - models[torch.from_numpy(self.row)]

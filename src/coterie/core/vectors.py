@@ -55,6 +55,7 @@ class Layout:
 
     def final_layer(self) -> slice:
         """The slice of the classifier: the last weight matrix and the bias that follows it."""
+        # Biases, and scales of a normalisation, have one dimension.
         last = max(i for i in range(self.trainable) if len(self.shapes[i]) >= 2)
         start = sum(self.sizes[:last])
         return slice(start, sum(self.sizes[: self.trainable]))
@@ -66,6 +67,7 @@ class Layout:
 
 
 def _named(module: nn.Module) -> list[tuple[str, Tensor]]:
+    # Counters, as the number of batches of a normalisation, are no numbers that one can average.
     buffers = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
     return [*module.named_parameters(), *buffers]
 
@@ -85,6 +87,7 @@ def bind(module: nn.Module, vector: Tensor) -> nn.Module:
     module."""
     views = Layout.of(module).views(vector)
     for name, tensor in _named(module):
+        # `data`, so that parameters stay the objects that an optimiser or a hook may hold.
         tensor.data = views[name]
     return module
 

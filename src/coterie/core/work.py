@@ -60,6 +60,7 @@ class Train:
     def solver(self, base: Solver) -> Solver:
         """The run's solver with this work's budget."""
         if self.full_gradient:
+            # One step of rate 1 over a batch of everything: the update is minus the gradient.
             return replace(base, epochs=1, steps=None, batch_size=2**31 - 1, lr=1.0, momentum=0.0)
         if self.steps is not None:
             return replace(base, steps=self.steps)
@@ -81,6 +82,7 @@ class Train:
             "loss": ((), "f"),
         }
         if self.choose is not None:
+            # A float as all fields of a reply are, which have one kind to be checked for.
             fields["choice"] = ((), "f")
         return fields
 
@@ -88,6 +90,7 @@ class Train:
         """The part of the updates ``[n, d]`` that leaves the client."""
         if self.upload is None:
             return delta
+        # A copy: a view of the slice would keep the whole updates in memory, or send them along.
         return np.ascontiguousarray(delta[:, self.upload[0] : self.upload[1]])
 
 

@@ -75,6 +75,7 @@ def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
     """
     from coterie.methods.step import Clustered
 
+    # Before the check for an algorithm: it is made of slots and has no step of its own.
     if isinstance(method, Method):
         _refuse_old_arguments(method.assign, 2, "assign(groups, round)")
         return Clustered(method)
@@ -86,6 +87,7 @@ def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
 
 def _refuse_old_arguments(rule: Any, count: int, expected: str) -> None:
     """Rules of version 0.1 took the cohort, the clients and the key one by one."""
+    # By the number of arguments without a default, since a user may have called them anything.
     taken = [
         parameter
         for parameter in inspect.signature(rule).parameters.values()

@@ -19,7 +19,9 @@ def discrepancy(before: Tensor, after: Tensor, updates: Updates) -> float:
         after: ``[k, d]``, the models after aggregation and inter-group step.
         updates: what the clients sent.
     """
+    # From the update and the step of the model, both small, and not from two large vectors.
     moved = after[: len(before)] - before
     replies = zip(updates.relative_to(before), updates.row, strict=True)
+    # One client after another: all differences at once would be another copy of the updates.
     gaps = [torch.linalg.vector_norm(delta - moved[row]) for delta, row in replies]
     return float(torch.stack(gaps).double().mean())

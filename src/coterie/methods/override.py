@@ -98,6 +98,7 @@ def fit_to_model(
     layout = Layout.of(module)
     server = method.server
     parameters = sum(layout.sizes[: layout.trainable])
+    # Otherwise as it was, since the two halves would cost a copy of the models.
     if parameters < layout.d:
         server = on_parameters(server, parameters)
     if pace:

@@ -59,6 +59,7 @@ class Clustered:
         which = range(k) if self.method.distinct_init else [0] * k
         models = torch.stack([initial_models(j).to(torch.float32) for j in which])
         trained = np.zeros(k, bool)
+        # w_0 is kept apart from the models: newcomers of FedGroup and FlexCFL train from it later.
         return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
@@ -70,6 +71,7 @@ class Clustered:
         if not len(round.cohort):
             return state, {}
         method = self.method
+        # Sorted: sums run in client order, whatever order a sampler gives.
         round = replace(round, cohort=np.sort(round.cohort), local=method.local)
         # The grouping rules draw from one stream, so that a rule with two halves can share a draw.
         grouping = round.of("assign")
@@ -92,6 +94,7 @@ class Clustered:
         if method.local.choose is not None:
             newcomers = int((groups.member[updates.ids] < 0).sum())
             notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers
+            # Who did not answer keeps its group: nothing is known of what it chose.
             groups = groups.with_members(updates.ids, updates.row)
 
         # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
@@ -105,6 +108,8 @@ class Clustered:
             return groups, {**notes, "exchange": 0, "skipped": True}
 
         # Step 4: how much does each reply count, and how do the models move?
+        # After the reclustering: a rule of it may have split or opened groups, whose rows
+        # count here.
         before = groups.models
         weights = method.weigh(groups, updates, grouping)
         streamed = total is not None
@@ -120,6 +125,7 @@ class Clustered:
         return groups, {
             **notes,
             "loss": float(np.average(updates.loss, weights=updates.size)),
+            # Streamed updates are gone by now.
             "discrepancy": None if streamed else discrepancy(before, groups.models, updates),
             "ids": updates.ids,
             "weights": weights,
@@ -138,6 +144,7 @@ def _train(
     Returns:
         float64 ``[k, d]``, or ``None`` where the updates themselves are there; and the updates.
     """
+    # A rule that clusters replies needs all of them side by side.
     if method.recluster is None and streamable(method.local, method.weigh, plan, groups):
         return stream(method.local, method.weigh, groups, plan, round)
     return None, train(method.local, groups, plan, round)

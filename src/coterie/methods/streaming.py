@@ -88,7 +88,9 @@ def stream(
         # An empty tensor of its own: a view of the updates would keep all of them in memory.
         nothing = torch.empty(len(row), 0)
         parts.append(Updates(reply.ids, row, nothing, reply.fields["size"], reply.fields["loss"]))
+        # Before the next block is asked for, or two blocks would be held.
         del reply
+    # Divided at the end, since the sum of the weights is known only then.
     divisor = torch.from_numpy(np.where(counted > 0, counted, 1.0))
     return total / divisor[:, None], _joined(parts)
 

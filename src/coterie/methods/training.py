@@ -41,6 +41,7 @@ def trained_row(sent: IntArray, reply: Reply) -> IntArray:
 def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) -> Updates:
     starts = plan.start_models(groups.models)
     reply = round.clients.run(local, plan.ids, starts, plan.row, key=round.key)
+    # Some clients may not have answered.
     row = trained_row(plan.row[_places(plan.ids, reply.ids)], reply)
     updates = Updates(
         reply.ids,
@@ -60,6 +61,7 @@ def _whole(reply: Reply, local: Train, d: int) -> Tensor:
     delta = torch.from_numpy(reply.fields["delta"])
     if local.keep is None:
         return delta
+    # Full length again, so that no rule has to know that clients keep something.
     whole = torch.zeros(len(reply), d)
     whole[:, torch.from_numpy(local.keep.shared(d))] = delta
     return whole
@@ -113,6 +115,7 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
         np.zeros(len(links)),
     )
     for wave in range(int(place.max(initial=-1)) + 1):
+        # A request has one budget, and clients that pre-trained in this round have less of it left.
         for budget in np.unique(spent[place == wave]):
             asked = np.flatnonzero((place == wave) & (spent == budget))
             work = replace(local, spent=int(budget))
@@ -123,6 +126,7 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
             reply = round.clients.run(work, plan.ids[asked], models, chain[asked], key=key)
             chains.add(reply, chain[asked[_places(plan.ids[asked], reply.ids)]])
     replied = np.flatnonzero(chains.last >= 0)
+    # In client order, as the updates of clients side by side.
     replied = replied[np.argsort(chains.last[replied])]
     return Updates(
         chains.last[replied],
@@ -141,6 +145,7 @@ def _places(ids: IntArray, some: IntArray) -> IntArray:
 
 def _places_in_chain(chain: IntArray) -> IntArray:
     """How many clients of the same chain come before each one."""
+    # Stable: the order of the plan inside a chain is the order of training.
     order = np.argsort(chain, kind="stable")
     first = np.searchsorted(chain[order], chain[order], side="left")
     places = np.empty_like(chain)

@@ -75,6 +75,7 @@ class Histograms:
         kept = kept.copy()
         kept[reply.ids] = np.clip(reported, 0, clients.validator.cap)
         groups = groups.with_members(reply.ids, 0)
+        # Of all that are known and not of the new ones: the median may have moved.
         if len(reply):
             kept = _without_giants(kept, groups.member >= 0)
         return groups.remember(HistogramMemory(kept)), len(reply)
@@ -93,6 +94,7 @@ def _without_giants(histogram: FloatArray, known: np.ndarray) -> FloatArray:
     kept = torch.from_numpy(histogram)
     total = kept.sum(dim=1)
     median = float(np.median(total[torch.from_numpy(known)]))
+    # At least 1, since noise for privacy may leave nothing of most histograms.
     most = _MOST_MEDIANS * max(1.0, median)
     scaled: FloatArray = (kept * (most / total).clamp_max(1.0)[:, None]).numpy()
     return scaled

@@ -141,8 +141,11 @@ class GroupColdStart:
         direction = torch.zeros_like(groups.models)
         for j in range(m):
             cluster = delta[torch.from_numpy(labels == j)]
+            # All clients alike, "Average" in Alg. 3, where rounds weigh by samples.
             direction[j] = cluster.to(torch.float64).mean(dim=0).to(torch.float32)
         if self.group_init == "cluster_mean":
+            # Printed is w_0^(g) = mean(delta), of which l. 17 would take w_0 away once more
+            # (erratum P1).
             groups = replace(groups, models=w0 + direction)
         groups = replace(groups, trained=np.zeros(groups.k, bool)).with_members(ids, labels)
         no_client = np.zeros(len(groups.member), bool)
@@ -170,6 +173,8 @@ class GroupColdStart:
         delta = groups.models[:0]
         distinct = np.empty(0, np.int64)
         tried = 0
+        # Distinct directions count: two clients with the same data, or a client that sends what
+        # another sent, do not make two groups.
         while (len(distinct) < fewest or len(ids) < least) and tried < len(order):
             asked = np.sort(order[tried : tried + want])
             start = groups.models[:1]
@@ -186,11 +191,13 @@ class GroupColdStart:
         if self.random_centres:
             ids = ids[distinct[:most]]
             delta = delta[torch.from_numpy(distinct[:most])]
+        # In client order, so that it does not matter in which request a client answered.
         sort = np.argsort(ids)
         return ids[sort], delta[torch.from_numpy(sort)], min(most, len(distinct))
 
     def _cluster(self, delta: Tensor, m: int, key: Key) -> IntArray:
         """The cluster of each direction, int64 ``[n]``."""
+        # There is one way only, and of two clients MADC is not defined (it divides by n - 2).
         if len(delta) == m or m == 1:
             return np.arange(len(delta)) % m
         if self.measure == "madc":
@@ -199,6 +206,7 @@ class GroupColdStart:
 
 
 def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartError:
+    # Named in the error: too few directions are most often replies that were refused.
     refused = sorted(round.clients.ledger.refused.items())
     reasons = ", ".join(f"{reason} {n}" for reason, n in refused) or "none"
     return ColdStartError(
@@ -221,5 +229,6 @@ def _first_of_each(delta: Tensor) -> IntArray:
     """Where each distinct row stands first, int64 ``[m]``."""
     first: dict[bytes, int] = {}
     for at, row in enumerate(delta.numpy()):
+        # A digest and not the bytes, of which a row of a large network has many megabytes.
         first.setdefault(blake2b(row.tobytes()).digest(), at)
     return np.array(list(first.values()), np.int64)

@@ -63,8 +63,11 @@ class CountsGroups(PlacesClients):
             return self.assign(groups, round)
         found = self._count(groups, round.of("cold_start"))
         if not found:
+            # The rule inside makes the plan of nobody, since plans of different rules have
+            # different shapes.
             groups, plan = self.assign(groups, round.with_cohort(round.cohort[:0]))
             return groups, replace(plan, notes={**plan.notes, "uncounted": 1})
+        # The first models and not those of the count: this training only showed directions.
         groups = groups.select(range(found)).remember(CountMemory(found))
         groups, plan = self.assign(groups, round)
         return groups, replace(plan, notes={**plan.notes, **estimate_notes(found)})

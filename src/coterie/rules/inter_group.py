@@ -41,6 +41,7 @@ def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup 
     """
     if eta == 0:
         return None
+    # The paper prints two rules and its code has a third (erratum P4), so all three are here.
     rules = {
         "normalized_difference": _differences,
         "normalized_model": _models,
@@ -62,6 +63,7 @@ def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup 
 def _differences(w: Tensor, eta: float) -> Tensor:
     apart = w[None, :, :] - w[:, None, :]
     norm = apart.norm(dim=2, keepdim=True)
+    # Equal models have no direction between them. `clamp_min`, since `where` computes both sides.
     return w + eta * torch.where(norm > _TINY, apart / norm.clamp_min(_TINY), 0.0).sum(dim=1)
 
 

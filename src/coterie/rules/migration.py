@@ -102,6 +102,7 @@ def distance(now: NDArray[Any], reference: NDArray[Any], detector: Detector) -> 
     now = np.asarray(now, np.float64)
     reference = np.asarray(reference, np.float64)
     classes = now.shape[1]
+    # SciPy's `wasserstein_distance` of the histograms taken as samples, which is the code's slip.
     if detector == "counts":
         now = np.sort(now, axis=1)
         reference = np.sort(reference, axis=1)
@@ -154,11 +155,14 @@ class Migrating(PlacesClients):
         # The first histogram of a client is its reference.
         known = reference.any(axis=1, keepdims=True)
         reference = np.where(known, reference, now)
+        # n_i at the last assignment. The code has the size at the very beginning, so after an
+        # incremental release of data a client would be held to a fraction of what it holds.
         limit = self.migration.tau * reference.sum(axis=1) / classes
         far = distance(now, reference, self.migration.detector) > limit
         drifted = np.flatnonzero((groups.member >= 0) & far)
         groups, plan, placed = self._place(groups, round, drifted)
         kept = _drift_memory(groups)
+        # Only of clients that were placed: what drifts slowly adds up until it is seen.
         reference = np.where(placed[:, None], now, reference)
         return groups.remember(replace(kept, reference=torch.from_numpy(reference))), plan
 
@@ -192,6 +196,7 @@ class Migrating(PlacesClients):
         lost[drifted] = before.member[drifted]
         memory = replace(_drift_memory(before), previous_group=lost)
         groups = before.with_members(drifted, NO_GROUP).remember(memory)
+        # Alg. 2 l. 4 migrates every warm client, not only those of the cohort.
         asked = round.with_cohort(np.union1d(round.cohort, drifted))
         groups, plan = self.assign(groups, asked)
         return _settle(before, groups, plan, drifted, round.cohort)
@@ -223,6 +228,7 @@ def _settle(
         "same_group": len(with_group) - moved,
         "drifted_ids": drifted,
     }
+    # A drifted client outside of the cohort was placed; it does not train in this round.
     in_cohort = np.isin(plan.ids, cohort)
     plan = replace(
         plan,
@@ -252,6 +258,7 @@ def migrating(assign: Assign, migration: Migration) -> Assign:
     Raises:
         ConfigError: for a rule that does not place clients.
     """
+    # One migration, not one inside another: a table replaces what the algorithm had.
     inner = assign.assign if isinstance(assign, Migrating) else assign
     if migration.detector == "none":
         return inner

@@ -62,6 +62,8 @@ class NearestDirection:
         start = groups.first_model if self.frozen else memory.auxiliary
         direction = memory.direction if self.frozen else memory.latest
         work = self.pretraining.work(round.objective)
+        # Real clients hold w_0 and the frozen directions, so they can choose without
+        # sending an update.
         if self.frozen and round.clients.drift_reports is not None:
             ids, group, unusable = _let_choose(work, new, start, direction, stream)
         else:
@@ -145,9 +147,11 @@ class RandomGroup:
         memory = groups.memory.get(DirectionMemory)
         assert memory is not None, "newcomers come after the group cold start"
         drifted = previous_group(groups)[new] >= 0
+        # FlexCFL's code draws for newcomers only; migrating clients are compared as usual.
         left = new[drifted]
         new = new[~drifted]
         notes["newcomers"] += int((groups.member[new] < 0).sum())
+        # A stream for each client: its group does not depend on who else is new.
         group = [round.key.client(int(i)).generator().integers(groups.k) for i in new]
         random_group = memory.random_group.copy()
         random_group[new] = True

@@ -32,6 +32,7 @@ from coterie.rules.single_group import everyone
 Metric = Literal["l1", "l2", "cosine"]
 Angle = Literal["entry_min", "principal"]
 Threshold = Annotated[float, Field(gt=0)] | Literal["auto"]
+# Clients whose distances are kept for the report's heat map; it grows with their square.
 SHOWN = 500
 _METRICS = {"l1": l1, "l2": l2, "cosine": cosine_distance}
 _ANGLES = {"entry_min": entry_min, "principal": principal_angles}
@@ -224,10 +225,12 @@ class OneShot(PlacesClients):
         """The clusters of all signatures; where too few were received, nothing changes."""
         clients = len(groups.member)
         trainable = round.trainable(clients)
+        # Before the clustering there is one model.
         origin = groups.models[0]
         ids, rows = self._ask(origin, trainable, round, notes)
         least = round.least_replies
         if self.groups is None and self.threshold == "auto":
+            # The largest gap between merges means nothing among three clients.
             least = enough_to_count(round, trainable)
         if len(ids) < least:
             notes["unclustered"] = 1
@@ -265,6 +268,7 @@ class OneShot(PlacesClients):
             which = np.zeros((len(ids), 0), np.int64)
         reply = round.clients.run(work, ids, origin[None], which, key=round.key)
         rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
+        # A zero signature would be equally near to all, and a zero vector has no angle.
         usable = rows.flatten(1).any(dim=1)
         if len(ids) > int(usable.sum()):
             notes["unsigned"] = len(ids) - int(usable.sum())
@@ -285,8 +289,10 @@ class OneShot(PlacesClients):
             return groups
         notes["newcomers"] = len(ids)
         distance = self._distances(memory, groups.k, rows)
+        # With a fixed number of groups the nearest one is always near enough.
         level = memory.threshold if self.groups is None else np.inf
         nearest = distance.min(axis=1)
+        # Infinite where no group has a signature left to compare with.
         joins = np.isfinite(nearest) & (nearest <= level)
         joined = distance.argmin(axis=1)
         if not joins.all():

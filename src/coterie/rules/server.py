@@ -50,6 +50,7 @@ def combine(weights: Matrix, updates: Updates, models: Tensor) -> Tensor:
     """
     total = torch.zeros(len(weights), models.shape[1], dtype=torch.float64)
     relative = updates.relative_to(models)
+    # Loops and no matrix product, whose order of summation depends on the machine and its threads.
     for j, row in enumerate(weights):
         for i in row.nonzero()[0]:
             moved = relative[i]
@@ -203,6 +204,7 @@ def _moved(groups: Groups, by: Tensor, trained: Tensor, **rows: tuple[Tensor, fl
     """Models ``by`` further and the optimiser's new rows, each with its start, where somebody
     trained."""
     moved = trained[:, None]
+    # A group without replies has an update of zero, on which momentum alone would move it.
     models = torch.where(
         moved, (groups.models.to(torch.float64) + by).to(torch.float32), groups.models
     )

@@ -51,6 +51,7 @@ def shares(k: int, row: IntArray, weight: FloatArray) -> Matrix:
     matrix = np.zeros((k, len(row)))
     matrix[row, np.arange(len(row))] = weight
     total = matrix.sum(axis=1, keepdims=True)
+    # A group that nobody trained keeps a row of zeros, and so its model.
     return np.divide(matrix, total, out=matrix, where=total > 0)
 
 
