@@ -38,7 +38,7 @@ def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
 
     def measure(view: RoundView) -> Mapping[str, Any]:
         groups = view.groups
-        clients = view.door
+        clients = view.clients
         many = gradient_divergence(clients, groups, view.key)
         one = gradient_divergence(clients, groups.merged(), view.key.of("one"))
         found: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ class RoundView:
     """What a measure sees of a round.
 
     Args:
-        door: the clients, to be asked with ``door.measure``.
+        clients: to be asked with ``clients.measure``, which counts as no traffic.
         population: who holds what in this round.
         groups: the state after the round.
         notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]``
@@ -25,11 +26,18 @@ class RoundView:
         key: random stream.
     """
 
-    door: Clients
+    clients: Clients
     population: Population
     groups: Groups
     notes: Mapping[str, Any]
     key: Key
+
+    @property
+    def door(self) -> Clients:
+        """The name of `clients` before version 0.2."""
+        text = "RoundView.door is deprecated; use RoundView.clients"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.clients
 
 
 Measure = Callable[[RoundView], Mapping[str, Any]]
