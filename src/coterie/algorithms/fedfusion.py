@@ -18,7 +18,8 @@ from coterie.rules.single_group import everyone
 @validated
 def fedfusion(
     # The authors' code keeps 0.9 of the old coefficient; "conv" did best in their paper.
-    operator: Operator = "conv", smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    operator: Operator = "conv",
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9,
 ) -> Method:
     """FedFusion: FedAvg whose clients fuse the features of the model received into those they
     train.

@@ -275,6 +275,8 @@ class ReclusterKMeans:
         features = updates.delta.to(torch.float64)
         if self.unit:
             features = torch.nn.functional.normalize(features, dim=1)
+        # Version 0.1 kept the stream between two calls as a number of 32 bits. Folded the same way,
+        # its draws, and so its results, stay.
         key = Key(round.key.of("clusters").seed32())
         cluster = kmeans(features.numpy(), min(self.clusters, len(updates)), key)
         return _with_clusters(groups, updates, cluster), updates
@@ -365,7 +367,7 @@ def rfedavg(
     d_scope: Scope = "all",
     gradient: Gradient = "epochs",
     eta: Positive = 0.01,
-    privacy: Literal["none", "discrete_laplace"] = "none",
+    privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
     """RFedAvg: one model; updates that point the same way are one voice, and rare data speak as
@@ -407,7 +409,7 @@ def rfedavg_kmeans(
     d_scope: Scope = "all",
     gradient: Gradient = "epochs",
     eta: Positive = 0.01,
-    privacy: Literal["none", "discrete_laplace"] = "none",
+    privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
     """RFedAvg with K-means of the updates in place of CCS (eq. 18); with one cluster it is FedAvg.
@@ -438,7 +440,7 @@ def rfedavg_optimal(
     ema: Share = 0.0,
     gradient: Gradient = "epochs",
     eta: Positive = 0.01,
-    privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none",
+    privacy: HistogramPrivacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
     """RFedAvg with the weights that balance the classes best (Q1, eq. 16), for which clients must

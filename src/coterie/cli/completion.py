@@ -21,7 +21,6 @@ REGISTRIES = {
     "data.source": ("coterie.data.sources", "SOURCES", "coterie.datasets"),
     "engine.name": ("coterie.engines.registry", "ENGINES", "coterie.engines"),
 }
-# A shell asks before it shows more, and a sweep may have thousands.
 SHOWN_RUNS = 50
 
 

@@ -87,6 +87,7 @@ def run_demo(out: Path, console: Console | None = None, seed: int = 0) -> Path:
     specs = {name: _spec(method, population, network, seed) for name, method in methods.items()}
     # Both run on the same clients, so that their processes are started once.
     with specs["FedAvg"].make_clients("pool", {}) as clients:
+        # One map for both runs: it depends on the clients and on w_0 alone.
         embedding = client_map(clients, population, flatten(network.module), Key(seed))
         runs = []
         for name, spec in specs.items():
@@ -107,6 +108,7 @@ def client_map(clients: Clients, population: Population, w0: Tensor, key: Key) -
     reply = clients.run(work, ids, w0[None], first, key=key.of("map").at(0))
     clients.ledger.read()  # forgets what was moved for the map, which belongs to no run
     found = np.full((population.clients, POPULATIONS), np.nan)
+    # As many directions as FedGroup takes, so that the map shows the distances that it clusters by.
     found[reply.ids] = edc_embedding(torch.from_numpy(reply.fields["delta"]), POPULATIONS)
     return found
 
@@ -128,6 +130,7 @@ class Arrivals:
     ) -> Sequence[Reply]:
         """Ask the clients that have joined by the round of the key."""
         joined = self.since[ids] <= key.round
+        # The others are as clients that do not answer: no method is told who will come.
         if joined.any():
             return self.engine.run(work, ids[joined], models, which[joined], key=key)
         return []
@@ -207,6 +210,7 @@ def _run(name: str, spec: RunSpec, clients: Clients, console: Console) -> RunVie
         histograms=population.histograms(),
         planted=population.planted,
     )
+    # One model: nobody was placed anywhere.
     if run.groups.k == 1:
         return view
     return replace(view, joined=joined, newcomers=since > 0)

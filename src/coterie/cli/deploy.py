@@ -53,6 +53,7 @@ def deploy_run(
     folder: Folder, resume: Resume = False, assignments: Assignments = None, debug: Debug = False
 ) -> None:
     """Run on the SuperLink that deploy.toml names."""
+    # Rounds run on the server. Here is none to finish, only processes to take down.
     with stop_once():
         from coterie.deploy.flower_commands import require_flower
         from coterie.deploy.settings import load_deployment

@@ -13,6 +13,7 @@ import typer
 from coterie.cli.help import did_you_mean
 from coterie.errors import ConfigError, CoterieError, SweepError
 
+# As click, sysexits.h (EX_SOFTWARE) and shells have them.
 USAGE = 2
 BUG = 70
 INTERRUPT = 130

@@ -18,6 +18,7 @@ class Follower:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
+        # Read once: a run refuses to be resumed with another configuration.
         self.config = folder.resolved
         self.rounds = int(self.config["train"]["rounds"])
         self.file = folder.path / "rounds.jsonl"

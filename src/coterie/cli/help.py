@@ -94,6 +94,7 @@ class CommandGroup(TyperGroup):
             # Click's method, not typer's: each adds a suggestion of its own to the message.
             return click.Group.resolve_command(self, ctx, args)
         except click.UsageError as error:
+            # Click has other usage errors here, such as a missing command.
             if not error.message.startswith("No such command"):
                 raise
             similar = get_close_matches(args[0], self.commands)

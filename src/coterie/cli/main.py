@@ -106,6 +106,7 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         # Not standalone: click would print errors in its own form and exit with its own codes.
         result = app(list(arguments), prog_name="coterie", standalone_mode=False)
+        # Of `typer.Exit`, as --help and --version raise it; a command itself returns nothing.
         if isinstance(result, int):
             return result
         return 0
@@ -120,6 +121,7 @@ def invoke(arguments: Sequence[str]) -> int:
         discard_output()
         return 0
     except Exception as error:  # noqa: BLE001 - no error is shown to a user as a traceback
+        # From the words themselves: the error may come before an option was parsed.
         return failure_code(error, "--debug" in arguments)
 
 

@@ -42,8 +42,8 @@ def run_command(
     """Run a configuration."""
     from coterie.config import load
 
+    # After `--set`, so that an option of its own wins over a general assignment.
     values = {"seed": seed, **machine.values(), **devices.values()}
-    # Before torch is imported: a mistake in the configuration is said at once.
     validated = load(config, assignments or (), values)
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:

@@ -56,6 +56,7 @@ def _rotated(x: Tensor, group: IntArray) -> Tensor:
         raise DataError(
             f"data.partition.how: rotate needs square images, got shape {tuple(x.shape[1:])}"
         )
+    # A copy: the source may hand the same tensor to another partition.
     turned = x.clone()
     for turns in np.unique(group[group > 0]):
         rows = torch.from_numpy(np.flatnonzero(group == turns))

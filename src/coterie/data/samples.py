@@ -47,6 +47,7 @@ class Samples:
     offsets: IntArray | None = None
 
     def __post_init__(self) -> None:
+        # A source may be a plugin or read a user's file. Samples with the wrong labels would train.
         self._check_length("x", len(self.x))
         for name, values in self.columns.items():
             self._check_length(name, len(values))

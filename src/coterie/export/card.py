@@ -120,6 +120,7 @@ def write_markdown(card: Card) -> str:
     """The card as the ``README.md`` of a model on the Hugging Face hub."""
     environment = Environment(
         loader=PackageLoader("coterie.export", "templates"),
+        # Strict: a misspelt field is an error in a test, not a hole in a user's card.
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
@@ -127,6 +128,7 @@ def write_markdown(card: Card) -> str:
     environment.filters["percent"] = percent
     return environment.get_template("card.md.j2").render(
         card=card,
+        # JSON is YAML, too, and its quoting leaves no doubt whatever a class is called.
         front=[f"{key}: {json.dumps(value)}" for key, value in _front_matter(card).items()],
         config=tomli_w.dumps(card.config).strip(),
         mix=_mix_table(card),
@@ -145,6 +147,8 @@ def escape_untrusted(text: Any) -> str:
 
 
 def _escape_letter(letter: str) -> str:
+    # Listed are the letters that are safe, not those that are dangerous: a list of these is
+    # never whole.
     if letter.isalnum() or letter in PLAIN:
         return letter
     return NAMED.get(letter, f"&#{ord(letter)};")

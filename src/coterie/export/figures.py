@@ -13,6 +13,7 @@ from torch import nn
 from coterie.core.arrays import IntArray
 from coterie.data import Population
 
+# So many, since a batch of all test samples of a convolutional network may not fit in memory.
 CHUNK = 1024  # samples evaluated at once
 
 
@@ -70,6 +71,7 @@ def evaluate(population: Population, row: IntArray, modules: Mapping[str, nn.Mod
     for at, (name, module) in enumerate(modules.items()):
         ids = np.flatnonzero(row == at)
         held = [population.test[client] for client in ids.tolist()]
+        # The empty one is for a model that serves nobody: nothing cannot be concatenated.
         test = np.concatenate([*held, np.empty(0, np.int64)])
         group_correct = _count_correct(module, population, test)
         accuracy = None

@@ -76,6 +76,7 @@ class ExportSource:
             ConfigError: if there is no run, or no round yet.
         """
         folder = RunFolder.open(run)
+        # Not `models/`, which is written at the end: a run that is not done is exported, too.
         checkpoint = folder.latest_checkpoint()
         if checkpoint is None:
             what = "no model yet, got no checkpoint"
@@ -148,6 +149,7 @@ def export_run(
     whole = target.absolute()  # "." has no name
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:
+        # Whole before it is shown: somebody may be copying the earlier export.
         hidden.mkdir(parents=True)
         card, difference = _fill(hidden, source, onnx)
         _put_in_place(hidden, target)
@@ -178,6 +180,7 @@ def _put_in_place(hidden: Path, target: Path) -> None:
         hidden.rename(target)
         return
     for name in _earlier_files(target):
+        # Files that a user has put beside an export stay.
         if not (hidden / name).exists() and (target / name).is_file():
             (target / name).unlink()
     for file in hidden.iterdir():
@@ -213,6 +216,7 @@ def _fill(folder: Path, source: ExportSource, onnx: bool) -> tuple[Card, float |
     difference = None
     if onnx:
         difference = _write_onnx_models(folder, modules, inputs)
+    # The run may have gone on after the checkpoint.
     rows = [row for row in source.folder.rows() if row["round"] < source.checkpoint.round]
     if source.real:
         figures: Figures = reported_figures(list(models.vectors), models.row, rows)

@@ -70,6 +70,8 @@ def write_loader(
     """
     name = prepared.config.model.name
     try:
+        # From the layers and not by the network's name, so that a user's own module of torch's
+        # layers needs nothing of theirs, either.
         source = source_of(prepared.module)
         custom = None
     except UnknownLayer as layer:
@@ -170,6 +172,7 @@ def try_loader(
     loaded = {}
     for name, vector in models.vectors.items():
         reference = copy.deepcopy(module)
+        # Frozen parameters and integer buffers are in no vector; the copy has them already.
         reference.load_state_dict(state_dict(layout, vector), strict=False)
         try:
             loaded[name] = loader.load_model(name)
@@ -190,6 +193,7 @@ def _does_not_fit(what: str) -> ConfigError:
 
 
 def _import_file(path: Path) -> ModuleType:
+    # As a user would import it, and not registered: it is no module of this process.
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
     assert spec is not None
     assert spec.loader is not None
@@ -207,6 +211,7 @@ def _import_file(path: Path) -> ModuleType:
 @torch.no_grad()
 def _outputs(module: nn.Module, inputs: Tensor) -> Tensor:
     """The outputs of a network in evaluation mode; its mode stays."""
+    # In evaluation mode: dropout would make any two outputs differ.
     before = module.training
     module.eval()
     try:

@@ -40,6 +40,7 @@ class ExportedModels:
             served: what serves its clients.
         """
         models, row = served.for_clients(np.arange(len(groups.member)))
+        # Groups without clients as well: a newcomer may belong to one of them.
         needed = [*range(groups.k), *np.unique(row[row >= groups.k]).tolist()]
         names = [_name(number, groups.k, len(served.models)) for number in needed]
         place = np.zeros(len(models), np.int64)

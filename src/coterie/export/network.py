@@ -86,6 +86,7 @@ def _import_order(line: str) -> tuple[bool, bool, str]:
 def _definition(kind: type[nn.Module]) -> str:
     """The source of one of our classes, without its docstring: it names modules that are not
     exported."""
+    # The source that ran, so an export cannot differ from the network by a copy that grew old.
     text = inspect.getsource(kind).rstrip()
     docstring = re.search(r'^    """.*?"""\n', text, re.DOTALL | re.MULTILINE)
     if docstring is None:
@@ -117,6 +118,7 @@ class NetworkWriter:
         kind = type(module)
         if kind is nn.Sequential:
             return f"nn.Sequential(OrderedDict({self.layers(module.named_children(), depth)}))"
+        # By the very class: a subclass may have another constructor.
         if kind in OWN_LAYERS:
             expression = OWN_LAYERS[kind](self, module, depth)
             # After the layers inside it, whose classes come first.

@@ -59,6 +59,8 @@ def write_onnx(module: nn.Module, inputs: Tensor, path: Path) -> float:
                 dynamo=True,
                 input_names=["x"],
                 output_names=["logits"],
+                # Any number of inputs: otherwise the file would hold the number that it was
+                # traced with.
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 verbose=False,
             )
@@ -100,6 +102,7 @@ def _compare(module: nn.Module, inputs: Tensor, path: Path) -> tuple[float, floa
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors alone
+    # A few inputs; a thread for every core would take longer to start than to compute.
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name

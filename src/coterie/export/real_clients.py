@@ -63,10 +63,12 @@ def prepare_real_run(
     prepared = prepare_on(config, population, partition, nodes.labels)
     d = Layout.of(prepared.module).d
     expected = groups.models.shape[1]
+    # The network is made from names and numbers; its size is what the models can vouch for.
     if d != expected:
         what = f"of another network, got one of {d} parameters"
         raise CheckpointError(f"{file}: {what}; expected {expected}")
     clients = len(nodes.names)
+    # A deployment reserves numbers for clients that may still come.
     known_groups = replace(groups, member=groups.member[:clients])
     extra = {**checkpoint.extra, "since": np.asarray(checkpoint.extra["since"])[:clients]}
     return prepared, replace(checkpoint, groups=known_groups, extra=extra)
@@ -79,6 +81,7 @@ def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
     test = (np.empty(0, np.int64),) * clients
     generator = Key(seed).of("export").torch()
     inputs = torch.randn(TRIED_INPUTS, *nodes.shape, generator=generator)
+    # Nothing is scored with these: the card has what the clients reported.
     labels = torch.zeros(TRIED_INPUTS, dtype=torch.int64)
     population = Population(inputs, labels, train, test, len(nodes.labels), nodes.names)
     return population, Partition(train, test, nodes.names)
@@ -102,6 +105,7 @@ def _read_nodes(file: Path, most: int) -> Nodes:
         raise ValueError("no lists")
     if not 0 < len(names) <= most or not labels or not shape:
         raise ValueError("too few or too many")
+    # `type`, since `true` of JSON is an int of Python.
     if not all(type(size) is int and size > 0 for size in shape):
         raise ValueError("no shape")
     if not all(isinstance(name, str) for name in (*names, *labels)):

@@ -46,6 +46,7 @@ def cluster_imbalance(level: FloatArray, size: FloatArray, cluster: IntArray) ->
 
 def imbalance_floor(total: float) -> float:
     """The least that a cluster's imbalance counts as: ``max(1, 1e-6 D)``."""
+    # I_C is 0 where one cluster holds everything, and its reciprocal would be infinite.
     return max(1.0, 1e-6 * total)
 
 

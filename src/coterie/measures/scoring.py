@@ -47,7 +47,10 @@ def score_round(
     """
     has_group = groups.member >= 0
     ids = np.flatnonzero(testable) if sample is None else sample.draw(testable, has_group)
+    # With the group's model as it is now. The later code of FlexCFL scores the model that a client
+    # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which = served.for_clients(ids)
+    # `measure`, not `run`: scoring is no part of what a method costs, so the ledger leaves it out.
     reply = clients.measure(Evaluate("test", loss=False), ids, models, which, key=key)
     correct = reply.fields["correct"][:, 0]
     size = reply.fields["size"]
@@ -124,6 +127,7 @@ def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
         >>> agreement(np.array([2, 2, 0, -1]), np.array([0, 0, 1, 1]))
         {'ari': 1.0, 'nmi': 1.0}
     """
+    # Imported late: it takes a second, and most federations have no planted groups.
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     has_group = member >= 0

@@ -88,6 +88,7 @@ class Clustered:
             **plan.notes,
             "seconds": seconds,
             "replies": len(updates),
+            # Fig. 6 of FlexCFL counts one exchange per group and round with an inter-group step.
             "exchange": 0 if method.inter_group is None else groups.k,
             "plan": plan,
         }

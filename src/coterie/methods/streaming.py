@@ -70,6 +70,7 @@ def stream(
     """
     assert isinstance(weigh, WeighsAlone)
     k, d = groups.models.shape
+    # Blocks of ascending clients, so that the sums run in client order.
     order = np.argsort(plan.ids)
     ids = plan.ids[order]
     rows = plan.row[order]

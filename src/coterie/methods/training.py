@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import FloatArray, IntArray, places_of
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
@@ -42,7 +42,7 @@ def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) 
     starts = plan.start_models(groups.models)
     reply = round.clients.run(local, plan.ids, starts, plan.row, key=round.key)
     # Some clients may not have answered.
-    row = trained_row(plan.row[_places(plan.ids, reply.ids)], reply)
+    row = trained_row(plan.row[places_of(reply.ids, plan.ids)], reply)
     updates = Updates(
         reply.ids,
         row,
@@ -124,7 +124,7 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
             key = round.key.of(str(wave)) if wave else round.key
             models = torch.from_numpy(chains.start + chains.moved)
             reply = round.clients.run(work, plan.ids[asked], models, chain[asked], key=key)
-            chains.add(reply, chain[asked[_places(plan.ids[asked], reply.ids)]])
+            chains.add(reply, chain[asked[places_of(reply.ids, plan.ids[asked])]])
     replied = np.flatnonzero(chains.last >= 0)
     # In client order, as the updates of clients side by side.
     replied = replied[np.argsort(chains.last[replied])]
@@ -135,12 +135,6 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
         chains.size[replied],
         chains.loss[replied] / chains.size[replied],
     )
-
-
-def _places(ids: IntArray, some: IntArray) -> IntArray:
-    """Where each of ``some`` stands in ``ids``."""
-    order = np.argsort(ids)
-    return order[np.searchsorted(ids[order], some)]
 
 
 def _places_in_chain(chain: IntArray) -> IntArray:

@@ -107,6 +107,7 @@ def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) ->
         if ":" in name:
             check_outputs(module, tuple(shape), classes, name)
             return module
+    # Outside of the keyed generator: `initialise` has a stream for each tensor.
     initialise(module, key)
     return module
 
@@ -133,6 +134,7 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         decay = kernels(module)
     else:
         decay = spec(name, **parameters).decay
+    # An L2 term that does nothing would be believed to be there.
     if l2 and not decay:
         what = f"no kernels of {name or 'the model'} carry it"
         raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")

@@ -39,6 +39,8 @@ def initialise(module: nn.Module, key: Key) -> None:
     """
     for path, layer in module.named_modules():
         if isinstance(layer, _NormBase):
+            # They may hold what an earlier use of the module left; they are part of the
+            # flat vector, too.
             layer.reset_running_stats()
         for name, parameter in layer.named_parameters(recurse=False):
             full_name = f"{path}.{name}" if path else name
@@ -53,6 +55,7 @@ def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Gener
         init.uniform_(parameter, -0.05, 0.05, generator=rng)
     elif isinstance(layer, RECURRENT) and name.startswith("weight_hh"):
         init.orthogonal_(parameter, generator=rng)
+    # After the recurrent kernels, which have two dimensions as well.
     elif parameter.ndim >= 2:
         init.xavier_uniform_(parameter, generator=rng)
     elif "bias" in name:
@@ -79,6 +82,7 @@ def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
     def start(j: int) -> Tensor:
         if j == 0:
             return flatten(module)
+        # A copy, since the module itself is model 0 and what the engines train with.
         other = copy.deepcopy(module)
         initialise(other, key.of("model").client(j))
         return flatten(other)

@@ -88,6 +88,7 @@ def member_table(run: RunView) -> Table:
     cells = []
     for before, i in zip([-1, *kept], kept, strict=False):
         sizes = rows[i]["sizes"]
+        # Groups come and go with CFL and FedClust; a table has the same columns throughout.
         shown = [*sizes, *[0] * groups][:groups]
         ungrouped = run.clients - sum(sizes)
         number = str(displayed_round(rows[i]["round"]))

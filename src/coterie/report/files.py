@@ -77,6 +77,7 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
 
 def _draw(spec: Spec, kind: str) -> bytes:
     """A chart in a format of `KINDS`, dark on white, with legends that fit its width."""
+    # Imported here: it brings a JavaScript engine, and pages draw their charts in the browser.
     import vl_convert
 
     config = {

@@ -53,6 +53,7 @@ def run_folders(paths: Sequence[Path | str]) -> list[Path]:
         if not inside:
             RunFolder.open(path)  # raises: it says what the folder lacks
         for folder in inside:
+            # Each once, however it is spelled: `report sweep sweep/run-1` would count a seed twice.
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
 
@@ -95,6 +96,7 @@ def views_of(paths: Sequence[Path | str], root: str | None = None) -> list[RunVi
     read = set()
     views: dict[int, RunView] = {}
     for i in by_seed:
+        # Without the seed: runs of a series have the rest in common.
         configuration = config_hash({**resolved[i], "seed": 0})
         views[i] = view_of(folders[i], root, light=configuration in read)
         read.add(configuration)
@@ -133,6 +135,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.latest_checkpoint()
+    # The partition of the run itself: the data may lie elsewhere or be gone, the folder has this.
     parts = load_partition(saved)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
     scored = folder.clients()
@@ -186,6 +189,7 @@ def _joined(view: RunView, since: IntArray) -> IntArray:
     if stays is None:
         return since
     joined = since.copy()
+    # From the last to the first, so that the earliest stay of a client is written last.
     for stay in reversed(stays):
         joined[stay.client] = stay.start
     return joined
@@ -235,6 +239,7 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     member = checkpoint.groups.member
     if len(np.unique(member[member >= 0])) < 2:
         return None
+    # First what the method itself compared. The rest takes training, and only approximates it.
     found = from_memory(checkpoint.groups.memory, len(member))
     if found is None and data.whole is not None:
         solver = Solver(**config.local.model_dump())

@@ -46,6 +46,7 @@ def write_page(
         True
     """
     target = Path(path)
+    # Before the file is opened: an error in a chart leaves an earlier page as it was.
     text = page_of(runs, title, intro)
     with refuse_unwritable("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)

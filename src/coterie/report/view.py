@@ -78,6 +78,7 @@ class RunView:
     data_id: str = ""
 
     def __post_init__(self) -> None:
+        # An array of another length would colour the wrong clients without a word.
         for name in PER_CLIENT:
             value = getattr(self, name)
             if value is not None and len(value) != self.clients:

@@ -165,8 +165,16 @@ class GroupColdStart:
         """
         trainable = round.trainable(len(groups.member))
         order = round.key.of("sample").generator().permutation(trainable)
-        fewest, most = (1, self.max_groups) if self.groups == "auto" else (self.groups,) * 2
-        want = most if self.random_centres else min(self.alpha * most, len(order))
+        if self.groups == "auto":
+            # One group is an answer, too: `auto` asks whether there are several.
+            fewest = 1
+            most = self.max_groups
+        else:
+            fewest = self.groups
+            most = self.groups
+        want = min(self.alpha * most, len(order))
+        if self.random_centres:
+            want = most
         least = self._least_directions(groups, round)
         work = self.pretraining.work(round.objective)
         ids = np.empty(0, np.int64)
@@ -206,7 +214,7 @@ class GroupColdStart:
 
 
 def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartError:
-    # Named in the error: too few directions are most often replies that were refused.
+    # A user has to know whether clients were silent or were refused, and why.
     refused = sorted(round.clients.ledger.refused.items())
     reasons = ", ".join(f"{reason} {n}" for reason, n in refused) or "none"
     return ColdStartError(

@@ -41,7 +41,7 @@ def inter_group(eta: float, rule: Rule = "normalized_difference") -> InterGroup 
     """
     if eta == 0:
         return None
-    # The paper prints two rules and its code has a third (erratum P4), so all three are here.
+    # FedGroup prints one rule, FlexCFL another, and the code of both has a third (erratum P4).
     rules = {
         "normalized_difference": _differences,
         "normalized_model": _models,

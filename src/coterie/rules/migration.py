@@ -144,7 +144,7 @@ class Migrating(PlacesClients):
             Describe("histogram", classes),
             trainable,
             groups.models[:1],
-            0 * trainable,
+            np.zeros_like(trainable),
             key=round.key,
         )
         reference = np.zeros((len(groups.member), classes))

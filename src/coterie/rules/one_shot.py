@@ -130,6 +130,7 @@ def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
             f"algorithm.layer: unknown layer, got {layer!r}; expected 'final' or one of {', '.join(layers)}"
         )
     if not bias and layer not in names:
+        # Biases have one dimension. A layer of nothing else, as a normalisation, stays whole.
         held = [n for n in held if len(layout.shapes[layout.names.index(n)]) > 1] or held
     spans = [layout.span(n) for n in held]
     if any(a.stop != b.start for a, b in pairwise(spans)):
@@ -265,6 +266,7 @@ class OneShot(PlacesClients):
             which = np.zeros(len(ids), np.int64)
         else:
             name = work.statistic
+            # No model is sent for a statistic of a client's data.
             which = np.zeros((len(ids), 0), np.int64)
         reply = round.clients.run(work, ids, origin[None], which, key=round.key)
         rows = torch.from_numpy(reply.fields[name]).to(torch.float32)

@@ -151,8 +151,7 @@ def simulate(
         cohort = _cohort(algorithm, sampler, snapshot, number, shifts=shift is not None)
         round = Round(number, round_key, cohort, clients, solver or Solver())
         groups, notes = algorithm.step(groups, round)
-        # Read before scoring, which runs through the same ledger: its transfers are none of
-        # the method's.
+        # To read the ledger empties it, so what scoring refuses is counted apart, below.
         ledger = clients.ledger.read()
         row = _row(number, groups, notes, ledger)
         row["moves"] = moves(before.member, groups.member)
@@ -173,7 +172,6 @@ def simulate(
             row |= measure(view)
 
         # Step 4: what was refused and how long it took.
-        # Now with what scoring refused.
         refused = ledger.refused + clients.ledger.read().refused
         row["refused"] = dict(sorted(refused.items()))
         row["seconds"] = _seconds(ledger, notes, began, evaluation_began)
@@ -266,6 +264,7 @@ def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) 
         "skipped": bool(notes.get("skipped", False)),
         "notes": {name: value for name, value in notes.items() if name not in _NOT_NOTES},
         "refused": dict(sorted(ledger.refused.items())),
+        # Counted twice: all that moved, and what FlexCFL's Fig. 6 counts, to compare with print.
         "transfers": {
             **transfer_totals(ledger.blocks),
             "flexcfl": flexcfl_models(ledger.blocks, notes),

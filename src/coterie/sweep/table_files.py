@@ -74,6 +74,7 @@ def runs_csv(
     lines = StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([*head, "seconds"])
+    # All of the plan, also those that are not done: a table with holes says that it has them.
     for run in plan.runs:
         values = [value for _, value in run.point]
         figures = _run_figures(run, out, target, figure)

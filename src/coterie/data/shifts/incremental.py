@@ -28,6 +28,8 @@ Step = Callable[[IntArray, IntArray, float, int, Key], IntArray]
 def incremental(
     share: PositiveShare = 0.25,
     every: Count = 50,
+    # What the text says. The code takes the share of what is left, so that data shrink; the printed
+    # column of the paper fits the code.
     release: Release = "cumulative",
     start: Round = 0,
 ) -> Shift:
@@ -138,6 +140,7 @@ def _keep_less(now: IntArray, initial: IntArray, share: float, stage: int, key: 
     """The first samples of what a client has now, as the reference code cuts them."""
     rows = now
     if stage == 0:
+        # At the first stage alone: later ones cut what is left, in the order that it has.
         rows = _release_order(now, key)
     return _same_or(rows[: _released_count(share, stage, len(rows))], now)
 

@@ -62,6 +62,8 @@ def swap_all(
     ) -> FederationSnapshot:
         if not schedule.due(round):
             return snapshot.without_events()
+        # Each pair by itself, not one pair with probability p: of the two readings of the paper
+        # only this one gives the transfers of its Fig. 6.
         pairs = random_pairs(eligible_clients(snapshot, warm, pool), p, key)
         if not pairs:
             return snapshot.without_events()

@@ -102,6 +102,7 @@ def _labels_to_trade(
 
 def _labels_in_both_splits(population: Population, client: int) -> IntArray:
     labels = population.labels
+    # In both, or a client could be tested on a label that it gave away, or has never seen.
     return np.intersect1d(labels[population.train[client]], labels[population.test[client]])
 
 

@@ -18,6 +18,7 @@ def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any
     Raises:
         DataError: if it cannot be read.
     """
+    # Imported where it is used, as in all of this file: it takes longer than most of Coterie.
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -42,6 +42,7 @@ def member_chart(run: RunView) -> Spec | None:
 
 def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
     """A line for each client, of as many rectangles as it was in groups."""
+    # By group, so that clients that ended together are one block of a colour.
     place = _places(run, stays)
     rows = [
         {

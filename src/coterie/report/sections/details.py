@@ -61,6 +61,7 @@ def details(series: Series, number: int) -> list[Section]:
     # One run stands for the series: groups of different seeds have nothing to do with each other.
     run = series.first
     found: list[Section] = []
+    # Of one group there is nothing to tell apart.
     if run.group_count > 1:
         found += [*_members(run, number), *_map(run, number), *_mix(run, number)]
     found += [*_shifts(run, number), *_divergence(run, number)]

@@ -104,6 +104,7 @@ def _differing_keys(series: Sequence[Series]) -> str:
     first = series[0].first.tables
     keys: dict[str, None] = {}
     for one in series[1:]:
+        # Against the first and not pair by pair: what changes anywhere differs from it somewhere.
         keys |= dict.fromkeys(differing(first, one.first.tables))
     # Seeds differ within a series; they are named in the introduction.
     keys.pop("seed", None)

@@ -116,6 +116,7 @@ def _final(one: Series) -> str:
     if not known:
         return "-"
     mean = percent(one.final_accuracy)
+    # One value has no deviation.
     if len(known) == 1:
         return mean
     return f"{mean} ± {PERCENT * statistics.stdev(known):.1f}"

@@ -90,6 +90,7 @@ def _discrepancy_mean(rows: Rows, summary: Row, target: float) -> float | None:
 
 
 def _discrepancy_var(rows: Rows, summary: Row, target: float) -> float | None:
+    # The variance of all rounds of a run, which are no sample of more of them.
     return statistics.pvariance(_values(rows, "discrepancy") or [0.0])
 
 
