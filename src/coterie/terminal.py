@@ -166,6 +166,8 @@ class Reporter:
         """Whether a round has a line of the about twenty: the first has, and the last."""
         if done == self.start + 1:
             return True
+        # A line whenever another twentieth of the rounds is done, so a log is short
+        # whatever a run is long.
         return done * LINES // self.rounds > (done - 1) * LINES // self.rounds
 
     def _seconds_left(self, done: int) -> float | None:

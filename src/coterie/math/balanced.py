@@ -127,8 +127,8 @@ def equal_clusters(
     """K-means with clusters of exactly ``S = n / L`` clients (FedGSP eq. 10-13, Alg. 2 l. 2-5).
 
     Assignment and centroids alternate until no client moves, at most ``tau`` times. With counts for
-    features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, with ``T_l = S C_l`` the
-    sum of a cluster. These are integers, so ties stay ties on every machine.
+    features all is exact: costs are kept as ``|T_l|^2 / 2 - S <V^k, T_l>``, with ``T_l = S C_l``
+    the sum of a cluster. These are integers, so ties stay ties on every machine.
 
     Args:
         features: ``[n, c]``, ``n`` divisible by ``clusters``.

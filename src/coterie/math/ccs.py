@@ -22,9 +22,9 @@ def adaptive_threshold(
 ) -> float:
     """How similar the updates of a cluster must be (RFedAvg eq. 7, clipped).
 
-    It falls with the loss: ``eps_t = cos(theta + (pi/2 - theta) rho)`` with ``rho = (l_0 - l_t) / (l_0 - l_*)`` held in
-    0..1. Without the clip a loss above ``l_0`` would turn the angle negative and one below ``l_*``
-    the threshold. A run that starts at ``l_*`` or under has ``rho = 1``.
+    It falls with the loss: ``eps_t = cos(theta + (pi/2 - theta) rho)`` with ``rho = (l_0 - l_t) /
+    (l_0 - l_*)`` held in 0..1. Without the clip a loss above ``l_0`` would turn the angle negative
+    and one below ``l_*`` the threshold. A run that starts at ``l_*`` or under has ``rho = 1``.
 
     Args:
         loss: ``l_t``, now.
@@ -46,9 +46,9 @@ def ccs(similarity: Matrix, threshold: float) -> IntArray:
     """Clusters by cosine similarity (RFedAvg Alg. 1).
 
     The update with most neighbours, the pivot, makes a cluster with them. Then the next pivot is
-    found among those that are left. A neighbour is at least ``threshold`` similar; members need not be similar to each other. Of two
-    pivots with as many neighbours left the first one goes first. One that is not similar to itself,
-    an update of zeros, is alone.
+    found among those that are left. A neighbour is at least ``threshold`` similar; members need not
+    be similar to each other. Of two pivots with as many neighbours left the first one goes first.
+    One that is not similar to itself, an update of zeros, is alone.
 
     Args:
         similarity: ``[n, n]`` in -1..1.

@@ -39,8 +39,9 @@ def rotate_labels(
 ) -> Shift:
     """A planted change of concept: for some clients every label y becomes (y + by) mod c.
 
-    That holds for training and test. Samples that a client has yet to receive (`incremental`) turn with it. Where the federation has
-    planted groups, the clients form new ones, one for each group they came from.
+    That holds for training and test. Samples that a client has yet to receive (`incremental`) turn
+    with it. Where the federation has planted groups, the clients form new ones, one for each group
+    they came from.
 
     Args:
         round: of the first wave.
