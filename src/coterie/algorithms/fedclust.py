@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
-from coterie.math.group_count import Number
+from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.migration import Detector, Migration, Tau, migrating
 from coterie.rules.one_shot import OneShot, Threshold, TrainedUpdate, fixed_groups
@@ -19,7 +19,7 @@ def fedclust(
     # all of these.
     linkage: Literal["average", "complete", "single", "ward"] = "average",
     threshold: Threshold = "auto",
-    groups: Number | None = None,
+    groups: GroupCount | None = None,
     layer: str = "final",
     bias: bool = True,
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,

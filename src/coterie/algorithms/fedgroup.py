@@ -19,7 +19,7 @@ from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Train
-from coterie.math.group_count import Most, Number, estimate_notes
+from coterie.math.group_count import GroupCount, Most, estimate_notes
 from coterie.methods.method import Method
 from coterie.objectives import proximal
 from coterie.rules.assigning import PlacesClients
@@ -152,7 +152,7 @@ def random_groups(ablation: Ablation) -> RandomGroup | None:
 
 @validated
 def fedgroup(
-    groups: Number = 3,
+    groups: GroupCount = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     eta_g: Annotated[float, Field(ge=0)] = 0.0,
@@ -216,7 +216,7 @@ def fedgroup(
 
 @validated
 def fedgrouprox(
-    groups: Number = 3,
+    groups: GroupCount = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     mu: Annotated[float, Field(ge=0)] = 1.0,

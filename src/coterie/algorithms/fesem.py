@@ -15,7 +15,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.math.group_count import Most, Number
+from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.group_count import count_if_auto
@@ -107,7 +107,7 @@ class AssignThenTrain(PlacesClients):
 
 @validated
 def fesem(
-    groups: Number = 3,
+    groups: GroupCount = 3,
     order: Order = "train_then_assign",
     migration: Detector = "none",
     tau: Tau = 0.2,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from coterie.algorithms.fedgroup import Ablation, ByDirection, random_groups
 from coterie.config.arguments import validated
-from coterie.math.group_count import Most, Number
+from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.rules.cold_start import GroupColdStart, Measure, Pretrain, Pretraining, Shortage
 from coterie.rules.inter_group import Rule, inter_group
@@ -19,7 +19,7 @@ from coterie.rules.newcomers import Fallback, NearestDirection
 
 @validated
 def flexcfl(
-    groups: Number = 3,
+    groups: GroupCount = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     # The code's detector is `counts`, which cannot see two clients swap their labels.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
-from coterie.math.group_count import Number
+from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.migration import Detector, Migration, Tau, migrating
 from coterie.rules.one_shot import Metric, OneShot, Threshold, TrainedUpdate, fixed_groups
@@ -21,7 +21,7 @@ def flhc(
     metric: Metric = "l1",
     linkage: Literal["complete", "average", "single"] = "complete",
     threshold: Threshold = "auto",
-    groups: Number | None = None,
+    groups: GroupCount | None = None,
     migration: Detector = "none",
     tau: Tau = 0.2,
 ) -> Method:

@@ -11,7 +11,7 @@ from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
-from coterie.math.group_count import Most, Number
+from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.objectives import plain
 from coterie.rules.assigning import PlacesClients
@@ -51,7 +51,7 @@ def _place_drifted(groups: Groups, round: Round) -> Groups:
 
 @validated
 def ifca(
-    groups: Number = 3,
+    groups: GroupCount = 3,
     migration: Detector = "none",
     tau: Tau = 0.2,
     max_groups: Most = 8,

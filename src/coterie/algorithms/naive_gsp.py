@@ -26,7 +26,8 @@ class ChainMemory:
 
     Args:
         chain: int64 ``[N]``, the group of each client, -1 for a client that was never present.
-        place: int64 ``[N]``, its place in the order of that group.
+        place: int64 ``[N]``, its place in one order of all clients, of which the clients of a group
+            are a part; -1 likewise.
     """
 
     record_name: ClassVar[str] = "chains"
@@ -43,35 +44,37 @@ class FixedChains:
     end of its chain. Clients that are not present are left out.
 
     Args:
-        groups: ``M``.
+        count: number of groups ``M``.
         kappa: share of the groups that take part in a round.
         icg: by inter-cluster grouping of label histograms instead of at random.
         histograms: how they are had, with ``icg``.
     """
 
-    groups: int
+    count: int
     kappa: float
     icg: bool
     histograms: Histograms
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         cohort = round.cohort
-        newcomers = int((groups.member[cohort] < 0).sum())
+        # There is one model, and all chains train it: who is known is a member of its group, 0.
         if self.icg:
             groups, newcomers = self.histograms.ask(groups, round)
         else:
+            newcomers = int((groups.member[cohort] < 0).sum())
             groups = groups.with_members(cohort, 0)
         ids = cohort[groups.member[cohort] >= 0]
         if not len(ids):
             return groups, empty_plan(ids)
         memory = self._chains(groups, ids, round)
         groups = groups.remember(memory)
-        present = np.unique(memory.chain[ids])
+        chains_present = np.unique(memory.chain[ids])
         sample = round.key.of("draw").generator()
-        sampled = sample.choice(present, groups_sampled(self.kappa, len(present)), replace=False)
+        count = groups_sampled(self.kappa, len(chains_present))
+        sampled = sample.choice(chains_present, count, replace=False)
         # Always the same order: that models learn it is what the paper holds against this ablation.
         ids = ids[np.argsort(memory.place[ids], kind="stable")]
-        plan = plan_of_chains(ids, memory.chain[ids], sampled, newcomers, len(present))
+        plan = plan_of_chains(ids, memory.chain[ids], sampled, newcomers, len(chains_present))
         return groups, plan
 
     def _chains(self, groups: Groups, ids: IntArray, round: Round) -> ChainMemory:
@@ -83,15 +86,16 @@ class FixedChains:
         place = memory.place.copy()
         new = ids[chain[ids] < 0]
         for client in round.key.of("newcomers").generator().permutation(new).tolist():
-            sizes = np.bincount(chain[chain >= 0], minlength=self.groups)
+            sizes = np.bincount(chain[chain >= 0], minlength=self.count)
             chain[client] = sizes.argmin()
             place[client] = place.max() + 1
         return ChainMemory(chain, place)
 
     def _first_chains(self, groups: Groups, ids: IntArray, round: Round) -> ChainMemory:
+        """The chains of those who are present when they are made."""
         chain = np.full(len(groups.member), NO_GROUP)
         place = np.full(len(groups.member), -1)
-        count = min(self.groups, len(ids))
+        count = min(self.count, len(ids))
         key = round.key.of("groups")
         if self.icg:
             # "append": these groups stay, so who is left over once would never train.

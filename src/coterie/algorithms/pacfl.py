@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
-from coterie.math.group_count import Number
+from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.migration import Detector, Migration, Tau, migrating
 from coterie.rules.one_shot import Angle, OneShot, Subspace, fixed_groups
@@ -21,7 +21,7 @@ def pacfl(
     vectors: Annotated[int, Field(ge=1)] = 3,
     angle: Angle = "entry_min",
     threshold: Annotated[float, Field(gt=0, le=180)] | Literal["auto"] = "auto",
-    groups: Number | None = None,
+    groups: GroupCount | None = None,
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted",
     migration: Detector = "none",
     tau: Tau = 0.2,

@@ -15,9 +15,8 @@ from coterie.core.keep import Keep
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 
-Epsilon = Annotated[
-    float, Field(ge=1e-6)
-]  # a smaller budget asks for more noise than whole numbers hold
+# A privacy budget. A smaller one asks for more noise than whole numbers hold.
+Epsilon = Annotated[float, Field(ge=1e-6)]
 
 
 @dataclass(frozen=True, slots=True)

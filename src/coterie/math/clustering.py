@@ -80,8 +80,10 @@ def agglomerate(
     if count is not None:
         merges = max(0, n - count)
         return Clusters(_cut_after(tree, merges), tree, _middle_of_gap(heights, merges))
-    level = largest_gap(heights) if threshold == "auto" else threshold
-    return Clusters(_cut_after(tree, int((heights <= level).sum())), tree, level)
+    height = largest_gap(heights) if threshold == "auto" else threshold
+    # No linkage above merges lower than it did before, so what lies below the cut came first.
+    merges = int((heights <= height).sum())
+    return Clusters(_cut_after(tree, merges), tree, height)
 
 
 def _merge(distance: Matrix, method: Linkage) -> Matrix:
@@ -92,6 +94,7 @@ def _merge(distance: Matrix, method: Linkage) -> Matrix:
     # scipy refuses fewer than two points.
     if len(distance) < 2:
         return np.empty((0, 4))
+    # Unchecked: a distance that is made of products has rounding on its diagonal, which is refused.
     tree: Matrix = linkage(squareform(distance, checks=False), method)
     return tree
 
@@ -204,6 +207,9 @@ def _middle_of_gap(heights: FloatArray, merges: int) -> float:
 
 def complete_linkage(distance: Matrix, m: int) -> IntArray:
     """Agglomerative clustering with complete linkage, cut at exactly ``m`` clusters (FedGroup).
+
+    Where merges have equal heights the point farthest from all others is parted from its cluster;
+    `agglomerate` with ``count=m`` leaves out whichever of these merges comes last.
 
     Args:
         distance: ``[n, n]``, symmetric; MADC, for instance.

@@ -27,7 +27,7 @@ _TINY = 1e-12
 # Types of options: what `groups` and `max_groups` may be.
 Auto = Literal["auto"]
 Most = Annotated[int, Field(ge=1)]
-Number = Most | Auto
+GroupCount = Most | Auto
 
 # Updates [n, d], the largest answer, a random stream -> the number of groups.
 Estimator = Callable[[Tensor, int, Key], int]

@@ -55,7 +55,7 @@ def override(
     wanted = [key for key, value in replaced.items() if value is not None]
     if not wanted:
         return made
-    method = _method(made)
+    method = _method_of(made)
     if method is None:
         raise ConfigError(
             f"{wanted[0]}: the algorithm has a step of its own, got {name!r}; expected one made "
@@ -87,7 +87,7 @@ def fit_to_model(
     Raises:
         ConfigError: for a network that the objective cannot use.
     """
-    method = _method(made)
+    method = _method_of(made)
     if method is None:
         return made, module
     objective = method.local.objective
@@ -109,7 +109,8 @@ def fit_to_model(
     return replace(method, server=server), module
 
 
-def _method(made: Method | Algorithm) -> Method | None:
+def _method_of(made: Method | Algorithm) -> Method | None:
+    """The slots of what was made; ``None`` for an algorithm with a step of its own."""
     if isinstance(made, Clustered):
         return made.method
     if isinstance(made, Method):

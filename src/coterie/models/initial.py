@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import init
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
 
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
@@ -48,7 +47,11 @@ def initialise(module: nn.Module, key: Key) -> None:
 
 
 def _draw(layer: nn.Module, name: str, parameter: nn.Parameter, rng: torch.Generator) -> None:
-    """Draw one parameter; one of a layer that is not known keeps what its constructor gave it."""
+    """Draw one parameter.
+
+    In a layer of another kind, too, kernels are Glorot-uniform and biases zero. What is neither, a
+    scale for instance, keeps what the constructor gave it.
+    """
     if isinstance(layer, (_NormBase, nn.LayerNorm, nn.GroupNorm)):
         init.constant_(parameter, 1.0 if name == "weight" else 0.0)
     elif isinstance(layer, nn.Embedding):
@@ -84,18 +87,8 @@ def initial_models(module: nn.Module, key: Key) -> Callable[[int], Tensor]:
             return flatten(module)
         # A copy, since the module itself is model 0 and what the engines train with.
         other = copy.deepcopy(module)
+        # The number of the model stands where a stream has that of a client.
         initialise(other, key.of("model").client(j))
         return flatten(other)
 
     return start
-
-
-def can_initialise(layer: nn.Module) -> bool:
-    """Whether `initialise` knows this kind of layer.
-
-    Example:
-        >>> can_initialise(nn.Linear(2, 2)), can_initialise(nn.MultiheadAttention(2, 1))
-        (True, False)
-    """
-    known = (_NormBase, _ConvNd, nn.Linear, nn.LayerNorm, nn.GroupNorm, nn.Embedding, *RECURRENT)
-    return isinstance(layer, known)

@@ -65,6 +65,7 @@ class Mmd:
 
     @property
     def mu(self) -> float:
+        """Weight of the proximal term, of which this objective has none."""
         return 0.0
 
     def loss(

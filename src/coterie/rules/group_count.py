@@ -13,7 +13,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Train
-from coterie.math.group_count import Number, estimate_groups, estimate_notes
+from coterie.math.group_count import GroupCount, estimate_groups, estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 
 # A number of groups that fewer clients than this show says nothing.
@@ -86,7 +86,7 @@ class CountsGroups(PlacesClients):
         return estimate_groups(updates, self.most, round.key.of("count"))
 
 
-def count_if_auto(assign: Assign, groups: Number, most: int) -> tuple[Assign, int]:
+def count_if_auto(assign: Assign, groups: GroupCount, most: int) -> tuple[Assign, int]:
     """The rule, and the number of models that it starts with.
 
     Args:

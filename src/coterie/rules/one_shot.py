@@ -22,7 +22,7 @@ from coterie.core.work import Describe, Train
 from coterie.errors import ConfigError
 from coterie.math.clustering import Linkage, agglomerate, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
-from coterie.math.group_count import Number
+from coterie.math.group_count import GroupCount
 from coterie.math.similarity import Matrix
 from coterie.math.subspaces import entry_min, principal_angles
 from coterie.rules.assigning import PlacesClients
@@ -326,7 +326,7 @@ class OneShot(PlacesClients):
         return linkage_distance(to_stored, inside, memory.cluster[known], k, self.linkage)
 
 
-def fixed_groups(groups: Number | None) -> int | None:
+def fixed_groups(groups: GroupCount | None) -> int | None:
     """The number of groups that was asked for; ``auto`` is none: the threshold decides.
 
     Example:

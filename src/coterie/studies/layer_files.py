@@ -71,7 +71,7 @@ def study_headline(study: LayerStudy) -> str:
     if not known:
         return f"{len(study.layers)} layers of {len(study.clients)} clients"
     # By the ratio, not the difference: layers have weights of different size.
-    best = max(known, key=lambda layer: layer.separation or 0)
+    best = max(known, key=lambda layer: layer.separation or 0)  # none of these is None
     return (
         f"Layer {best.layer} parts the groups best: {best.separation:.1f} times as far between "
         "them as within"

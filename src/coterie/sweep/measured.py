@@ -24,7 +24,7 @@ class Measured:
         rounds: rounds to the target; ``None`` without a target, or if it was not reached.
         bytes: bytes down and up to the target, or of the whole run without a target.
         seconds: of all rounds.
-        scored: clients with a group at the end.
+        scored: clients that the accuracy counts, those with a group at the end.
     """
 
     accuracy: float | None
@@ -57,21 +57,22 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
             accuracy = float(accuracy)
         seconds = float(summary["seconds"]["total"])
         rounds = None
-        moved: int | None = None
+        moved_bytes: int | None = None
         if target is None:
-            moved = _bytes_of(rows)
+            moved_bytes = _bytes_of(rows)
         else:
             # `covered` leaves out rounds in which some clients have no group yet.
             rounds = rounds_to_target(covered(rows), target)
             if rounds is not None:
-                moved = _bytes_of(rows[:rounds])
-    # The file was written by another version, or by hand.
+                moved_bytes = _bytes_of(rows[:rounds])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
+        # The file was written by another version, or by hand.
         raise damaged(path / "summary.json or rounds.jsonl", error) from None
+    # A client counts in the accuracy once it has a group.
     scored = None
     if rows:
         scored = rows[-1].get("clients_assigned")
-    return Measured(accuracy, rounds, moved, seconds, scored)
+    return Measured(accuracy, rounds, moved_bytes, seconds, scored)
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:
