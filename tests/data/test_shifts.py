@@ -356,7 +356,7 @@ def test_arrivals_of_several_tables_leave_somebody_to_begin_with() -> None:
         return next(play(shift, by_label(4), 1, seed))
 
     with pytest.raises(
-        ConfigError, match=r"shift\.waves: .* leave nobody to begin with, got 4 clients"
+        ConfigError, match=r"shift\.waves: .* leave no clients for the first round, got 4 clients"
     ):
         all(first(seed).present.any() for seed in range(12))
 
@@ -422,7 +422,7 @@ def test_departures_leave_somebody() -> None:
 
 
 def test_nobody_to_begin_with_is_refused() -> None:
-    with pytest.raises(ConfigError, match="leave nobody to begin with"):
+    with pytest.raises(ConfigError, match="leave no clients for the first round"):
         list(play(SHIFTS["arrivals"](count=6, waves=2), blobs(), 1))
     with pytest.raises(ConfigError, match="more than there are clients, got 13"):
         list(play(SHIFTS["departures"](round=0, count=13), blobs(), 1))

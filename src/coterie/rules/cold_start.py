@@ -86,7 +86,7 @@ class GroupColdStart:
 
     Args:
         groups: number of groups ``m``; ``auto``: counted from the directions.
-        alpha: ``alpha * m`` clients are asked, with ``auto`` ``alpha * max_groups``.
+        alpha: ``alpha * m`` clients take part, with ``auto`` ``alpha * max_groups``.
         measure: ``edc`` with k-means++, or ``madc`` with complete linkage.
         pretraining: how clients show their direction.
         group_init: groups start from their cluster's mean model, or from ``w_0``.
@@ -219,7 +219,7 @@ def _shortage(groups: int, found: int, asked: int, round: Round) -> ColdStartErr
     reasons = ", ".join(f"{reason} {n}" for reason, n in refused) or "none"
     return ColdStartError(
         f"algorithm.groups: the cold start needs {groups} distinct update directions, got {found} "
-        f"after asking {asked} clients (refused: {reasons}); expected as many as groups, "
+        f"from {asked} clients (refused: {reasons}); expected as many as groups, "
         "or on_shortage = 'fewer'"
     )
 

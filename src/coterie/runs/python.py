@@ -128,7 +128,7 @@ def run(
             seed.
         local: local SGD; default 10 epochs, batches of 10, learning rate 0.03.
         rounds: communication rounds.
-        clients_per_round: clients asked in a round, at most all.
+        clients_per_round: clients that take part in a round, at most all.
         sampler: which clients, by name or as a function of the round; with a shift, of the round
             and of which clients are there and hold samples (bool ``[N]``).
         seed: everything random follows from it.

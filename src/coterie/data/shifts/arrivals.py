@@ -62,7 +62,7 @@ def arrivals(
             return snapshot.without_events()
         if size * waves >= initial.clients:
             raise ConfigError(
-                f"shift.waves: {waves} of {size} clients leave nobody to begin with, "
+                f"shift.waves: {waves} of {size} clients leave no clients for the first round, "
                 f"got {initial.clients} clients; expected fewer or smaller waves"
             )
         # Who is late is drawn once for the whole run, and again in each round that needs to know:
@@ -74,7 +74,7 @@ def arrivals(
             present[late] = False
             if not present.any():
                 raise ConfigError(
-                    "shift.waves: the arrivals of several tables leave nobody to begin with, "
+                    "shift.waves: the arrivals of several tables leave no clients for the first round, "
                     f"got {initial.clients} clients; expected fewer or smaller waves"
                 )
             return snapshot.with_present(present, clients_event("awaited", late))

@@ -46,8 +46,7 @@ def evidence(advice: Advice) -> list[str]:
         lines += [describe_differences(advice.differing), margin_text(advice.found)]
     elif advice.verdict == "one group":
         lines.append(
-            f"Made to split into {FORCED_GROUPS}, they gained nothing that could be told from "
-            "chance."
+            f"A split into {FORCED_GROUPS} groups gave no gain that is larger than its uncertainty."
         )
     # Without a shift in the configuration FlexCFL was not tried: there it equals FedGroup.
     if advice.verdict == "helps" and advice.best.name != "flexcfl":
