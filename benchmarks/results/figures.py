@@ -169,7 +169,8 @@ def difference(record: Record) -> str:
     """Mean minus the paper's value, with its sign, or nothing where none is printed."""
     if record.printed is None or not record.known:
         return ""
-    gap = middle(record) - record.printed.value
+    # Without rounding, a mean that equals the printed value is shown as 1e-14 away from it.
+    gap = round(middle(record) - record.printed.value, 9)
     rounded = number(abs(gap), decimals(record.known))
     return f"{'+' if gap >= 0 else '-'}{rounded}"
 
