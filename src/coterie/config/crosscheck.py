@@ -92,7 +92,11 @@ def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
     if not cohort or not least or least <= cohort:
         return []
     expected = f"at most {cohort} (train.clients_per_round)"
-    return [Problem("quorum.min_replies", "more replies than clients take part in a round", least, expected)]
+    return [
+        Problem(
+            "quorum.min_replies", "more replies than clients take part in a round", least, expected
+        )
+    ]
 
 
 def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
