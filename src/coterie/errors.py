@@ -6,6 +6,8 @@ from __future__ import annotations
 class CoterieError(Exception):
     """An expected failure: one line for the user, and the exit code of the command line."""
 
+    # Scripts rely on these codes (docs/exit-codes.md). This one is EX_SOFTWARE of sysexits.h: an
+    # error without a kind of its own is a bug of ours.
     code = 70
 
 

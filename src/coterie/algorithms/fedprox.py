@@ -13,6 +13,7 @@ from coterie.objectives import proximal
 from coterie.rules.single_group import everyone
 
 
+# FedProx finds 1 to be best for Synthetic, MNIST and FEMNIST (sec. 5), and 0.01 for Sent140.
 @validated
 def fedprox(mu: Annotated[float, Field(ge=0)] = 1.0) -> Method:
     """FedProx: FedAvg whose clients minimise ``F_k(w) + mu/2 ||w - w_t||^2``.

@@ -25,6 +25,8 @@ class CrossEntropy:
     Source: Li et al., Federated Optimization in Heterogeneous Networks, eq. 2.
     """
 
+    # With a live reference in place of the snapshot the term would always be 0, as in
+    # PACFL's copy of FedProx.
     mu: float = 0.0
 
     @property
