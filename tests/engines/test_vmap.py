@@ -226,13 +226,13 @@ def test_finished_clients_drop_off_and_the_rest_is_left_at_the_deadline(
     seen = []
     whole = both(net, Solver(epochs=1, batch_size=5), data=data)[1]
     clock = iter(range(10_000))
-    plainly = BatchedTrainer._together
+    plainly = BatchedTrainer._step_at_once
 
     def counted(self: BatchedTrainer, given: Any, solver: Solver) -> None:
         seen.append(len(given[1]))
         plainly(self, given, solver)
 
-    monkeypatch.setattr(BatchedTrainer, "_together", counted)
+    monkeypatch.setattr(BatchedTrainer, "_step_at_once", counted)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     engine = VmapEngine(
         LocalRunner(data, net, Solver(epochs=1, batch_size=5)), round_timeout=8.0, device="cpu"
