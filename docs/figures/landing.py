@@ -106,13 +106,13 @@ class Curves:
 
 LANDING = Figure(
     "landing",
-    "60 clients hold turned images; three groups are found; a model per group is better than one.",
+    "60 clients hold rotated images; three groups are found; a model per group is more accurate.",
     (
         Step(
             "Clients differ",
             Images((("as is", 0), ("90°", 1), ("180°", 2))),
-            "60 clients hold real images of digits. Each client sees them turned in one of three "
-            "ways. No method is told which.",
+            "60 clients hold real images of digits. Each client has them in one of three "
+            "rotations. The methods do not know which.",
         ),
         Step(
             "Groups form",

@@ -40,15 +40,15 @@ FEDGROUP = Figure(
                 origin="$w_0$",
                 at=(0.38, 0.62),
             ),
-            "A client met later pre-trains, too, and joins the group whose direction is nearest "
-            "to its own.",
+            "A client that comes later pre-trains, too, and joins the group with the nearest "
+            "direction.",
         ),
     ),
 )
 
 FLEXCFL = Figure(
     "flexcfl",
-    "FlexCFL: FedGroup, and a client whose labels have changed is placed anew.",
+    "FlexCFL: FedGroup, and a client whose labels have changed is placed again.",
     (
         Step(
             "Groups as in FedGroup", grouped(), "Cold start, rounds and newcomers are FedGroup's."
@@ -282,7 +282,7 @@ CFL = Figure(
             "At first all clients are one cluster with one model.",
         ),
         Step(
-            "At rest, but torn",
+            "The updates disagree",
             Directions(
                 (
                     Arrow(150, 0.85, 1),
@@ -294,7 +294,7 @@ CFL = Figure(
                     Arrow(75, 0.22, 0, "mean", bold=True),
                 ),
             ),
-            "The mean update is short, yet some clients pull hard: they want different models.",
+            "The mean update is short, but some updates are long: clients need different models.",
         ),
         Step(
             "The cluster splits",

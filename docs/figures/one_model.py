@@ -127,7 +127,7 @@ IDA = Figure(
 
 FEDMMD = Figure(
     "fedmmd",
-    "FedMMD: a client trains beside a frozen copy of the model and keeps its outputs alike.",
+    "FedMMD: a client keeps its outputs like those of a frozen copy of the received model.",
     (
         COHORT,
         Step(
@@ -198,7 +198,8 @@ RFEDAVG = Figure(
         Step(
             "A round: the cohort trains",
             one_model(up="$Δ_i$, $n_i$, loss, imbalance $I_i$"),
-            "Devices tell how good the model is for them, and how unbalanced their labels are.",
+            "Devices send the loss of the model on their data, and how unbalanced their labels "
+            "are.",
         ),
         Step(
             "Cluster like updates",
@@ -208,18 +209,18 @@ RFEDAVG = Figure(
                 cones=((50, 100, 1), (-38, 16, 2), (175, 195, 3)),
                 at=(0.48, 0.62),
             ),
-            "Anew in every round. The smaller the loss, the wider the angle that still counts as "
-            "alike.",
+            "In every round. The smaller the loss, the wider the angle of a cluster.",
         ),
         Step(
-            "Each cluster is one voice",
+            "Clusters count alike",
             Bars(
                 (
                     ("devices", (0.9, 0.9, 0.3), (1, 2, 3)),
                     ("weight", (0.5, 0.5, 0.52), (1, 2, 3)),
                 ),
             ),
-            "The one model moves by the weighted mean of the clusters. A rare class is heard.",
+            "The one model moves by the weighted mean of the clusters. A rare class has more "
+            "weight.",
         ),
     ),
 )
@@ -232,7 +233,7 @@ COHORT_OF_MANY = (((1,), (4,), (2, 3)), ((4,), (2,), (1,)), ((1, 2), (4,), (3,))
 
 FEDGSP = Figure(
     "fedgsp",
-    "FedGSP: clients train in sequence in groups of similar label mixes; groups are averaged.",
+    "FedGSP: clients train in sequence in groups with similar label distributions.",
     (
         Step(
             "Groups with like mixes",
