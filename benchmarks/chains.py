@@ -80,16 +80,16 @@ def main() -> None:
     ids = np.random.default_rng(1).permutation(data.clients)
     zeros = np.zeros(len(ids), np.int64)
     plan = Plan(ids, zeros, np.arange(len(ids)) % args.chains)
-    with make_clients("pool", data, net, SOLVER, workers=args.workers) as door:
+    with make_clients("pool", data, net, SOLVER, workers=args.workers) as clients:
         first = np.arange(args.chains)  # makes the pool, with memory for a wave
-        door.run(
+        clients.run(
             Train(plain), ids[first], groups.models.repeat(args.chains, 1), first, key=Key(0).at(0)
         )
-        pids = [process.pid for process in door.engine.engine.processes]
+        pids = [process.pid for process in clients.engine.engine.processes]
         before = used(pids)
         own = time.process_time()
         begun = time.perf_counter()
-        train(Train(plain), groups, plan, Round(1, Key(0).at(1), plan.ids, door))
+        train(Train(plain), groups, plan, Round(1, Key(0).at(1), plan.ids, clients))
         wall = time.perf_counter() - begun
         own = time.process_time() - own
         busy = used(pids) - before

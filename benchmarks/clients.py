@@ -95,10 +95,10 @@ def main() -> None:
                 "--rounds",
                 str(args.rounds),
             ]
-            told = subprocess.run(
+            output = subprocess.run(
                 [*call, "--cohort", str(args.cohort)], check=True, capture_output=True, text=True
             )
-            found[n].append(json.loads(told.stdout.splitlines()[-1]))
+            found[n].append(json.loads(output.stdout.splitlines()[-1]))
     best = {n: min(runs, key=lambda run: run["sum"]) for n, runs in found.items()}
     base, busy = (best[args.clients[0]][name] for name in ("sum", "processor"))
     print(

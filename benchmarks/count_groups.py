@@ -78,10 +78,10 @@ def updates(samples: Any, federation: Federation, groups: int, seed: int) -> tor
     start = initial_models(module, key)(0)[None]
     asked = np.sort(key.of("asked").generator().permutation(population.clients)[:ASKED])
     engine = SerialEngine(LocalRunner(population, module, ct.Solver(lr=federation.lr)))
-    with Clients(engine, classes=population.classes) as door:
+    with Clients(engine, classes=population.classes) as clients:
         work = ct.Train(plain, steps=STEPS)
         first = np.zeros_like(asked)
-        reply = door.run(work, asked, start, first, key=key.at(0).of("cold_start"))
+        reply = clients.run(work, asked, start, first, key=key.at(0).of("cold_start"))
     return torch.from_numpy(reply.fields["delta"])
 
 

@@ -51,8 +51,10 @@ def both(source: str, seed: int) -> tuple[ct.Population, ct.Population]:
 
 def mean_accuracy(result: ct.Result, population: ct.Population) -> float:
     """Mean over all clients of the accuracy of the model that serves each on its own test set."""
-    with make_clients("serial", population, result.module, LOCAL) as door:
-        row = score_round(door, population.sizes("test") > 0, result.served, result.state, Key(0))
+    with make_clients("serial", population, result.module, LOCAL) as clients:
+        row = score_round(
+            clients, population.sizes("test") > 0, result.served, result.state, Key(0)
+        )
     return float(row["accuracy_mean"])
 
 

@@ -58,14 +58,14 @@ def two_nodes() -> Iterator[str]:
         cluster.shutdown()
 
 
-def engine_of(name: str, bench: LocalRunner, address: str) -> Any:
+def engine_of(name: str, runner: LocalRunner, address: str) -> Any:
     if name == "pool":
-        return PoolEngine(bench, 2)
+        return PoolEngine(runner, 2)
     if name == "vmap":
-        return VmapEngine(bench, device="cpu")
+        return VmapEngine(runner, device="cpu")
     from coterie.engines.ray import Cluster, RayEngine
 
-    return RayEngine(bench, Cluster(address, 2))
+    return RayEngine(runner, Cluster(address, 2))
 
 
 def compare(
@@ -77,29 +77,29 @@ def compare(
     net = build(model, data.shape, data.classes, key.of("model"))
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     start = flatten(net)[None]
-    doors = {
+    clients_of = {
         name: Clients(engine_of(name, LocalRunner(data, net, SOLVER), address))
         for name in ("pool", *names)
     }
-    seconds: dict[str, list[float]] = {name: [] for name in doors}
+    seconds: dict[str, list[float]] = {name: [] for name in clients_of}
     begun = {}
-    gap = dict.fromkeys(doors, 0.0)
+    gap = dict.fromkeys(clients_of, 0.0)
     for t in range(rounds + 1):
         cohort = sampler(t)
         first = None
-        for name, door in doors.items():
+        for name, clients in clients_of.items():
             torch.set_num_threads(2 if name == "vmap" else 1)
             at = time.perf_counter()
-            reply = door.run(
+            reply = clients.run(
                 Train(plain, epochs), cohort, start, np.zeros_like(cohort), key=key.at(t)
             )
             seconds[name].append(time.perf_counter() - at)
-            while t == 0 and name == "ray" and door.engine.members.coming():
-                door.run(Train(plain, 1), cohort[:4], start, np.zeros(4, int), key=key.at(t))
+            while t == 0 and name == "ray" and clients.engine.members.coming():
+                clients.run(Train(plain, 1), cohort[:4], start, np.zeros(4, int), key=key.at(t))
             first = reply.fields["delta"] if first is None else first
             gap[name] = max(gap[name], float(np.abs(first - reply.fields["delta"]).max()))
     found = {}
-    for name, door in doors.items():
+    for name, clients in clients_of.items():
         begun[name] = seconds[name][0]
         ratios = [p / o for p, o in zip(seconds["pool"][1:], seconds[name][1:], strict=True)]
         found[name] = {
@@ -110,7 +110,7 @@ def compare(
             "ratio_of_least": min(seconds["pool"][1:]) / min(seconds[name][1:]),
             "gap": gap[name],
         }
-        door.close()
+        clients.close()
     return found
 
 

@@ -131,13 +131,13 @@ def measure(model: str, rate: float, repeat: int) -> dict[str, object]:
     operations = flop(module, x[:BATCH], y[:BATCH])
     data = ct.Population(x, y, (np.arange(SAMPLES),), (np.empty(0, np.int64),), classes)
     epochs = 5 if Stack.of(module) is not None else 1
-    bench = LocalRunner(data, module, ct.Solver(epochs=epochs, batch_size=BATCH, lr=0.01))
+    runner = LocalRunner(data, module, ct.Solver(epochs=epochs, batch_size=BATCH, lr=0.01))
     w0 = flatten(module)
     out = torch.empty_like(w0)
     steps = epochs * SAMPLES // BATCH
 
     def train() -> None:
-        bench.train(Train(plain), 0, w0, out, ct.Key(0).at(0))
+        runner.train(Train(plain), 0, w0, out, ct.Key(0).at(0))
 
     train()
     step = best(train, repeat) / steps

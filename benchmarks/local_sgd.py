@@ -102,10 +102,10 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
     cores = len(os.sched_getaffinity(0))
-    with make_clients("pool", data, net, SOLVER, workers=workers) as door:
+    with make_clients("pool", data, net, SOLVER, workers=workers) as clients:
         run = simulate(
             as_algorithm(ct.fedavg()),
-            door,
+            clients,
             data,
             flatten(net),
             sampler,

@@ -146,10 +146,10 @@ def main() -> None:
     for name in args.only:
         for _ in range(args.repeat):
             call = [sys.executable, __file__, "--one", name]
-            told = subprocess.run(
+            output = subprocess.run(
                 call, check=True, capture_output=True, text=True
             ).stdout.splitlines()[-1]
-            found.setdefault(name, []).append(json.loads(told))
+            found.setdefault(name, []).append(json.loads(output))
         best = min(found[name], key=lambda run: run["s"])
         line = f"{name:10} {best['s']:8.1f} s {best['cpu_s']:10.1f} s {best['GB']:5.2f} GB  {ASKED.get(name, '-'):12}"
         print(line, WHAT[name].__doc__, flush=True)

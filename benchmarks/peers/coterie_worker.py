@@ -32,10 +32,10 @@ data = ct.Population(
 net = build(task.model, data.shape, 10, ct.Key(0).of("model"))
 nn.utils.vector_to_parameters(torch.from_numpy(task.w0), net.parameters())
 local = ct.Solver(epochs=task.epochs, batch_size=task.batch, lr=task.lr)
-with make_clients("pool", data, net, local, workers=int(os.environ["CORES"])) as door:
+with make_clients("pool", data, net, local, workers=int(os.environ["CORES"])) as clients:
     rounds = simulate(
         as_algorithm(ct.fedavg()),
-        door,
+        clients,
         data,
         torch.from_numpy(task.w0),
         lambda t: np.sort(task._cohort[t]),

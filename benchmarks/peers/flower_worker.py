@@ -10,18 +10,18 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from task import say, told
+from task import say, wait_for_round
 
 CORES = int(os.environ["CORES"])
 FILE = sys.argv[1]
 OUT = sys.argv[2]
 
 
-class Told(FedAvg):
+class PacedFedAvg(FedAvg):
     """FedAvg that waits to be told before each round, and says how long it took."""
 
     def configure_train(self, server_round, arrays, config, grid):
-        if not told(server_round - 1):
+        if not wait_for_round(server_round - 1):
             os._exit(0)
         self.begun = time.perf_counter()
         config["file"] = FILE
@@ -46,7 +46,9 @@ def main(grid: Grid, context: Context) -> None:
     module = net(task.model)
     load(module, task.w0)
     say("ready")
-    strategy = Told(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=task.clients)
+    strategy = PacedFedAvg(
+        fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=task.clients
+    )
     strategy.start(grid, ArrayRecord(module.state_dict()), num_rounds=10_000)
 
 

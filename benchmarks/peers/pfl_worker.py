@@ -17,7 +17,7 @@ from pfl.data.pytorch import PyTorchTensorDataset
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
-from task import Task, say, told
+from task import Task, say, wait_for_round
 
 torch.set_num_threads(int(os.environ["THREADS"]))
 task = Task(sys.argv[1])
@@ -87,7 +87,7 @@ class Waits(TrainingProcessCallback):
         )[1]
 
     def _wait(self, round: int) -> None:
-        if not told(round):
+        if not wait_for_round(round):
             os._exit(0)
         self.begun = time.perf_counter()
 

@@ -105,10 +105,10 @@ def python(peer: str) -> str:
 def versions(peer: str) -> dict[str, str]:
     """What runs in a peer's environment."""
     code = "import sys, json, importlib.metadata as m; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
-    told = subprocess.run(
+    output = subprocess.run(
         [python(peer), "-c", code, *VERSIONS[peer]], check=True, capture_output=True, text=True
     )
-    return json.loads(told.stdout)
+    return json.loads(output.stdout)
 
 
 def write_task(path: Path, model: str, rounds: int) -> None:

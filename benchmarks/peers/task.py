@@ -53,7 +53,7 @@ class Task:
         return id, self.x[rows], self.y[rows], order
 
 
-def told(round: int) -> bool:
+def wait_for_round(round: int) -> bool:
     """Wait to be told to run a round; ``False`` at the end."""
     line = sys.stdin.readline()
     assert line.strip() in ("", "end", str(round)), line
@@ -69,7 +69,7 @@ def serve(run: Callable[[int], np.ndarray], out: str) -> None:
     """Run rounds as told; the model after the first goes to the file ``out``."""
     say("ready")
     round = 0
-    while told(round):
+    while wait_for_round(round):
         begun = time.perf_counter()
         vector = run(round)
         say("done", time.perf_counter() - begun)

@@ -47,11 +47,11 @@ def printed_at(place: str) -> float:
 
 def _row(rows: list[dict[str, Any]], words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The row that has the leading words among its values, and the words after them."""
-    told = 0
-    while told < len(words) and not any(words[told] in row for row in rows):
-        told += 1
-    wanted = set(words[:told])
+    used = 0
+    while used < len(words) and not any(words[used] in row for row in rows):
+        used += 1
+    wanted = set(words[:used])
     found = [row for row in rows if wanted <= {str(value) for value in row.values()}]
     if len(found) != 1:
         raise KeyError(f"{' '.join(words)}: {len(found)} rows")
-    return found[0], words[told:]
+    return found[0], words[used:]

@@ -146,7 +146,7 @@ def net_for(algorithm: ct.Method | Algorithm) -> nn.Module:
 
 
 def model(net: nn.Module) -> Any:
-    """What a door knows of a network."""
+    """What clients know of a network."""
     return {"layout": Layout.of(net), "features": 6}
 
 
@@ -167,11 +167,11 @@ def states(
     net = net_for(algorithm)
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
-    with Clients(engine, quorum=quorum, classes=population.classes, **model(net)) as door:
+    with Clients(engine, quorum=quorum, classes=population.classes, **model(net)) as clients:
         return list(
             simulate(
                 algorithm,
-                door,
+                clients,
                 population,
                 initial_models(net, key),
                 sampler,
@@ -254,8 +254,8 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
     net = net_for(algorithm)
     with Clients(
         engine_of("serial", population, net), classes=population.classes, **model(net)
-    ) as door:
-        algorithm.step(before, round_of(door, [0, 3, 5], key.at(2)))
+    ) as clients:
+        algorithm.step(before, round_of(clients, [0, 3, 5], key.at(2)))
     same(before, kept)
 
 
@@ -266,9 +266,9 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
     net = net_for(algorithm)
     with Clients(
         engine_of("serial", population, net), classes=population.classes, **model(net)
-    ) as door:
+    ) as clients:
         state = algorithm.init(initial_models(net, Key(3)), population.clients)
-        after, _ = algorithm.step(state, round_of(door, [], Key(3).at(0)))
+        after, _ = algorithm.step(state, round_of(clients, [], Key(3).at(0)))
     same(state, after)
 
 
@@ -350,10 +350,10 @@ def test_planted_groups_are_found(name: str, groups: int) -> None:
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 6, key)
     engine = SerialEngine(LocalRunner(population, net, SOLVER))
-    with Clients(engine, classes=population.classes, layout=Layout.of(net), features=6) as door:
+    with Clients(engine, classes=population.classes, layout=Layout.of(net), features=6) as clients:
         *_, last = simulate(
             as_algorithm(CASES[name](groups)),
-            door,
+            clients,
             population,
             initial_models(net, key),
             sampler,
@@ -442,8 +442,8 @@ def test_a_newcomer_without_a_direction_falls_back(fallback: str, group: int) ->
     engine = FaultyEngine(
         engine_of("serial", population, small_net()), Faults(hostile={stranger: "zeros"})
     )
-    with Clients(engine) as door:
-        after, notes = algorithm.step(healthy, round_of(door, [stranger], key.at(1)))
+    with Clients(engine) as clients:
+        after, notes = algorithm.step(healthy, round_of(clients, [stranger], key.at(1)))
     assert after.member[stranger] == group
     assert notes[f"fallback_{fallback}"] == 1
 

@@ -38,8 +38,8 @@ def three_models(net: nn.Module) -> Tensor:
 def ask(engine: Any, models: Tensor, clients: int, work: Train = CHOOSE) -> Reply:
     ids = np.arange(clients)
     which = np.tile(np.arange(len(models)), (clients, 1))
-    with Clients(engine) as door:
-        return door.run(work, ids, models, which, key=KEY)
+    with Clients(engine) as clients:
+        return clients.run(work, ids, models, which, key=KEY)
 
 
 @pytest.mark.parametrize("kind", [SerialEngine, PoolEngine, VmapEngine])
@@ -51,11 +51,11 @@ def test_one_exchange_is_the_same_as_two(kind: Any, closed: bool) -> None:
     ids = np.arange(population.clients)
     engine = kind(LocalRunner(population, net, SOLVER))
     which = np.tile(np.arange(3), (len(ids), 1))
-    with Clients(engine) as door:
-        scores = door.run(Evaluate("train"), ids, models, which, key=KEY.of("choose"))
+    with Clients(engine) as clients:
+        scores = clients.run(Evaluate("train"), ids, models, which, key=KEY.of("choose"))
         choice = scores.fields["loss"].argmin(axis=1)
-        expected = door.run(Train(plain), ids, models, choice, key=KEY)
-        found = door.run(CHOOSE, ids, models, which, key=KEY)
+        expected = clients.run(Train(plain), ids, models, choice, key=KEY)
+        found = clients.run(CHOOSE, ids, models, which, key=KEY)
     assert len(set(choice.tolist())) > 1
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.fields["choice"], choice)
@@ -103,12 +103,12 @@ def test_a_choice_that_is_none_is_refused_and_counted(choice: float) -> None:
     population = blobs()
     net = small_net()
     engine = Forging(SerialEngine(LocalRunner(population, net, SOLVER)), choice)
-    with Clients(engine, validator_for(population)) as door:
+    with Clients(engine, validator_for(population)) as clients:
         ids = np.arange(3)
         which = np.tile(np.arange(3), (3, 1))
-        reply = door.run(CHOOSE, ids, three_models(net), which, key=KEY)
+        reply = clients.run(CHOOSE, ids, three_models(net), which, key=KEY)
         assert reply.ids.tolist() == [0, 2]
-        assert dict(door.ledger.refused) == {"choice": 1}
+        assert dict(clients.ledger.refused) == {"choice": 1}
 
 
 def test_the_ledger_has_the_models_down_and_an_update_and_a_number_up() -> None:
@@ -116,10 +116,10 @@ def test_the_ledger_has_the_models_down_and_an_update_and_a_number_up() -> None:
     net = small_net()
     models = three_models(net)
     d = models.shape[1]
-    with Clients(SerialEngine(LocalRunner(population, net, SOLVER))) as door:
+    with Clients(SerialEngine(LocalRunner(population, net, SOLVER))) as clients:
         ids = np.arange(5)
-        door.run(CHOOSE, ids, models, np.tile(np.arange(3), (5, 1)), key=KEY)
-        down, up = door.ledger.blocks
+        clients.run(CHOOSE, ids, models, np.tile(np.arange(3), (5, 1)), key=KEY)
+        down, up = clients.ledger.blocks
     assert down.models.tolist() == [3] * 5
     assert down.bytes.tolist() == [3 * 4 * d] * 5
     assert up.models.tolist() == [1] * 5

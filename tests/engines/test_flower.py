@@ -81,8 +81,8 @@ def tables(
     }
 
 
-class Told:
-    """What the server told."""
+class Reported:
+    """What the server reported."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -106,19 +106,19 @@ def deploy(
     *,
     resume: bool = False,
     **settings: Any,
-) -> Told:
+) -> Reported:
     """Run a configuration on nodes in this process."""
-    told = Told()
+    reported = Reported()
     changed = {**SETTINGS, **settings}
     grid = grid or nodes(folder, config)
-    given = {
+    request = {
         "config": tomli_w.dumps(config),
         "settings": json.dumps(changed),
         "out": str(folder / "run"),
         "resume": resume,
     }
-    serve(grid, given, told)
-    return told
+    serve(grid, request, reported)
+    return reported
 
 
 def nodes(
@@ -185,9 +185,9 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_models_are_those_of_the_serial_engine(name: str, tmp_path: Path) -> None:
     config = tables(name)
-    told = deploy(tmp_path, config)
+    reported = deploy(tmp_path, config)
     run_config(check(config), tmp_path / "here")
-    assert not told.refused
+    assert not reported.refused
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
     assert groups(tmp_path / "run") == groups(tmp_path / "here")
 
@@ -284,8 +284,8 @@ def test_a_hostile_client_is_counted_and_changes_nothing(how: str, tmp_path: Pat
             return [one for reply in replies for one in forged(request, reply, how)]
         return replies
 
-    told = deploy(tmp_path, tables(rounds=1), nodes(tmp_path, tables(), meddle=meddle))
-    assert set(told.refused) == {REASONS[how]}
+    reported = deploy(tmp_path, tables(rounds=1), nodes(tmp_path, tables(), meddle=meddle))
+    assert set(reported.refused) == {REASONS[how]}
     assert torch.equal(models(tmp_path / "run"), without_the_last(tmp_path))
 
 
@@ -299,9 +299,9 @@ def test_replies_that_come_twice_or_again_later_change_nothing(tmp_path: Path) -
         old[node] = replies[0]
         return [*replies, *replies, *past]
 
-    told = deploy(tmp_path, tables(), nodes(tmp_path, tables(), meddle=meddle))
+    reported = deploy(tmp_path, tables(), nodes(tmp_path, tables(), meddle=meddle))
     deploy(tmp_path / "b", tables())
-    assert told.refused["duplicate"] > 0
+    assert reported.refused["duplicate"] > 0
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "b" / "run"))
 
 
@@ -316,31 +316,31 @@ def test_a_node_that_fails_or_goes_is_counted_and_the_round_goes_on(tmp_path: Pa
         return replies
 
     broken.meddle = meddle
-    told = deploy(tmp_path, tables(rounds=3), broken, min_clients=4, reply_wait=0.2)
-    assert told.refused["no answer"] == 1
-    assert told.refused["work"] + told.refused["data"] > 0  # share-4 is gone
-    assert "client 'client-05' left" in told.lines
-    assert len(told.rows) == 3
+    reported = deploy(tmp_path, tables(rounds=3), broken, min_clients=4, reply_wait=0.2)
+    assert reported.refused["no answer"] == 1
+    assert reported.refused["work"] + reported.refused["data"] > 0  # share-4 is gone
+    assert "client 'client-05' left" in reported.lines
+    assert len(reported.rows) == 3
 
 
 def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
     config = tables("flexcfl", rounds=3)
     grid = nodes(tmp_path, config)
 
-    class Leaving(Told):
+    class Leaving(Reported):
         def __call__(self, what: str, value: Any) -> None:
             super().__call__(what, value)
             if what == "round" and value["round"] == 1:
                 grid.contexts.clear()
 
-    given = {
+    request = {
         "config": tomli_w.dumps(config),
         "settings": json.dumps({**SETTINGS, "longest_wait": 0.2}),
         "out": str(tmp_path / "run"),
         "resume": False,
     }
     with pytest.raises(QuorumError, match="min_clients: too few clients before round 2"):
-        serve(grid, given, Leaving())
+        serve(grid, request, Leaving())
     deploy(tmp_path, config, resume=True)
     deploy(tmp_path / "b", config)
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "b" / "run"))
@@ -350,7 +350,7 @@ def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
 # --- who takes part -------------------------------------------------------------------------------
 
 
-class Hook(Told):
+class Hook(Reported):
     """Does something after a round."""
 
     def __init__(self, round: int, do: Any) -> None:
@@ -365,10 +365,10 @@ class Hook(Told):
 
 
 def play(
-    folder: Path, config: Mapping[str, Any], grid: FakeGrid, told: Told, **settings: Any
+    folder: Path, config: Mapping[str, Any], grid: FakeGrid, reported: Reported, **settings: Any
 ) -> None:
-    given = {"config": tomli_w.dumps(config), "settings": json.dumps({**SETTINGS, **settings})}
-    serve(grid, {**given, "out": str(folder / "run"), "resume": False}, told)
+    request = {"config": tomli_w.dumps(config), "settings": json.dumps({**SETTINGS, **settings})}
+    serve(grid, {**request, "out": str(folder / "run"), "resume": False}, reported)
 
 
 def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
@@ -385,8 +385,8 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
             if what == "round" and value["round"] == 3:
                 grid.contexts[900] = every[104]  # without node authentication it has another number
 
-    told = Both(1, away.do)
-    play(tmp_path, config, grid, told, min_clients=4)
+    reported = Both(1, away.do)
+    play(tmp_path, config, grid, reported, min_clients=4)
     with (tmp_path / "run" / "groups.csv").open() as file:
         rows = {row["client"]: row for row in csv.DictReader(file)}
     assert list(rows) == [
@@ -399,11 +399,11 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     ]
     assert int(rows["client-02"]["since_round"]) >= 2
     assert rows["client-02"]["group"] == rows["client-00"]["group"] != rows["client-01"]["group"]
-    events = [event for row in told.rows for event in row["attendance"]]
+    events = [event for row in reported.rows for event in row["attendance"]]
     assert {"kind": "joined", "clients": ["client-02"]} in events
     assert {"kind": "left", "clients": ["client-04"]} in events
     assert {"kind": "joined", "clients": ["client-04"]} in events
-    assert not told.refused
+    assert not reported.refused
     assert list(view_of(tmp_path / "run").names) == list(rows)
 
 
@@ -413,10 +413,10 @@ def test_a_client_without_training_samples_is_scored_alone(tmp_path: Path) -> No
         np.savez(
             tmp_path / "share-5.npz", x=held["x"][:0], y=held["y"][:0], tx=held["tx"], ty=held["ty"]
         )
-    told = deploy(tmp_path, tables(rounds=1), grid, min_clients=5)
+    reported = deploy(tmp_path, tables(rounds=1), grid, min_clients=5)
     to = [m.metadata.message_type for m in grid.sent if m.metadata.dst_node_id == 105]
     assert to == ["query.describe", "evaluate"]
-    assert not told.refused
+    assert not reported.refused
 
 
 def test_a_client_whose_data_are_swapped_migrates(tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ def test_a_client_whose_data_are_swapped_migrates(tmp_path: Path) -> None:
     )
     play(tmp_path, config, grid, swap)
     moved = [row["round"] for row in swap.rows if row["migrations"]]
-    assert moved == [4]  # it told in round 3, in which it was first asked
+    assert moved == [4]  # it reported so in round 3, in which it was first asked
     assert groups(tmp_path / "run") == [
         1 - groups(tmp_path / "run")[2],
         *groups(tmp_path / "run")[1:],
@@ -442,7 +442,7 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
     def other(a: int, b: int) -> None:
         (tmp_path / f"share-{a}.npz").write_bytes((tmp_path / f"share-{b}.npz").read_bytes())
 
-    class Twice(Told):
+    class Twice(Reported):
         def __call__(self, what: str, value: Any) -> None:
             super().__call__(what, value)
             if what == "round" and value["round"] in (0, 3):
@@ -451,7 +451,7 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
                 for file in (tmp_path / "cache").rglob("*.safetensors"):
                     file.unlink()
 
-    play(tmp_path, config, grid, told := Twice())
+    play(tmp_path, config, grid, reported := Twice())
     places = [m for m in grid.sent if '"select_group"' in str(note_of(m).get("work", ""))]
     assert [len(m.content.array_records) for m in places] == [
         3,
@@ -460,8 +460,8 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
         0,
         3,
     ]  # two newcomers; none; none, again
-    assert sum(row["migrations"] for row in told.rows) == 2
-    assert not told.refused
+    assert sum(row["migrations"] for row in reported.rows) == 2
+    assert not reported.refused
 
 
 @pytest.mark.parametrize(
@@ -478,8 +478,8 @@ def test_a_node_that_does_not_fit_is_refused_in_clear_words(
 ) -> None:
     grid = nodes(tmp_path, tables())
     grid.contexts[105].node_config.update(change)
-    told = deploy(tmp_path, tables(rounds=1), grid, min_clients=5, longest_wait=0.2)
-    (line,) = told.lines
+    reported = deploy(tmp_path, tables(rounds=1), grid, min_clients=5, longest_wait=0.2)
+    (line,) = reported.lines
     assert line.startswith("refused: ")
     assert re.search(words, line), line
 
@@ -493,11 +493,11 @@ def test_another_version_and_another_model_are_named(
         deploy(tmp_path, tables(), grid, min_clients=1, longest_wait=0.2)
     monkeypatch.undo()
     monkeypatch.setattr("coterie.deploy.node.signature", lambda layout: "other")
-    told = Told()
+    reported = Reported()
     with pytest.raises(QuorumError, match="too few clients before round 0"):
-        play(tmp_path / "b", tables(), grid, told, min_clients=1, longest_wait=0.2)
-    assert len(told.lines) == 6
-    assert all("another model, got 'other'" in line for line in told.lines)
+        play(tmp_path / "b", tables(), grid, reported, min_clients=1, longest_wait=0.2)
+    assert len(reported.lines) == 6
+    assert all("another model, got 'other'" in line for line in reported.lines)
 
 
 def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
@@ -508,22 +508,22 @@ def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
         deploy(tmp_path, config, grid, longest_wait=0.2)
     assert len(json.loads((tmp_path / "run" / "nodes.json").read_text())["clients"]) == 4
     grid.contexts |= late
-    told = deploy(tmp_path, config, grid, resume=True)
-    assert not [line for line in told.lines if line.startswith("refused")]
+    reported = deploy(tmp_path, config, grid, resume=True)
+    assert not [line for line in reported.lines if line.startswith("refused")]
     assert len(groups(tmp_path / "run")) == 6
 
 
 def test_a_name_too_many_is_refused(tmp_path: Path) -> None:
-    told = Told()
+    reported = Reported()
     play(
         tmp_path,
         tables("fedavg", 1) | {"train": {"rounds": 1, "clients_per_round": 5}},
         nodes(tmp_path, tables()),
-        told,
+        reported,
         clients=5,
         min_clients=5,
     )
-    assert [line for line in told.lines if "one too many" in line]
+    assert [line for line in reported.lines if "one too many" in line]
 
 
 @pytest.mark.parametrize(
@@ -578,12 +578,12 @@ def test_a_client_chooses_a_model_and_trains_it_in_one_exchange(tmp_path: Path) 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 TABLE = {
-    name: set(re.findall(r"`(\w+)`", told))
-    for name, told in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)
+    name: set(re.findall(r"`(\w+)`", words))
+    for name, words in re.findall(r"^\| `(\w+)` \| ([^|]+)", PAGE, re.M)
 }
 DEPLOYED = {
-    kind: set(re.findall(r"`(\w+)`", told))
-    for kind, told in re.findall(r"^\| \*(\w+)\* \| ([^|]+)", PAGE, re.M)
+    kind: set(re.findall(r"`(\w+)`", words))
+    for kind, words in re.findall(r"^\| \*(\w+)\* \| ([^|]+)", PAGE, re.M)
 }
 PRIVATE: Mapping[str, dict[str, Any]] = {
     **{name: {"groups": 2, "alpha": 1} for name in ("fedgroup", "fedgrouprox", "flexcfl")},
@@ -606,8 +606,8 @@ def test_what_is_on_the_wire_is_what_the_page_says(name: str, tmp_path: Path) ->
     config["model"] = {"name": "mlp" if name in ("fedfusion", "fedclust") else "mclr"}
     settings = {"clients": 4, "min_clients": 4}
     grid = nodes(tmp_path, config, 4)
-    told = deploy(tmp_path, config, grid, **settings)
-    assert not told.refused
+    reported = deploy(tmp_path, config, grid, **settings)
+    assert not reported.refused
     seen: dict[str, set[str]] = {"hello": set(), "note": set(), "test": set(), "work": set()}
     d = len(models(tmp_path / "run")[0])
     for request, reply in zip(grid.sent, grid.replied, strict=True):
@@ -640,8 +640,12 @@ def test_noise_comes_from_a_secret_of_the_client(tmp_path: Path) -> None:
     for run in ("a", "b", "b"):
         grid = nodes(tmp_path / run, config)
         again = len(list((tmp_path / run).glob("run*")))
-        given = {"config": tomli_w.dumps(config), "settings": json.dumps(SETTINGS)}
-        serve(grid, {**given, "out": str(tmp_path / run / f"run{again}"), "resume": False}, Told())
+        request = {"config": tomli_w.dumps(config), "settings": json.dumps(SETTINGS)}
+        serve(
+            grid,
+            {**request, "out": str(tmp_path / run / f"run{again}"), "resume": False},
+            Reported(),
+        )
         fields = [m.content.array_records["fields"] for m in grid.replied if "fields" in m.content]
         seen.append(np.stack([f["histogram"].numpy() for f in fields if "histogram" in f]))
     assert not np.array_equal(seen[0], seen[1])

@@ -159,10 +159,10 @@ def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors()
 
 def test_work_without_keep_is_the_bits_of_before() -> None:
     ids = np.arange(12)
-    with make_clients("serial", blobs(), NET, SOLVER) as door:
-        found = door.run(Train(plain), ids, START, zeros(12), key=KEY)
-        assert len(door.store.state().ids) == 0
-        assert door.store.state().vectors.size == 0
+    with make_clients("serial", blobs(), NET, SOLVER) as clients:
+        found = clients.run(Train(plain), ids, START, zeros(12), key=KEY)
+        assert len(clients.store.state().ids) == 0
+        assert clients.store.state().vectors.size == 0
     (expected,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(12), key=KEY)
     for name, values in expected.fields.items():
         np.testing.assert_array_equal(found.fields[name], values)
@@ -197,11 +197,11 @@ def test_an_update_that_is_not_finite_is_not_kept() -> None:
 
 
 def test_the_ledger_counts_what_passes() -> None:
-    with make_clients("serial", blobs(), NET, SOLVER) as door:
+    with make_clients("serial", blobs(), NET, SOLVER) as clients:
         ids = np.arange(3)
-        door.run(LOCAL, ids, START, zeros(3), key=KEY)
-        door.run(Evaluate("train"), ids, START + 1, zeros(3), key=KEY.of("choose"))
-        down, up, scored, _ = door.ledger.blocks
+        clients.run(LOCAL, ids, START, zeros(3), key=KEY)
+        clients.run(Evaluate("train"), ids, START + 1, zeros(3), key=KEY.of("choose"))
+        down, up, scored, _ = clients.ledger.blocks
     moves = LAYOUT.d - HEAD.size
     assert down.bytes.tolist() == scored.bytes.tolist() == [4 * moves] * 3
     assert up.models.tolist() == [1] * 3
@@ -210,10 +210,10 @@ def test_the_ledger_counts_what_passes() -> None:
 
 
 def test_validation_expects_what_moves() -> None:
-    with Clients(SerialEngine(runner())) as door:  # an engine that lets everything out
-        reply = door.run(LOCAL, np.arange(3), START, zeros(3), key=KEY)
+    with Clients(SerialEngine(runner())) as clients:  # an engine that lets everything out
+        reply = clients.run(LOCAL, np.arange(3), START, zeros(3), key=KEY)
     assert len(reply) == 0
-    assert dict(door.ledger.refused) == {"shape": 3}
+    assert dict(clients.ledger.refused) == {"shape": 3}
 
 
 def test_layers_by_name() -> None:

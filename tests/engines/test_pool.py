@@ -53,13 +53,15 @@ class Troubled(nn.Module):
 
 
 def ask(engine: Any, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
-    with Clients(engine) as door:
-        return asked(door, population, net, round)
+    with Clients(engine) as clients:
+        return asked(clients, population, net, round)
 
 
-def asked(door: Clients, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
+def asked(clients: Clients, population: ct.Population, net: nn.Module, round: int = 0) -> Reply:
     ids = np.arange(population.clients)
-    return door.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round))
+    return clients.run(
+        Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(1).at(round)
+    )
 
 
 def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> None:
@@ -152,8 +154,8 @@ def test_workers_score_what_clients_hold_now(
     population = population.with_parts(population.train, (none, *population.test[1:]))
     models = torch.stack([flatten(net), -flatten(net), 2 * flatten(net)])
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
-    with mock.patch("coterie.local.scored_rows.KEEP", keep), Clients(pool) as door:
-        door.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
+    with mock.patch("coterie.local.scored_rows.KEEP", keep), Clients(pool) as clients:
+        clients.run(Train(plain), np.arange(12), models, np.arange(12) % 2, key=Key(0))
         for a, b, score in moves:
             test = list(population.test)
             train = list(population.train)
@@ -196,23 +198,25 @@ def test_clients_without_test_samples_are_scored_first_and_other_samples_are_fol
     none = np.empty(0, np.int64)
     bare = population.with_parts(population.train, (none, *population.test[1:]))
     running = engine(LocalRunner(bare, net, SOLVER))
-    with Clients(running) as door:
-        door.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+    with Clients(running) as clients:
+        clients.run(Train(plain), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
         (reply,) = running.run(Evaluate("test"), np.array([0]), models, np.array([0]), key=Key(0))
         assert reply.fields["correct"].tolist() == [[0.0]]
-        door.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
+        clients.run(Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0))
         other = replace(population, x=-population.x)
         running.set_population(other)
-        here = LocalRunner(other, net, SOLVER).answer(
+        expected_scores = LocalRunner(other, net, SOLVER).answer(
             Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), Key(0)
         )
         for _ in range(2):
-            told = door.run(
+            scored = clients.run(
                 Evaluate("test"), np.arange(12), models, np.zeros(12, np.int64), key=Key(0)
             )
-            assert np.array_equal(told.fields["loss"], here.fields["loss"])
+            assert np.array_equal(scored.fields["loss"], expected_scores.fields["loss"])
             expected = ask(SerialEngine(LocalRunner(other, net, SOLVER)), other, net)
-            assert np.array_equal(asked(door, other, net).fields["delta"], expected.fields["delta"])
+            assert np.array_equal(
+                asked(clients, other, net).fields["delta"], expected.fields["delta"]
+            )
 
 
 def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
@@ -221,10 +225,10 @@ def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
     ids = np.arange(12)
     models = flatten(net)[None]
     pool = PoolEngine(LocalRunner(population, net, SOLVER), 2)
-    with Clients(pool) as door:
-        door.run(Train(plain), ids, models, 0 * ids, key=Key(0))
+    with Clients(pool) as clients:
+        clients.run(Train(plain), ids, models, 0 * ids, key=Key(0))
         pool.round_timeout = 0.0
         with mock.patch.object(
             pool.runner, "answer", side_effect=AssertionError("scored in this process")
         ):
-            assert len(door.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
+            assert len(clients.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12

@@ -98,7 +98,7 @@ def test_on_a_cluster_of_three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class Kept:
-    """An engine that a door does not close."""
+    """An engine that its clients do not close."""
 
     def __init__(self, engine: Any) -> None:
         self.run = engine.run

@@ -110,8 +110,8 @@ def between(layer: nn.Module) -> nn.Module:
 def ask(engine: Any, ids: np.ndarray, net: nn.Module, work: Train, round: int = 0) -> Reply:
     """Every other client gets another model."""
     models = torch.stack([flatten(net), 0.9 * flatten(net)])
-    with Clients(engine) as door:
-        return door.run(work, ids, models, ids % 2, key=Key(1).at(round))
+    with Clients(engine) as clients:
+        return clients.run(work, ids, models, ids % 2, key=Key(1).at(round))
 
 
 def both(

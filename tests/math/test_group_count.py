@@ -173,11 +173,11 @@ def few(
     population = blobs(clients=clients)
     engine = Few(engine_of("serial", population, small_net()), 0)
     algorithm = as_algorithm(make(groups="auto", max_groups=4))
-    door = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
+    clients = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
     state = algorithm.init(initial_models(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
         cohort = np.arange(clients) if able is None else able
-        state, notes = algorithm.step(state, round_of(door, cohort, Key(0).at(round)))
+        state, notes = algorithm.step(state, round_of(clients, cohort, Key(0).at(round)))
     return state, notes
 
 
@@ -276,9 +276,9 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             data = ct.load("digits", partition=partition, seed=seed)
             net = build("mclr", data.shape, data.classes, key.of("model"))
             ids = np.arange(60)
-            with Clients(SerialEngine(LocalRunner(data, net, SOLVER))) as door:
+            with Clients(SerialEngine(LocalRunner(data, net, SOLVER))) as clients:
                 start = initial_models(net, key)(0)[None]
-                reply = door.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
+                reply = clients.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
             hits += estimate_groups(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
         right[groups] = hits / 20
     assert right.pop(1) >= 0.95
