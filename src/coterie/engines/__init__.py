@@ -1,9 +1,12 @@
 """How clients are reached. Engines have never heard of groups."""
 
+from typing import Any
+
 from coterie.clients.clients import Clients
 from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
+from coterie.deprecated import renamed
 from coterie.engines.faults import Faults, FaultyEngine
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.make import make_clients
@@ -27,3 +30,8 @@ __all__ = [
     "VmapEngine",
     "make_clients",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    names = {"Door": "Clients", "Gate": "ReplyValidator", "make_door": "make_clients"}
+    return renamed(__name__, name, names)

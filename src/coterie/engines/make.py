@@ -16,6 +16,7 @@ from coterie.core.client_store import ClientStore
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout
 from coterie.data.population import Population
+from coterie.deprecated import renamed
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.registry import Simulation, make_engine
 from coterie.local import LocalRunner
@@ -64,3 +65,7 @@ def make_clients(
         math.prod(population.shape),
         store=store,
     )
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"make_door": "make_clients"})

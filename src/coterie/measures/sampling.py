@@ -46,7 +46,7 @@ class EvaluationSample:
             clients: ``N``.
             key: the run's stream.
         """
-        # The stream has the name that it had before, so that runs of version 0.1 resume.
+        # Another name of the stream would score other clients, and so change the accuracies.
         return cls(size, key.of("panel").generator().permutation(clients))
 
     def draw(self, testable: Mask, known: Mask) -> IntArray:

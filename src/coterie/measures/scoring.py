@@ -40,9 +40,10 @@ def score_round(
         sample: which clients stand for all; ``None``: all are scored.
 
     Returns:
-        ``accuracy`` over clients ever assigned, ``accuracy_all`` over all, ``accuracy_mean``, the
-        mean of the assigned clients' own accuracies, whatever their sizes, ``accuracy_groups``
-        (``None`` for a group without test samples), ``accuracy_quantiles`` over assigned clients.
+        ``accuracy`` over the clients that have a group now, ``accuracy_all`` over all,
+        ``accuracy_mean``, the mean of the accuracies of clients with a group, whatever their sizes,
+        ``accuracy_groups`` (``None`` for a group without test samples), ``accuracy_quantiles`` over
+        clients with a group.
         With a sample they are estimates, and `sampling_errors` says how good they are.
     """
     has_group = groups.member >= 0
