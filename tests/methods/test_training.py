@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.core.engine import Engine
 from coterie.core.groups import Groups
+from coterie.core.keep import keep_layers
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.threads import one_thread
 from coterie.core.updates import Updates
-from coterie.core.vectors import flatten
+from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
-from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine, make_clients
 from coterie.local import LocalRunner
 from coterie.methods.training import train
 from coterie.objectives import plain, proximal
@@ -166,6 +168,36 @@ def test_chains_of_one_are_everybody_alone() -> None:
     ids = np.array([8, 1, 5])
     row = np.array([2, 0, 0])
     same(go(Plan(ids, row, chain=np.array([0, 1, 2]))), go(Plan(ids, row)))
+
+
+def test_a_chain_may_start_from_a_mixture() -> None:
+    """Its update counts from the mixture, and moves the model that it counts for accordingly."""
+    ids = np.array([4, 9])
+    share = np.array([[0.25, 0.0, 0.75]])
+    plan = Plan(ids, np.array([3, 3]), chain=np.array([0, 0]), mixtures=share)
+    start = (0.25 * MODELS[0] + 0.75 * MODELS[2])[None]
+    updates = go(plan)
+    with Clients(SerialEngine(runner())) as clients:
+        groups = Groups(start, np.zeros(12, np.int64))
+        alone = replace(plan, row=np.array([0, 0]), mixtures=None)
+        expected = train(Train(plain), groups, alone, round_of(clients, [], KEY))
+    torch.testing.assert_close(updates.delta, expected.delta)
+    torch.testing.assert_close(updates.solutions(MODELS), start + expected.delta)
+    relative = replace(updates, row=np.array([1])).relative_to(MODELS)
+    torch.testing.assert_close(relative, start + expected.delta - MODELS[1])
+
+
+def test_a_chain_passes_on_what_its_clients_do_not_keep() -> None:
+    net = small_net()
+    keep = keep_layers(Layout.of(net), ["2"])
+    plan = Plan(np.array([4, 9]), np.array([0, 0]), chain=np.array([0, 0]))
+    with make_clients("serial", POPULATION, net, SOLVER) as clients:
+        updates = train(Train(plain, keep=keep), GROUPS, plan, round_of(clients, [], KEY))
+        stored = clients.store.get(np.array([4, 9]))
+    assert updates.ids.tolist() == [9]
+    assert not updates.delta[0, keep.kept()].any(), "the head stays"
+    assert updates.delta[0, keep.shared(len(W0))].any()
+    assert not np.array_equal(stored[0], stored[1])
 
 
 def test_chains_in_a_pool_are_the_same_to_the_bit() -> None:

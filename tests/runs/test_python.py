@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import coterie as ct
+from coterie import algorithms
+from coterie.clients.quorum import Quorum
 from coterie.core.vectors import flatten
+from coterie.data.shifts import swap_all
+from coterie.rules.migration import Migration
 from coterie.rules.serving import model_for
 from tests.conftest import blobs, small_net
 
@@ -63,8 +69,6 @@ def test_a_new_method_is_one_short_function() -> None:
     from coterie.core.plan import Plan
 
     def odd_and_even(groups: ct.Groups, round: ct.Round) -> tuple[ct.Groups, Plan]:
-        from dataclasses import replace
-
         member = np.arange(len(groups.member)) % 2
         return replace(groups, member=member), Plan(round.cohort, member[round.cohort])
 
@@ -77,6 +81,69 @@ def test_a_new_method_is_one_short_function() -> None:
     )
     assert np.array_equal(result.groups, np.arange(12) % 2)
     assert result.accuracy[-1] > result.accuracy[0] - 0.05
+
+
+def test_every_algorithm_is_a_public_name() -> None:
+    assert set(algorithms.__all__) == {"ALGORITHMS", *algorithms.ALGORITHMS}
+    assert set(algorithms.ALGORITHMS) <= set(ct.__all__)
+
+
+def test_a_rule_of_version_0_1_is_refused_in_one_line() -> None:
+    def weigh(groups: ct.Groups, updates: ct.Updates) -> np.ndarray:
+        return np.ones((groups.k, len(updates)))
+
+    def assign(groups: ct.Groups, cohort: object, door: object, key: object) -> object:
+        return groups
+
+    class Steps:
+        def init(self, starts: object, clients: int) -> object:
+            return None
+
+        def step(self, state: object, cohort: object, door: object, key: object) -> object:
+            return state
+
+    old = {
+        "weigh": (replace(ct.fedavg(), weigh=weigh), r"got \(groups, updates\)"),
+        "recluster": (replace(ct.fedavg(), recluster=weigh), r"got \(groups, updates\)"),
+        "assign": (replace(ct.fedavg(), assign=assign), r"got \(groups, cohort, door, key\)"),
+        "step": (Steps(), r"got \(state, cohort, door, key\)"),
+    }
+    for slot, (method, got) in old.items():
+        with pytest.raises(ct.ConfigError, match=f"^{slot}: other arguments.*{got}.*round"):
+            ct.run(method, data=blobs(), model=small_net(), rounds=1, engine="serial")
+
+
+def test_a_quorum_that_is_never_met_ends_the_run() -> None:
+    options = {"data": blobs(), "model": small_net(), "rounds": 2, "engine": "serial"}
+    solver = ct.Solver(epochs=1)
+    met = ct.run(
+        ct.fedavg(), clients_per_round=4, quorum=Quorum(min_replies=4), local=solver, **options
+    )
+    assert not any(row["skipped"] for row in met.rows)
+    with pytest.raises(ct.QuorumError, match="1 rounds in a row had fewer than 5 replies"):
+        ct.run(ct.fedavg(), clients_per_round=4, quorum=Quorum(5, 0), local=solver, **options)
+
+
+def test_replies_after_the_timeout_are_lost() -> None:
+    net = small_net()
+    late = ct.run(
+        ct.fedavg(), data=blobs(), model=net, rounds=2, engine="serial", round_timeout=1e-9
+    )
+    assert [row["skipped"] for row in late.rows] == [True, True]
+    assert torch.equal(late.state.models[0], flatten(net))
+
+
+def test_any_method_that_groups_clients_can_migrate() -> None:
+    """FedGroup has no such argument of its own."""
+    options = {"data": blobs(), "model": small_net(), "rounds": 4, "engine": "serial", "seed": 1}
+    shift = swap_all(p=1.0, pool="warm", start=2)
+    method = ct.fedgroup(groups=2, alpha=3, pretrain_steps=5)
+    rows = ct.run(method, shift=shift, migration="per_label", **options).rows
+    assert sum(row["drifted"] for row in rows) > 0
+    tolerant = ct.run(method, shift=shift, migration=Migration(tau=100.0), **options).rows
+    assert sum(row["drifted"] for row in tolerant) == 0
+    with pytest.raises(ct.ConfigError, match="the algorithm places no clients"):
+        ct.run(ct.fedavg(), migration="per_label", **options)
 
 
 def test_each_seed_is_its_own_run() -> None:

@@ -53,7 +53,7 @@ def flexcfl(
         ablation: as in ``fedgroup``; a random group goes to newcomers only, never to migrating
             clients.
         fallback: where a client without a usable direction goes.
-        on_shortage: ``stop`` or ``fewer`` groups when too few directions come home.
+        on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
         max_groups: the most that ``auto`` finds.
 
     Example:

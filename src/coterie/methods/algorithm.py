@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.errors import ConfigError
 from coterie.methods.method import InitialModels, Method
+from coterie.methods.step import Clustered
 from coterie.rules.serving import by_group
 
 
@@ -71,32 +72,33 @@ def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
     """A method as an algorithm; an algorithm as it is.
 
     Raises:
-        ConfigError: for rules with the arguments of version 0.1.
+        ConfigError: for rules with other arguments, as those of version 0.1.
     """
-    from coterie.methods.step import Clustered
-
     # Before the check for an algorithm: it is made of slots and has no step of its own.
     if isinstance(method, Method):
-        _refuse_old_arguments(method.assign, 2, "assign(groups, round)")
+        _check_arguments("assign", method.assign, ("groups", "round"))
+        if method.recluster is not None:
+            _check_arguments("recluster", method.recluster, ("groups", "updates", "round"))
+        _check_arguments("weigh", method.weigh, ("groups", "updates", "round"))
         return Clustered(method)
-    _refuse_old_arguments(method.step, 2, "step(state, round)")
+    _check_arguments("step", method.step, ("state", "round"))
     if isinstance(method, Algorithm):
         return method
     return ServedByGroup(method)
 
 
-def _refuse_old_arguments(rule: Any, count: int, expected: str) -> None:
-    """Rules of version 0.1 took the cohort, the clients and the key one by one."""
-    # By the number of arguments without a default, since a user may have called them anything.
-    taken = [
-        parameter
-        for parameter in inspect.signature(rule).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(taken) > count:
-        names = ", ".join(parameter.name for parameter in taken)
+def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) -> None:
+    """Refuse a rule that cannot be called with these arguments.
+
+    Rules of version 0.1 took the cohort, the clients and the key one by one, or no round.
+    """
+    signature = inspect.signature(rule)
+    # By their number and not their names, since a user may have called them anything.
+    try:
+        signature.bind(*names)
+    except TypeError:
+        taken = ", ".join(signature.parameters)
         raise ConfigError(
-            f"{expected.partition('(')[0]}: arguments of version 0.1, got ({names}); "
-            f"expected {expected}: the cohort, the clients and the key are in round"
-        )
+            f"{slot}: other arguments, as in version 0.1, got ({taken}); "
+            f"expected ({', '.join(names)}): the cohort, the clients and the key are in round"
+        ) from None

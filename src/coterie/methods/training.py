@@ -85,9 +85,9 @@ class _Chains:
     size: FloatArray
     loss: FloatArray
 
-    def add(self, reply: Reply, chain: IntArray) -> None:
-        """The replies of one client of some chains."""
-        self.moved[chain] += reply.fields["delta"]
+    def add(self, reply: Reply, delta: Tensor, chain: IntArray) -> None:
+        """The replies of one client of some chains, and their whole updates."""
+        self.moved[chain] += delta.numpy()
         self.last[chain] = reply.ids
         self.size[chain] += reply.fields["size"]
         self.loss[chain] += reply.fields["loss"] * reply.fields["size"]
@@ -100,13 +100,15 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
     A client that does not answer is skipped, and its chain goes on from the last model that was
     received.
     """
+    assert local.choose is None, "a client of a chain trains what the one before it left"
     n = len(plan.ids)
     numbers = np.arange(n) if plan.chain is None else plan.chain
     spent = np.zeros(n, np.int64) if plan.spent is None else plan.spent
     links, first, chain = np.unique(numbers, return_index=True, return_inverse=True)
     place = _places_in_chain(chain)
     row = plan.row[first]
-    start = groups.models.numpy()[row]
+    starts = plan.start_models(groups.models)
+    start = starts.numpy()[row]
     chains = _Chains(
         start,
         np.zeros_like(start),
@@ -124,17 +126,21 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
             key = round.key.of(str(wave)) if wave else round.key
             models = torch.from_numpy(chains.start + chains.moved)
             reply = round.clients.run(work, plan.ids[asked], models, chain[asked], key=key)
-            chains.add(reply, chain[asked[places_of(reply.ids, plan.ids[asked])]])
+            delta = _whole(reply, local, starts.shape[1])
+            chains.add(reply, delta, chain[asked[places_of(reply.ids, plan.ids[asked])]])
     replied = np.flatnonzero(chains.last >= 0)
     # In client order, as the updates of clients side by side.
     replied = replied[np.argsort(chains.last[replied])]
-    return Updates(
+    updates = Updates(
         chains.last[replied],
         row[replied],
         torch.from_numpy(chains.moved[replied]),
         chains.size[replied],
         chains.loss[replied] / chains.size[replied],
     )
+    if plan.mixtures is None:
+        return updates
+    return replace(updates, started=updates.row, starts=starts)
 
 
 def _places_in_chain(chain: IntArray) -> IntArray:

@@ -32,6 +32,7 @@ from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
+from coterie.rules.migration import Detector, Migration
 from coterie.rules.server import Server
 from coterie.runs.cohort import SamplerName
 from coterie.runs.loop import RoundResult
@@ -63,7 +64,8 @@ class Result:
 
     @property
     def accuracy(self) -> list[float]:
-        """Weighted accuracy per evaluated round, over the clients ever assigned, as fractions."""
+        """Weighted accuracy per evaluated round, over the clients with a group in it, as
+        fractions."""
         return [row["accuracy"] for row in self.rows if row["accuracy"] is not None]
 
     @property
@@ -117,6 +119,7 @@ def run(
     measures: Sequence[Measure] = (),
     server: Server | str | None = None,
     objective: Objective | str | None = None,
+    migration: Migration | Detector | None = None,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -151,10 +154,14 @@ def run(
             or a rule such as ``coterie.rules.server.yogi(lr=0.01)``.
         objective: what clients minimise, in place of the method's own: a name of ``coterie list
             objectives``, or a record such as ``coterie.objectives.proximal(mu=0.01)``.
+        migration: which clients lose their group because their data drifted, in place of the
+            method's own: a detector, ``none`` for none, or
+            ``coterie.rules.migration.Migration("per_label", tau=0.3)``.
         on_round: called after each round.
 
     Raises:
-        ConfigError: for an argument out of its range.
+        ConfigError: for an argument out of its range, and for migration in a method that places no
+            clients.
         QuorumError: if too few clients answered for too long.
 
     Example:
@@ -177,6 +184,7 @@ def run(
         type(method).__name__,
         server=_named("server", server),
         objective=_named("objective", objective),
+        migration=Migration(migration) if isinstance(migration, str) else migration,
     )
     network = Network.of(model, data.shape, data.classes, seed, local.l2)
     algorithm, network = fit(method, network, seed)
