@@ -43,6 +43,23 @@ def test_run_show_resume(config: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert invoke(["show", "r"]) == 0
 
 
+def test_a_default_that_six_clients_do_not_allow_is_lowered_and_said(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["run", config, "--set", "train.rounds=1", "--set", "algorithm.name=fedgroup"]
+    assert invoke([*arguments, "--out", "lowered"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line == (
+        "algorithm.alpha is 2, not 20 as by default: a cold start of 20 clients for each group "
+        "needs more clients than there are"
+    )
+    assert "alpha = 2\n" in Path("lowered/config.toml").read_text()
+    assert invoke([*arguments, "--set", "algorithm.alpha=2", "--out", "set"]) == 0
+    assert "by default" not in capsys.readouterr().out
+    rows = [Path(run, "config.toml").read_text() for run in ("lowered", "set")]
+    assert rows[0] == rows[1]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "code"),
     [

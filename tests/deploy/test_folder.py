@@ -48,3 +48,12 @@ def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Pat
         load_data(config)
     with pytest.raises(NotImplementedError, match="to be filled in"):
         load_function(tmp_path / "d" / "client.py")(None)
+
+
+def test_a_deployment_of_fewer_clients_asks_fewer_in_a_round(tmp_path: Path) -> None:
+    """The default of ``clients_per_round`` is that of the deployment, not of the trial's data."""
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    (tmp_path / "c.toml").write_text(CONFIG.replace("clients_per_round = 3\n", ""))
+    init(tmp_path / "d", tmp_path / "c.toml", 2)
+    config, settings = load_deployment(tmp_path / "d")
+    assert (settings.clients, config.train.clients_per_round) == (2, 2)

@@ -91,6 +91,7 @@ def _execute(
     resume: bool = False,
 ) -> None:
     """Run the rounds that are left, with progress, and show the summary."""
+    from coterie.config.defaults import lowered_cold_start
     from coterie.runs.run import execute
     from coterie.terminal import Reporter, console, say, summary_table
 
@@ -98,6 +99,9 @@ def _execute(
     if checkpoint is not None:
         start = checkpoint.round
     say(_first_line(prepared, folder.path, start, resume))
+    lowered = lowered_cold_start(prepared.config)
+    if lowered is not None:
+        say(lowered)
     with (
         Reporter(prepared.config.train.rounds, start) as reporter,
         # Inside the bar, so that its last state is drawn when a signal ends the run.

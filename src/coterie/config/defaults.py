@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from coterie.config.schema import Table
 from coterie.config.tables import RunConfig
+
+T = TypeVar("T", bound=Table)
 
 
 def fit_defaults(config: RunConfig, clients: int) -> RunConfig:
@@ -33,7 +37,7 @@ def fit_cohort(config: RunConfig, clients: int) -> RunConfig:
     train = config.train
     if not _is_default(train, "clients_per_round") or train.clients_per_round <= clients:
         return config
-    train = train.model_copy(update={"clients_per_round": clients})
+    train = _lowered(train, "clients_per_round", clients)
     return config.model_copy(update={"train": train})
 
 
@@ -47,8 +51,32 @@ def _fit_cold_start(config: RunConfig, clients: int) -> RunConfig:
     most = max(1, clients // groups)
     if not _is_default(algorithm, "alpha") or alpha <= most:
         return config
-    algorithm = algorithm.model_copy(update={"alpha": most})
+    algorithm = _lowered(algorithm, "alpha", most)
     return config.model_copy(update={"algorithm": algorithm})
+
+
+def lowered_cold_start(config: RunConfig) -> str | None:
+    """The line that tells a user of a lower ``algorithm.alpha``; ``None`` where it is the default,
+    or as the file sets it."""
+    algorithm = config.algorithm
+    field = type(algorithm).model_fields.get("alpha")
+    if field is None or not _is_default(algorithm, "alpha"):
+        return None
+    alpha = algorithm.options["alpha"]
+    if alpha == field.default:
+        return None
+    return (
+        f"algorithm.alpha is {alpha}, not {field.default} as by default: a cold start of "
+        f"{field.default} clients for each group needs more clients than there are"
+    )
+
+
+def _lowered(table: T, key: str, value: int) -> T:
+    """The table with a lower default."""
+    lowered = table.model_copy(update={key: value})
+    # It is a default still, not a value of the file: fewer clients may lower it further.
+    lowered.model_fields_set.discard(key)
+    return lowered
 
 
 def _is_default(table: Table, key: str) -> bool:

@@ -14,6 +14,7 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from coterie.config import RunConfig, check
+from coterie.config.defaults import fit_cohort
 from coterie.config.reading import read
 from coterie.deploy.keys import make_server_keys
 from coterie.deploy.settings import NODES_SOURCE, shape_and_classes
@@ -53,10 +54,10 @@ def init(
 
 def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, str]:
     """The text of each file."""
-    resolved = config.resolved()
     shape, labels = shape_and_classes(config)
     if clients is None:
-        clients = resolved["data"]["partition"].get("clients", 2)
+        clients = config.options("partition").get("clients", 2)
+    resolved = fit_cohort(config, clients).resolved()
     values: dict[str, Any] = {
         "name": _app_name(folder),
         "version": version("coterie"),
