@@ -57,7 +57,11 @@ class FederationSpec:
         if not isinstance(algorithm, Clustered):
             # A node has to know what clients do; of a step of its own nothing is known.
             what = f"has a step of its own, got {config.algorithm.name!r}"
-            raise ConfigError(f"algorithm.name: {what}; expected a method of six slots")
+            raise ConfigError(f"algorithm.name: {what}; expected a method made of slots")
+        if algorithm.method.local.keep is not None:
+            what = f"keeps a part of the model with its clients, got {config.algorithm.name!r}"
+            expected = "a method that shares the whole model: nodes store no parts of models yet"
+            raise ConfigError(f"algorithm.name: {what}; expected {expected}")
         return cls(config, shape, labels, network, algorithm)
 
     @property
