@@ -60,7 +60,7 @@ def test_only_what_is_shared_is_in_a_reply_and_the_rest_is_stored() -> None:
     shared = HEAD.shared(LAYOUT.d)
     assert reply.fields["delta"].shape == (4, LAYOUT.d - HEAD.size)
     np.testing.assert_array_equal(reply.fields["delta"], whole.fields["delta"][:, shared])
-    state = engine.kept()
+    state = engine.store.state()
     trained = START.numpy()[:, HEAD.kept()] + whole.fields["delta"][:, HEAD.kept()]
     np.testing.assert_array_equal(state.ids, ids)
     np.testing.assert_array_equal(state.vectors, trained)
@@ -73,7 +73,7 @@ def test_a_client_gets_its_own_back(kind: Any) -> None:
     plain_engine = kind(runner())
     with closing(KeepingEngine(kind(runner()))) as engine:
         engine.run(LOCAL, ids, START, zeros(4), key=KEY)
-        heads = engine.kept().vectors
+        heads = engine.store.state().vectors
         moved = START + 0.01
         (found,) = engine.run(LOCAL, ids, moved, zeros(4), key=KEY.at(1))
     by_hand = moved.repeat(4, 1)
@@ -95,7 +95,7 @@ def test_evaluation_uses_what_clients_keep() -> None:
     for reply in engine.run(score, ids, two, which, key=KEY):
         found.update(zip(reply.ids.tolist(), reply.fields["loss"].tolist(), strict=True))
     (shared,) = SerialEngine(runner()).run(score, ids, two, which, key=KEY)
-    heads = engine.kept().vectors
+    heads = engine.store.state().vectors
     for client in range(6):
         expected = shared.fields["loss"][client]
         if client < 3:
@@ -120,7 +120,7 @@ def test_a_client_that_chooses_keeps_what_it_trained() -> None:
     np.testing.assert_array_equal(reply.fields["choice"], choice)
     assert len(set(choice.tolist())) > 1
     heads = models.numpy()[choice][:, HEAD.kept()] + whole.fields["delta"][:, HEAD.kept()]
-    np.testing.assert_array_equal(engine.kept().vectors, heads)
+    np.testing.assert_array_equal(engine.store.state().vectors, heads)
 
 
 class Counting:
@@ -154,7 +154,7 @@ def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors()
     replies = engine.run(Evaluate("test"), everybody, START, zeros(len(everybody)), key=KEY)
     assert sum(len(reply) for reply in replies) == 1_000_000
     assert inner.models == 1 + 1000
-    assert engine.kept().vectors.shape == (1000, HEAD.size)
+    assert engine.store.state().vectors.shape == (1000, HEAD.size)
 
 
 def test_work_without_keep_is_the_bits_of_before() -> None:
@@ -171,9 +171,9 @@ def test_work_without_keep_is_the_bits_of_before() -> None:
 def test_the_state_goes_on_and_forgets() -> None:
     engine = KeepingEngine(SerialEngine(runner()))
     engine.run(LOCAL, np.array([5, 2]), START, zeros(2), key=KEY)
-    state = engine.kept()
+    state = engine.store.state()
     again = KeepingEngine(SerialEngine(runner()))
-    again.restore(state)
+    again.store.restore(state)
     ids = np.arange(6)
     for work in (LOCAL, Evaluate("test")):
         before = engine.run(work, ids, START, zeros(6), key=KEY.at(1))
@@ -181,11 +181,11 @@ def test_the_state_goes_on_and_forgets() -> None:
         for one, other in zip(before, after, strict=True):
             for name, values in one.fields.items():
                 np.testing.assert_array_equal(values, other.fields[name])
-    again.forget(np.array([2, 77]))
-    assert 2 not in again.kept().ids
+    again.store.forget(np.array([2, 77]))
+    assert 2 not in again.store.state().ids
     empty = ClientStore().state()
     assert [values.size for values in (empty.ids, empty.vectors, empty.spans)] == [0, 0, 0]
-    again.restore(empty)
+    again.store.restore(empty)
     assert again.store.keep is None
 
 
@@ -193,7 +193,7 @@ def test_an_update_that_is_not_finite_is_not_kept() -> None:
     inner = FaultyEngine(SerialEngine(runner()), Faults(hostile={1: "nan"}))
     engine = KeepingEngine(inner)
     engine.run(LOCAL, np.arange(3), START, zeros(3), key=KEY)
-    assert engine.kept().ids.tolist() == [0, 2]
+    assert engine.store.state().ids.tolist() == [0, 2]
 
 
 def test_the_ledger_counts_what_passes() -> None:

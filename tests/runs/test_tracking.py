@@ -19,28 +19,16 @@ from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
 from coterie.runs.tracking import LoggedRound, LoggedRun, TrackerThread, metrics, tracked
+from tests.cli.conftest import CONFIG as BASE
 
-CONFIG = """
-[data]
-source = "digits"
-[data.partition]
-kind = "iid"
-clients = 6
-[model]
-name = "mclr"
-[local]
-epochs = 1
-[train]
-rounds = 3
-clients_per_round = 3
-[algorithm]
-name = "fedavg"
-[engine]
-name = "serial"
+CONFIG = (
+    BASE
+    + """
 [log]
 to = {to}
 uri = "{uri}"
 """
+)
 
 
 @pytest.fixture

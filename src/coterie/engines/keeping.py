@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray, places_of
-from coterie.core.client_store import ClientStore, KeptState
+from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine, Reply
 from coterie.core.keep import Keep
 from coterie.core.keys import Key
@@ -113,18 +113,6 @@ class KeepingEngine:
                 stored, columns.shape[1], axis=0
             )
         return torch.from_numpy(starts), rows
-
-    def kept(self) -> KeptState:
-        """What clients keep, as arrays for a checkpoint; empty where no work had ``keep``."""
-        return self.store.state()
-
-    def restore(self, state: KeptState) -> None:
-        """Go on from what `kept` gave."""
-        self.store.restore(state)
-
-    def forget(self, ids: IntArray) -> None:
-        """Delete what these clients keep, as when they are deleted from the federation."""
-        self.store.forget(ids)
 
     def set_population(self, population: Any) -> None:
         self.engine.set_population(population)

@@ -5,14 +5,10 @@ Source: Zeng et al., FedGSP (2022), eq. 4 and 14.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.math.similarity import Matrix
-
-Cpd = Callable[[Matrix], FloatArray]
 
 
 def totals(histograms: Matrix, group: IntArray) -> Matrix:
