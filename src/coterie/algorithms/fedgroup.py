@@ -60,7 +60,7 @@ class ByDirection(PlacesClients):
         notes: Counter[str] = Counter()
         had_group = groups.member >= 0
 
-        # Alg. 2 l. 3: the group cold start, before the first round.
+        # Alg. 2 l. 2: the first group models are those of the group cold start (Alg. 3).
         first = groups.memory.get(DirectionMemory) is None
         if first:
             # Alg. 2 l. 2 starts all groups from w_0, Alg. 3 from its clusters. Both papers' code
@@ -74,7 +74,7 @@ class ByDirection(PlacesClients):
         elif not self.newcomers.frozen:
             groups = _follow_models(groups)
 
-        # Alg. 2 l. 6-9: the client cold start, for those of the cohort without a group.
+        # Sec. 3.4, eq. 9: the client cold start, for those of the cohort without a group.
         asked = round.cohort
         if first and self.upfront:
             # GrouProx places all of the federation before round 0, so that every round
@@ -104,6 +104,7 @@ class ByDirection(PlacesClients):
             # The models that this round starts from: the next one takes the difference, and so the
             # inter-group step counts as a part of the update, as in the code.
             groups = groups.remember(replace(memory, seen=groups.models))
+        # Alg. 2 l. 5-6: each client of the cohort trains in its group.
         ids = round.cohort[groups.member[round.cohort] >= 0]
         spent = None
         if self.cold_start.pretraining.length == "continue":
