@@ -552,5 +552,19 @@ def test_one_line_says_what_is_wrong(shift: Any, line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"kind": "swap_al"}, "shift.kind: unknown choice, .*did you mean 'swap_all'"),
+        ({"kind": "swap_all", "p": 1.5}, "shift.p: out of range, got 1.5"),
+        ({"kind": "swap_all", "pol": "all"}, "shift.pol: unknown key, .*did you mean 'pool'"),
+        ({"p": 0.5}, "shift.kind: unknown choice, got nothing"),
+    ],
+)
+def test_a_table_in_python_is_held_to_the_same(table: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}"):
+        make_shift([table])
+
+
 def test_every_shift_has_an_example() -> None:
     assert {table["kind"] for path in EXAMPLES for table in load(path).shifts()} == set(SHIFTS)

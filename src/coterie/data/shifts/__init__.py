@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from coterie.config import registry
 from coterie.data.shifts.arrivals import arrivals
 from coterie.data.shifts.departures import departures
 from coterie.data.shifts.incremental import incremental
@@ -23,7 +24,6 @@ from coterie.data.shifts.snapshot import Event, FederationSnapshot, Mask
 from coterie.data.shifts.swap_all import swap_all
 from coterie.data.shifts.swap_part import swap_part
 from coterie.deprecated import renamed
-from coterie.errors import ConfigError
 
 __all__ = [
     "BEFORE",
@@ -62,25 +62,20 @@ def make_shift(tables: Sequence[Mapping[str, Any]]) -> Shift | None:
         ``None`` where there are no tables; the shifts one after another where there are several.
 
     Raises:
-        ConfigError: for an unknown kind, or options that do not go together.
+        ConfigError: for an unknown kind, an unknown option, a value out of range, or options that
+            do not go together.
 
     Example:
         >>> make_shift([]) is None, callable(make_shift([{"kind": "swap_all", "p": 0.1}]))
         (True, True)
     """
-    made = [_make(**table) for table in tables]
+    made = [registry.build("shift", table) for table in tables]
     if not made:
         return None
     # A single shift draws from the round's own stream, as `combined` would not let it.
     if len(made) == 1:
         return made[0]
     return combined(made)
-
-
-def _make(kind: str, **options: Any) -> Shift:
-    if kind not in SHIFTS:
-        raise ConfigError(f"shift.kind: unknown, got {kind!r}; expected one of {', '.join(SHIFTS)}")
-    return SHIFTS[kind](**options)
 
 
 def __getattr__(name: str) -> Any:
