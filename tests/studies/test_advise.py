@@ -13,10 +13,11 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.config import load
 from coterie.core.keys import Key
+from coterie.runs.prepare import make_method
 from coterie.runs.python import load as load_population
 from coterie.studies.advise.decision import Gain, decide, gain
 from coterie.studies.advise.differences import describe_differences, differences
-from coterie.studies.advise.trials import Trial, held_out
+from coterie.studies.advise.trials import Trial, held_out, with_algorithm
 
 CONFIG = """
 [data]
@@ -275,6 +276,22 @@ def test_a_learning_rate_set_by_the_user_leaves_the_cohort_to_advice(tmp_path):
         "serial",
     )
     assert load(tmp_path / "out" / "suggested.toml").train.clients_per_round == 5
+
+
+@pytest.mark.parametrize("migration", ["", '[migration]\ndetector = "counts"\n'])
+def test_a_configuration_with_migration_is_tried_without_it(tmp_path: Path, migration: str) -> None:
+    """FedAvg, which every method is compared with, has no groups between which clients migrate."""
+    text = CONFIG.format(how="rotate", groups=3).replace("fedprox", "flexcfl")
+    (tmp_path / "c.toml").write_text(text + migration)
+    config = load(tmp_path / "c.toml")
+    assert config.migration is not None
+    plain = with_algorithm(config, "fedavg", {})
+    assert plain.migration is None
+    make_method(plain)
+    detectors = [with_algorithm(config, name, {}).migration for name in ("fedgroup", "flexcfl")]
+    assert detectors[0] is None
+    assert detectors[1] is not None
+    assert detectors[1].detector == "per_label"
 
 
 def test_an_earlier_answer_is_not_written_over(tmp_path, monkeypatch) -> None:

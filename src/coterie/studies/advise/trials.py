@@ -208,8 +208,13 @@ class TrialSetup:
 
 
 def with_algorithm(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
-    """The same configuration with another algorithm."""
-    return check({**config.resolved(), "algorithm": {"name": name, **options}}, config.file)
+    """The same configuration with another algorithm.
+
+    Migration is the algorithm's own: the data of trials do not move, and methods of one group refuse
+    the table.
+    """
+    tables = {key: table for key, table in config.resolved().items() if key != "migration"}
+    return check({**tables, "algorithm": {"name": name, **options}}, config.file)
 
 
 def best_learning_rate(setup: TrialSetup) -> tuple[float, dict[float, float]]:
