@@ -12,8 +12,10 @@ from torch import nn
 import coterie as ct
 from coterie import algorithms
 from coterie.clients.quorum import Quorum
-from coterie.core.vectors import flatten
+from coterie.core.keep import keep_layers
+from coterie.core.vectors import Layout, flatten
 from coterie.data.shifts import swap_all
+from coterie.objectives import plain
 from coterie.rules.migration import Migration
 from coterie.rules.serving import model_for
 from tests.conftest import blobs, small_net
@@ -144,6 +146,23 @@ def test_any_method_that_groups_clients_can_migrate() -> None:
     assert sum(row["drifted"] for row in tolerant) == 0
     with pytest.raises(ct.ConfigError, match="the algorithm places no clients"):
         ct.run(ct.fedavg(), migration="per_label", **options)
+
+
+def test_what_a_client_keeps_is_part_of_its_model() -> None:
+    net = small_net()
+    keep = keep_layers(Layout.of(net), ["2"])
+    method = replace(ct.fedavg(), local=ct.Train(plain, keep=keep))
+    data = blobs()
+    result = ct.run(method, data=data, model=net, rounds=4, engine="serial", clients_per_round=8)
+    right = 0
+    for client, rows in enumerate(data.test):
+        predicted = result.model_for(client)(data.x[rows]).argmax(dim=1)
+        right += int((predicted == data.y[rows]).sum())
+    total = int(data.sizes("test").sum())
+    assert result.rows[-1]["accuracy_all"] == pytest.approx(right / total)
+    heads = {tuple(result.vector_for(client)[keep.kept()].tolist()) for client in range(12)}
+    assert len(heads) == 12, "all were met, and each has its own"
+    assert not len(ct.run(ct.fedavg(), data=data, model=net, rounds=1, engine="serial").kept.ids)
 
 
 def test_each_seed_is_its_own_run() -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.keep import Keep
@@ -29,6 +31,29 @@ class KeptState:
     ids: IntArray
     vectors: Vectors
     spans: IntArray
+
+    def keep(self) -> Keep | None:
+        """Which coordinates stay with clients; ``None`` if none do."""
+        if not len(self.spans):
+            return None
+        return Keep(tuple((int(start), int(stop)) for start, stop in self.spans))
+
+    def put_into(self, vector: Tensor, client: int) -> Tensor:
+        """A model ``[d]`` with what a client keeps in it; as it is for a client that was never met.
+
+        Example:
+            >>> kept = KeptState(np.array([4]), np.array([[7.0]], np.float32), np.array([[1, 2]]))
+            >>> model = torch.zeros(3)
+            >>> kept.put_into(model, 4).tolist(), kept.put_into(model, 5).tolist()
+            ([0.0, 7.0, 0.0], [0.0, 0.0, 0.0])
+        """
+        keep = self.keep()
+        row = np.flatnonzero(self.ids == client)
+        if keep is None or not len(row):
+            return vector
+        own = vector.clone()
+        own[torch.from_numpy(keep.kept())] = torch.from_numpy(self.vectors[row[0]])
+        return own
 
 
 class ClientStore:
@@ -85,9 +110,6 @@ class ClientStore:
 
     def restore(self, state: KeptState) -> None:
         """Go on from what `state` gave."""
-        self.keep = None
+        self.keep = state.keep()
         self._vectors = {}
-        if len(state.spans):
-            spans = tuple((int(start), int(stop)) for start, stop in state.spans)
-            self.keep = Keep(spans)
         self.put(state.ids, state.vectors)

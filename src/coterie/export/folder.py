@@ -28,6 +28,7 @@ from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.real_clients import prepare_real_run
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.run import KEPT
 from coterie.runs.store import NODES, RunFolder
 
 MANIFEST = "export.json"
@@ -204,6 +205,10 @@ def _fill(folder: Path, source: ExportSource, onnx: bool) -> tuple[Card, float |
     """Write all files; returns the card, and the difference between ONNX and torch."""
     prepared = source.prepared
     population = source.population
+    if KEPT[0] in source.checkpoint.extra:
+        what = f"clients keep a part of their model, got {prepared.config.algorithm.name!r}"
+        expected = "a method that shares the whole model: a file of a group would lack that part"
+        raise ConfigError(f"algorithm.name: {what}; expected {expected}")
     groups = source.checkpoint.groups
     models = ExportedModels.of(groups, prepared.algorithm.serve(groups))
     _write_weights(folder, Layout.of(prepared.module), models)

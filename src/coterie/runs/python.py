@@ -18,6 +18,7 @@ from coterie.config.problems import Problem, refuse
 from coterie.config.tables import CLIENTS_PER_ROUND
 from coterie.config.wording import describe, nearest
 from coterie.core.arrays import IntArray
+from coterie.core.client_store import KeptState
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
@@ -55,12 +56,15 @@ class Result:
         state: the groups after the last round.
         module: the network; its own parameters are the start.
         served: which model serves each client.
+        kept: what clients kept of their models, which is a part of what serves them; nothing for
+            the methods of Coterie.
     """
 
     rows: Sequence[dict[str, Any]]
     state: Groups
     module: nn.Module
     served: Served
+    kept: KeptState
 
     @property
     def accuracy(self) -> list[float]:
@@ -75,7 +79,7 @@ class Result:
 
     def vector_for(self, client: int) -> Tensor:
         """The flat parameters that serve a client."""
-        return self.served.vector(client)
+        return self.kept.put_into(self.served.vector(client), client)
 
     def model_for(self, client: int) -> nn.Module:
         """The network that serves a client, ready to predict."""
@@ -216,8 +220,9 @@ def run(
             rows.append(result.row)
             if on_round is not None:
                 on_round(result)
+        kept = clients.store.state()
     served = algorithm.serve(running.groups)
-    return Result(tuple(rows), running.groups, network.module, served)
+    return Result(tuple(rows), running.groups, network.module, served, kept)
 
 
 def _sampler(
