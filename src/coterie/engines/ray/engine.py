@@ -29,8 +29,8 @@ from coterie.core.keys import Key
 from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.engines.ray.actor import ActorJob
+from coterie.engines.ray.calls import Pace, cut
 from coterie.engines.ray.cluster import Cluster
-from coterie.engines.ray.dealing import Pace, cut
 from coterie.engines.ray.members import ActorOptions, Member, Members
 from coterie.engines.ray.shards import ShardStore
 from coterie.engines.simulation import SimulationEngine
