@@ -38,8 +38,8 @@ def three_models(net: nn.Module) -> Tensor:
 def ask(engine: Any, models: Tensor, clients: int, work: Train = CHOOSE) -> Reply:
     ids = np.arange(clients)
     which = np.tile(np.arange(len(models)), (clients, 1))
-    with Clients(engine) as clients:
-        return clients.run(work, ids, models, which, key=KEY)
+    with Clients(engine) as federation:
+        return federation.run(work, ids, models, which, key=KEY)
 
 
 @pytest.mark.parametrize("kind", [SerialEngine, PoolEngine, VmapEngine])

@@ -173,11 +173,11 @@ def few(
     population = blobs(clients=clients)
     engine = Few(engine_of("serial", population, small_net()), 0)
     algorithm = as_algorithm(make(groups="auto", max_groups=4))
-    clients = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
+    federation = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
     state = algorithm.init(initial_models(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
         cohort = np.arange(clients) if able is None else able
-        state, notes = algorithm.step(state, round_of(clients, cohort, Key(0).at(round)))
+        state, notes = algorithm.step(state, round_of(federation, cohort, Key(0).at(round)))
     return state, notes
 
 
