@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
+from coterie import algorithms
 
 PUBLIC = [
     *(
@@ -34,3 +35,8 @@ def test_public_names_are_frozen() -> None:
     assert all(getattr(ct, name) is not None for name in PUBLIC)
     with pytest.raises(AttributeError, match="no attribute 'fedavgg'"):
         ct.fedavgg  # noqa: B018
+
+
+def test_every_algorithm_is_a_public_name() -> None:
+    assert set(algorithms.__all__) == {"ALGORITHMS", *algorithms.ALGORITHMS}
+    assert set(algorithms.ALGORITHMS) <= set(ct.__all__)

@@ -44,3 +44,11 @@ def test_the_only_round_leaves_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_model_is_not_shown_as_a_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = lines_of(20, [60.0], monkeypatch)
     assert line == "round 1/20: accuracy 50.0 %, one model"
+
+
+def test_the_terminal_says_that_grouping_will_not_help() -> None:
+    line = "one group found: grouping will not help"
+    out = StringIO()
+    with Reporter(5, file=out) as reporter:
+        reporter({"round": 0, "sizes": [4], "notes": {"groups_found": 1, "grouping": line}})
+    assert out.getvalue().splitlines()[0] == f"round 1/5: {line}"

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie import algorithms
 from coterie.clients.quorum import Quorum
 from coterie.core.keep import keep_layers
 from coterie.core.vectors import Layout, flatten
@@ -83,11 +82,6 @@ def test_a_new_method_is_one_short_function() -> None:
     )
     assert np.array_equal(result.groups, np.arange(12) % 2)
     assert result.accuracy[-1] > result.accuracy[0] - 0.05
-
-
-def test_every_algorithm_is_a_public_name() -> None:
-    assert set(algorithms.__all__) == {"ALGORITHMS", *algorithms.ALGORITHMS}
-    assert set(algorithms.ALGORITHMS) <= set(ct.__all__)
 
 
 def test_a_rule_of_version_0_1_is_refused_in_one_line() -> None:
