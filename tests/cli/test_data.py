@@ -20,6 +20,7 @@ from coterie.cli.main import invoke
         ("datasets", ["digits", "cifar10", "pixels="]),
         ("shifts", ["swap_all", "incremental"]),
         ("partitions", ["dirichlet", "beta=0.1", "a number > 0"]),
+        ("engines", ["pool", "vmap", "ray", "precision=", "one of 'serial', 'vmap'"]),
     ],
 )
 def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:

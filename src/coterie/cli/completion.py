@@ -14,7 +14,16 @@ from pathlib import Path
 
 from coterie.studies.reproduce import PAPERS
 
-KINDS = ("algorithms", "models", "datasets", "partitions", "shifts", "servers", "objectives")
+KINDS = (
+    "algorithms",
+    "models",
+    "datasets",
+    "partitions",
+    "shifts",
+    "servers",
+    "objectives",
+    "engines",
+)
 # Key of a configuration -> module and name of the registry of its names, and the group of plugins.
 REGISTRIES = {
     "algorithm.name": ("coterie.algorithms", "ALGORITHMS", "coterie.algorithms"),
