@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from coterie.config import check, registry, upgrade
 from coterie.config.identity import config_hash, differing
-from coterie.config.tables import MigrationTable
 from coterie.errors import ConfigError
 from coterie.rules import migration
 from coterie.runs.prepare import can_migrate, make_method
@@ -18,6 +17,7 @@ from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from coterie.sweep.options import tables_for
 
+# Some of them: docs/shifts.md lists all.
 MIGRATING = [
     *("fedgroup", "fedgrouprox", "flexcfl", "ifca", "fesem"),
     *("fedclust", "pacfl", "flhc", "cfl", "fedgsp"),
@@ -45,11 +45,6 @@ def tables(name: str, options: dict[str, Any] | None = None, **more: Any) -> dic
 
 def found_in(config: Any) -> Any:
     return config.resolved().get("migration")
-
-
-def test_the_table_has_the_detectors_of_the_rule() -> None:
-    described = str(MigrationTable.model_json_schema()["properties"]["detector"]["enum"])
-    assert all(repr(name) in described for name in get_args(migration.Detector))
 
 
 def test_old_options_mean_the_same_and_are_reported_once(
@@ -139,7 +134,9 @@ def test_every_grouped_method_takes_the_table() -> None:
     assert method.assign.migration == migration.Migration("ordinal", 0.3)
     never = make_method(check(tables("flexcfl", migration={"detector": "none"})))
     assert not hasattr(never.assign, "migration")
-    assert [name for name in registry.names("algorithm") if can_migrate(name)] == MIGRATING
+    can = [name for name in registry.names("algorithm") if can_migrate(name)]
+    assert set(MIGRATING) <= set(can)
+    assert not {"fedavg", "fedprox", "ida", "rfedavg", "naive_gsp", "astraea"} & set(can)
 
 
 def test_a_sweep_leaves_it_out_for_methods_of_one_group() -> None:

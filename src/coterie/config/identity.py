@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from coterie.config.tables import Detector
 from coterie.config.wording import spelled
 
 # Key paths that cannot change results, so they are not part of a run's identity: a run may be
@@ -26,7 +27,6 @@ IRRELEVANT = (
     ("folder",),
     ("log",),
 )
-DETECTORS = ("none", "per_label", "counts", "ordinal")  # values of algorithm.migration
 # With vmap these can, in the last digits: clients that train together are summed in another order.
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
 
@@ -38,7 +38,7 @@ def _with_migration(resolved: Mapping[str, Any]) -> dict[str, Any]:
     algorithm = found.get("algorithm")
     # Only values that Coterie's own option had: an algorithm of a user may have another
     # option of this name.
-    if isinstance(algorithm, Mapping) and algorithm.get("migration") in DETECTORS:
+    if isinstance(algorithm, Mapping) and algorithm.get("migration") in get_args(Detector):
         table = {"detector": algorithm["migration"], "tau": algorithm.get("tau")}
         found["migration"] = table
         found["algorithm"] = {k: v for k, v in algorithm.items() if k not in ("migration", "tau")}

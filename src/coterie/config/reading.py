@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coterie.config import custom
+from coterie.config import custom, registry
 from coterie.config.choices import run_model
 from coterie.config.crosscheck import cross_check
 from coterie.config.defaults import fit_defaults
@@ -210,10 +209,9 @@ def _check_shifts(config: RunConfig) -> None:
     """Make the shifts once: their factories know which parameters go together."""
     if config.shift is None:
         return
-    # The package of shifts is above this one, so it is reached as the registries are: by name.
-    shifts = importlib.import_module("coterie.data.shifts")
     try:
-        # The result is thrown away: data are not there yet, and the run makes its own.
-        shifts.make_shift(config.shifts())
+        # What is made is thrown away: data are not there yet, and the run makes its own.
+        for table in config.shifts():
+            registry.build("shift", table)
     except ConfigError as error:
         raise ConfigError(f"{config.file}: {error}") from None

@@ -124,7 +124,11 @@ KINDS: Mapping[str, Kind] = {
         entry_points="coterie.engines",
         article="an",
     ),
-    "measure": Kind(module="coterie.measures.optional", table="MEASURES"),
+    "measure": Kind(
+        module="coterie.measures.optional",
+        table="MEASURES",
+        context=("solver", "options"),
+    ),
     "tracker": Kind(module="coterie.runs.tracking", table="TRACKERS"),
 }
 

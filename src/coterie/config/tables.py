@@ -18,6 +18,8 @@ from coterie.config.schema import Float, Int, Table
 Count = Annotated[Int, Field(ge=1)]
 Positive = Annotated[Float, Field(gt=0)]
 NotNegative = Annotated[Float, Field(ge=0)]
+# Of drift; coterie.rules.migration has their distances.
+Detector = Literal["none", "per_label", "counts", "ordinal"]
 ChoiceKind = Literal["source", "partition", "model", "algorithm", "server", "objective"]
 
 # K of the experiments of FedGroup and FlexCFL.
@@ -81,7 +83,7 @@ class MigrationTable(Table):
 
     # Not FlexCFL's code, which is `counts`: that compares sorted histograms, so it does not see two
     # clients swap {50, 50, 0, 0} for {0, 0, 50, 50}.
-    detector: Literal["none", "per_label", "counts", "ordinal"] = "per_label"
+    detector: Detector = "per_label"
     # "20% training data change" is drift: FlexCFL, eq. 9.
     tau: NotNegative = 0.2
 

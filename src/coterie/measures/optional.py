@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coterie.algorithms.rfedavg import ClusterMemory, guarded
+from coterie.config import registry
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.core.plan import Plan
@@ -163,5 +164,13 @@ def make_measures(
         names: of `MEASURES`.
         solver: the run's local solver.
         options: of the run's algorithm.
+
+    Raises:
+        ConfigError: for an unknown name.
+
+    Example:
+        >>> len(make_measures(("balance", "cpd"), Solver(), {}))
+        2
     """
-    return tuple(MEASURES[name](solver, options) for name in names)
+    given = {"solver": solver, "options": options}
+    return tuple(registry.build("measure", {"name": name}, **given) for name in names)

@@ -6,7 +6,7 @@ Source: FlexCFL Alg. 2 l. 4-6.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
+from coterie.config.tables import Detector
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
@@ -23,7 +24,6 @@ from coterie.core.work import Describe
 from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign, PlacesClients
 
-Detector = Literal["none", "per_label", "counts", "ordinal"]
 Tau = Annotated[float, Field(ge=0)]
 
 
