@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
 import coterie as ct
 from coterie import algorithms
+from coterie.algorithms import ALGORITHMS
 
 PUBLIC = [
-    *(
-        "Algorithm",
-        "CheckpointError",
-        "ConfigError",
-        "CoterieError",
-        "DataError",
-        "Clients",
-        "Groups",
-        "Key",
-        "Method",
-    ),
-    *("Plan", "Population", "QuorumError", "Result", "Round", "Solver", "Train", "Updates"),
-    *("fedavg", "fedgroup", "fedgrouprox", "fedprox", "fesem", "flexcfl", "ifca", "load", "run"),
-    *("fedadagrad", "fedadam", "fedavgm", "fedfusion", "fedmmd", "fedyogi", "ida"),
-    *("rfedavg", "rfedavg_kmeans", "rfedavg_optimal"),
-    *("astraea", "fedgsp", "naive_gsp"),
-    *("cfl", "fedclust", "flhc", "pacfl"),
-]
+    *("Algorithm", "CheckpointError", "Clients", "ConfigError", "CoterieError", "DataError"),
+    *("Groups", "Key", "Method", "Plan", "Population", "QuorumError", "Result", "Round", "Solver"),
+    *("Train", "Updates", "load", "run"),
+]  # and every method
 
 
 def test_public_names_are_frozen() -> None:
     """A name that comes or goes is a change of the interface: change this list and the changelog
     together."""
-    assert sorted(ct.__all__) == sorted(PUBLIC)
+    assert ct.__all__ == sorted([*PUBLIC, *ALGORITHMS])
+    assert set(ct.__all__) < set(dir(ct))
     assert all(getattr(ct, name) is not None for name in PUBLIC)
     with pytest.raises(AttributeError, match="no attribute 'fedavgg'"):
         ct.fedavgg  # noqa: B018
 
 
-def test_every_algorithm_is_a_public_name() -> None:
-    assert set(algorithms.__all__) == {"ALGORITHMS", *algorithms.ALGORITHMS}
-    assert set(algorithms.ALGORITHMS) <= set(ct.__all__)
+def test_every_method_is_a_public_name() -> None:
+    assert set(algorithms.__all__) == {"ALGORITHMS", *ALGORITHMS}
+    for name, factory in ALGORITHMS.items():
+        assert getattr(ct, name) is getattr(algorithms, name) is factory
+    everything: dict[str, object] = {}
+    exec("from coterie import *", everything)
+    assert set(ct.__all__) <= set(everything)
+
+
+def test_type_checkers_know_the_public_names() -> None:
+    """They read the imports under ``TYPE_CHECKING``, Python reads the table of homes."""
+    source = ast.parse(Path(ct.__file__).read_text(encoding="utf-8"))
+    (typed,) = (one for one in source.body if isinstance(one, ast.If))
+    imports = [one for one in ast.walk(typed) if isinstance(one, ast.ImportFrom)]
+    known = {one.name: line.module for line in imports for one in line.names}
+    assert known.pop("*") == "coterie.algorithms"
+    assert sorted(known) == sorted(PUBLIC)
+    assert all(
+        getattr(import_module(home), name) is getattr(ct, name) for name, home in known.items()
+    )
+
+
+def test_submodules_do_not_wait_for_torch() -> None:
+    """The command line imports them before it knows whether it needs any method."""
+    code = (
+        "import sys; from coterie import errors, terminal; import coterie as ct; ct.ConfigError; "
+        "hasattr(ct, '__wrapped__'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

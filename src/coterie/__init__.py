@@ -5,116 +5,59 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from coterie.deprecated import install
 
 if TYPE_CHECKING:
-    from coterie.algorithms.astraea import astraea
-    from coterie.algorithms.cfl import cfl
-    from coterie.algorithms.fedavg import fedavg
-    from coterie.algorithms.fedclust import fedclust
-    from coterie.algorithms.fedfusion import fedfusion
-    from coterie.algorithms.fedgroup import fedgroup, fedgrouprox
-    from coterie.algorithms.fedgsp import fedgsp
-    from coterie.algorithms.fedmmd import fedmmd
-    from coterie.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
-    from coterie.algorithms.fedprox import fedprox
-    from coterie.algorithms.fesem import fesem
-    from coterie.algorithms.flexcfl import flexcfl
-    from coterie.algorithms.flhc import flhc
-    from coterie.algorithms.ida import ida
-    from coterie.algorithms.ifca import ifca
-    from coterie.algorithms.naive_gsp import naive_gsp
-    from coterie.algorithms.pacfl import pacfl
-    from coterie.algorithms.rfedavg import rfedavg, rfedavg_kmeans, rfedavg_optimal
-    from coterie.clients.clients import Clients
-    from coterie.clients.round import Round
-    from coterie.core.groups import Groups
-    from coterie.core.keys import Key
-    from coterie.core.plan import Plan
-    from coterie.core.solver import Solver
-    from coterie.core.updates import Updates
-    from coterie.core.work import Train
-    from coterie.data.population import Population
-    from coterie.errors import CheckpointError, ConfigError, CoterieError, DataError, QuorumError
-    from coterie.methods.algorithm import Algorithm
-    from coterie.methods.method import Method
-    from coterie.runs.python import Result, load, run
+    from coterie.algorithms import *  # noqa: F403
+    from coterie.clients.clients import Clients as Clients
+    from coterie.clients.round import Round as Round
+    from coterie.core.groups import Groups as Groups
+    from coterie.core.keys import Key as Key
+    from coterie.core.plan import Plan as Plan
+    from coterie.core.solver import Solver as Solver
+    from coterie.core.updates import Updates as Updates
+    from coterie.core.work import Train as Train
+    from coterie.data.population import Population as Population
+    from coterie.errors import CheckpointError as CheckpointError
+    from coterie.errors import ConfigError as ConfigError
+    from coterie.errors import CoterieError as CoterieError
+    from coterie.errors import DataError as DataError
+    from coterie.errors import QuorumError as QuorumError
+    from coterie.methods.algorithm import Algorithm as Algorithm
+    from coterie.methods.method import Method as Method
+    from coterie.runs.python import Result as Result
+    from coterie.runs.python import load as load
+    from coterie.runs.python import run as run
 
 __version__ = "0.2.0"  # the only place; the build puts it into the metadata
 
-# Where each public name lives; imported on first use, so that `coterie --help` need not wait for
-# torch.
-_HOMES = {
-    "coterie.clients.clients": ("Clients",),
-    "coterie.clients.round": ("Round",),
-    "coterie.core.groups": ("Groups",),
-    "coterie.core.keys": ("Key",),
-    "coterie.core.plan": ("Plan",),
-    "coterie.core.solver": ("Solver",),
-    "coterie.core.updates": ("Updates",),
-    "coterie.core.work": ("Train",),
-    "coterie.data.population": ("Population",),
-    "coterie.errors": (
-        "CheckpointError",
-        "ConfigError",
-        "CoterieError",
-        "DataError",
-        "QuorumError",
-    ),
-    "coterie.methods.method": ("Method",),
-    "coterie.methods.algorithm": ("Algorithm",),
-    "coterie.runs.python": ("Result", "load", "run"),
+# Where each public name lives but for the methods, which are those of `coterie.algorithms`. They are
+# imported on first use, so that `coterie --help` need not wait for torch.
+_HOME = {
+    "Algorithm": "coterie.methods.algorithm",
+    "CheckpointError": "coterie.errors",
+    "Clients": "coterie.clients.clients",
+    "ConfigError": "coterie.errors",
+    "CoterieError": "coterie.errors",
+    "DataError": "coterie.errors",
+    "Groups": "coterie.core.groups",
+    "Key": "coterie.core.keys",
+    "Method": "coterie.methods.method",
+    "Plan": "coterie.core.plan",
+    "Population": "coterie.data.population",
+    "QuorumError": "coterie.errors",
+    "Result": "coterie.runs.python",
+    "Round": "coterie.clients.round",
+    "Solver": "coterie.core.solver",
+    "Train": "coterie.core.work",
+    "Updates": "coterie.core.updates",
+    "load": "coterie.runs.python",
+    "run": "coterie.runs.python",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
 _RENAMED = {"Door": "Clients"}  # since version 0.2
-
-__all__ = [
-    "Algorithm",
-    "CheckpointError",
-    "Clients",
-    "ConfigError",
-    "CoterieError",
-    "DataError",
-    "Groups",
-    "Key",
-    "Method",
-    "Plan",
-    "Population",
-    "QuorumError",
-    "Result",
-    "Round",
-    "Solver",
-    "Train",
-    "Updates",
-    "astraea",
-    "cfl",
-    "fedadagrad",
-    "fedadam",
-    "fedavg",
-    "fedavgm",
-    "fedclust",
-    "fedfusion",
-    "fedgroup",
-    "fedgrouprox",
-    "fedgsp",
-    "fedmmd",
-    "fedprox",
-    "fedyogi",
-    "fesem",
-    "flexcfl",
-    "flhc",
-    "ida",
-    "ifca",
-    "load",
-    "naive_gsp",
-    "pacfl",
-    "rfedavg",
-    "rfedavg_kmeans",
-    "rfedavg_optimal",
-    "run",
-]
 
 
 def __getattr__(name: str) -> Any:
@@ -122,15 +65,32 @@ def __getattr__(name: str) -> Any:
         new = _RENAMED[name]
         warnings.warn(f"coterie.{name} is deprecated; use coterie.{new}", DeprecationWarning, 2)
         return __getattr__(new)
-    if name not in __all__:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name == "__all__":
+        value = sorted([*_HOME, *_algorithms()])
+    elif _may_be_algorithm(name) and name in _algorithms():
+        value = _algorithms()[name]
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "coterie.algorithms")), name)
     globals()[name] = value
     return value
 
 
+def _algorithms() -> dict[str, Any]:
+    """The factories of all methods by name; imports torch."""
+    factories: dict[str, Any] = import_module("coterie.algorithms").ALGORITHMS
+    return factories
+
+
+def _may_be_algorithm(name: str) -> bool:
+    """Whether only the registry of methods can say if a name is one: not for what tools look for in
+    any module, and not for submodules, which Python looks for here first."""
+    return not name.startswith("_") and find_spec(f"{__name__}.{name}") is None
+
+
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__getattr__("__all__")})
 
 
 install()

@@ -1,78 +1,48 @@
-"""One short factory a paper."""
+"""The methods that come with Coterie: a file for each paper, its rule and its factory together.
+
+The imports below are the registry. To add a method, write its file and import its factory here, in
+the place that it shall have in lists of methods. All else reads them from here:
+configurations, ``coterie.NAME``, shell completion, the tables of the README and the documentation,
+and the contract tests.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any
 
-from coterie.algorithms.astraea import astraea
-from coterie.algorithms.cfl import cfl
-from coterie.algorithms.fedavg import fedavg
-from coterie.algorithms.fedclust import fedclust
-from coterie.algorithms.fedfusion import fedfusion
-from coterie.algorithms.fedgroup import fedgroup, fedgrouprox
-from coterie.algorithms.fedgsp import fedgsp
-from coterie.algorithms.fedmmd import fedmmd
-from coterie.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
-from coterie.algorithms.fedprox import fedprox
-from coterie.algorithms.fesem import fesem
-from coterie.algorithms.flexcfl import flexcfl
-from coterie.algorithms.flhc import flhc
-from coterie.algorithms.ida import ida
-from coterie.algorithms.ifca import ifca
-from coterie.algorithms.naive_gsp import naive_gsp
-from coterie.algorithms.pacfl import pacfl
-from coterie.algorithms.rfedavg import rfedavg, rfedavg_kmeans, rfedavg_optimal
+# isort: off
+from coterie.algorithms.fedavg import fedavg as fedavg
+from coterie.algorithms.fedprox import fedprox as fedprox
+from coterie.algorithms.fedgroup import fedgroup as fedgroup
+from coterie.algorithms.fedgroup import fedgrouprox as fedgrouprox
+from coterie.algorithms.flexcfl import flexcfl as flexcfl
+from coterie.algorithms.ifca import ifca as ifca
+from coterie.algorithms.fesem import fesem as fesem
+from coterie.algorithms.fedclust import fedclust as fedclust
+from coterie.algorithms.pacfl import pacfl as pacfl
+from coterie.algorithms.flhc import flhc as flhc
+from coterie.algorithms.cfl import cfl as cfl
+from coterie.algorithms.fedopt import fedavgm as fedavgm
+from coterie.algorithms.fedopt import fedadagrad as fedadagrad
+from coterie.algorithms.fedopt import fedadam as fedadam
+from coterie.algorithms.fedopt import fedyogi as fedyogi
+from coterie.algorithms.ida import ida as ida
+from coterie.algorithms.fedmmd import fedmmd as fedmmd
+from coterie.algorithms.fedfusion import fedfusion as fedfusion
+from coterie.algorithms.rfedavg import rfedavg as rfedavg
+from coterie.algorithms.rfedavg import rfedavg_kmeans as rfedavg_kmeans
+from coterie.algorithms.rfedavg import rfedavg_optimal as rfedavg_optimal
+from coterie.algorithms.fedgsp import fedgsp as fedgsp
+from coterie.algorithms.naive_gsp import naive_gsp as naive_gsp
+from coterie.algorithms.astraea import astraea as astraea
+# isort: on
 
+# Type checkers cannot follow what is computed here. For them `import X as X` makes a name public.
 ALGORITHMS: dict[str, Callable[..., Any]] = {
-    "fedavg": fedavg,
-    "fedprox": fedprox,
-    "fedgroup": fedgroup,
-    "fedgrouprox": fedgrouprox,
-    "flexcfl": flexcfl,
-    "ifca": ifca,
-    "fesem": fesem,
-    "fedclust": fedclust,
-    "pacfl": pacfl,
-    "flhc": flhc,
-    "cfl": cfl,
-    "fedavgm": fedavgm,
-    "fedadagrad": fedadagrad,
-    "fedadam": fedadam,
-    "fedyogi": fedyogi,
-    "ida": ida,
-    "fedmmd": fedmmd,
-    "fedfusion": fedfusion,
-    "rfedavg": rfedavg,
-    "rfedavg_kmeans": rfedavg_kmeans,
-    "rfedavg_optimal": rfedavg_optimal,
-    "fedgsp": fedgsp,
-    "naive_gsp": naive_gsp,
-    "astraea": astraea,
+    name: value
+    for name, value in list(globals().items())
+    if isfunction(value) and value.__module__.startswith(f"{__name__}.")
 }
 
-__all__ = [
-    "ALGORITHMS",
-    "astraea",
-    "cfl",
-    "fedadagrad",
-    "fedadam",
-    "fedavg",
-    "fedavgm",
-    "fedclust",
-    "fedfusion",
-    "fedgroup",
-    "fedgrouprox",
-    "fedgsp",
-    "fedmmd",
-    "fedprox",
-    "fedyogi",
-    "fesem",
-    "flexcfl",
-    "flhc",
-    "ida",
-    "ifca",
-    "naive_gsp",
-    "pacfl",
-    "rfedavg",
-    "rfedavg_kmeans",
-    "rfedavg_optimal",
-]
+if not TYPE_CHECKING:
+    __all__ = ["ALGORITHMS", *ALGORITHMS]

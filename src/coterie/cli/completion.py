@@ -1,6 +1,7 @@
 """What the shell completes: names and run folders.
 
-The registries import torch, which takes seconds. So their names are read from their source.
+The registries import torch, which takes seconds. So their names are read from their source: the
+keys of the table, or the imports that the table is made of.
 """
 
 from __future__ import annotations
@@ -44,9 +45,12 @@ def registered(key: str) -> list[str]:
     module, table, group = REGISTRIES[key]
     found: list[str] = []
     for statement in ast.parse(_source_of(module)).body:
-        # Registries are annotated dictionaries; a test compares what is found here with them.
+        # Registries are annotated dictionaries, or made of `import X as X`; a test compares what is
+        # found here with them.
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == table:
             found += _keys_of(statement)
+        elif isinstance(statement, ast.ImportFrom):
+            found += _exported_by(statement)
     # Names of plugins are in the metadata of packages, so these are not imported either.
     return found + sorted(entry_points(group=group).names)
 
@@ -65,6 +69,11 @@ def _keys_of(statement: ast.AnnAssign) -> list[str]:
     dictionaries = [node for node in ast.walk(statement) if isinstance(node, ast.Dict)]
     keys = [key for one in dictionaries for key in one.keys if isinstance(key, ast.Constant)]
     return [str(key.value) for key in keys]
+
+
+def _exported_by(statement: ast.ImportFrom) -> list[str]:
+    """The names in ``from ... import name as name``, as the registry of algorithms has them."""
+    return [one.name for one in statement.names if one.name == one.asname]
 
 
 def complete_algorithms(incomplete: str) -> list[str]:
