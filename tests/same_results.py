@@ -34,7 +34,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKER = Path(__file__).with_name("same_results_cases.py")
+CASES = (
+    Path(__file__).with_name("same_results_cases.py"),
+    Path(__file__).with_name("contract") / "cases.py",
+)
 BEFORE_THE_HOUSE = "16b4afe"
 TIMES = frozenset({"seconds"})
 ABSENT = "(absent)"
@@ -235,10 +238,17 @@ def start(
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, str(WORKER), str(results), "--src", str(source), *selection]
+    command = [sys.executable, "-m", "tests.same_results_cases", str(results)]
+    command += ["--src", str(source), *selection]
     scratch.mkdir()
     with open(scratch / "log", "w") as log:
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log)
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
 
 
 def finish(name: str, process: subprocess.Popen[bytes], scratch: Path, verbose: bool) -> list[str]:
@@ -262,7 +272,8 @@ def base_results(options: argparse.Namespace, tree: Path, scratch: Path) -> Path
     if options.keep is None:
         return scratch / "base-results"
     # Other sources, other cases or another machine have other results.
-    identity = digest(content(tree).encode(), WORKER.read_bytes(), machine().encode())
+    cases = [file.read_bytes() for file in CASES]
+    identity = digest(content(tree).encode(), *cases, machine().encode())
     return options.keep.resolve() / f"base-{identity}"
 
 
@@ -284,13 +295,20 @@ def run_both(options: argparse.Namespace, scratch: Path) -> list[Difference]:
         if options.keep is not None and tree is ROOT:
             compiled = options.keep.resolve() / f"numba-{compiled_content(tree)}"
         processes[name] = start(tree, results, scratch / name, compiled, selection)
-    for name, process in processes.items():
-        cases = finish(name, process, scratch / name, options.verbose)
-    found: list[Difference] = []
-    for case in cases:
+    cases = {
+        name: finish(name, process, scratch / name, options.verbose)
+        for name, process in processes.items()
+    }
+    compared = [case for case in cases["new"] if case in cases["base"]]
+    added = [case for case in cases["new"] if case not in cases["base"]]
+    if added:
+        print(f"not compared, because the base lacks the method: {', '.join(added)}")
+    gone = [case for case in cases["base"] if case not in cases["new"]]
+    found = [Difference(case, None, "case", "run", ABSENT) for case in gone]
+    for case in compared:
         found += differences(case, read_case(kept, case), read_case(new_results, case))
     base = options.base_folder or options.base
-    print(f"compared {len(cases)} cases of {base} and the working tree")
+    print(f"compared {len(compared)} cases of {base} and the working tree")
     return found
 
 

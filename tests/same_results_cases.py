@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,119 +21,16 @@ import torch
 from torch import nn
 
 import coterie as ct
+from tests.contract.cases import contract_cases
 
 GROUPS = 2
 SEED = 3
 SERIAL = {"engine": "serial", "seed": SEED}
 
-# The same names as CASES in tests/contract/test_algorithms.py; test_same_results.py checks it.
+# The cases of the contract suite; test_same_results.py checks it.
 CONTRACT: dict[str, Callable[[], Any]] = {
-    "fedavg": lambda: ct.fedavg(),
-    "fedprox": lambda: ct.fedprox(mu=0.1),
-    "fedgroup": lambda: ct.fedgroup(groups=GROUPS, alpha=3),
-    "fedgroup-madc": lambda: ct.fedgroup(groups=GROUPS, alpha=3, measure="madc"),
-    "fedgroup-frozen": lambda: ct.fedgroup(
-        groups=GROUPS,
-        alpha=2,
-        newcomer="w0_frozen",
-        eta_g=0.01,
-    ),
-    "fedgroup-continue": lambda: ct.fedgroup(
-        groups=GROUPS,
-        alpha=2,
-        pretrain="continue",
-        group_init="w0",
-    ),
-    "fedgroup-epochs": lambda: ct.fedgroup(
-        groups=GROUPS,
-        alpha=2,
-        pretrain="epochs",
-        assign_time="upfront",
-    ),
-    "fedgroup-rcc": lambda: ct.fedgroup(groups=GROUPS, ablation="rcc"),
-    "fedgroup-rac": lambda: ct.fedgroup(groups=GROUPS, alpha=2, ablation="rac"),
-    "fedgroup-redraw": lambda: ct.fedgroup(groups=GROUPS, alpha=2, ablation="rac_redraw"),
-    "flexcfl": lambda: ct.flexcfl(groups=GROUPS, alpha=3),
-    "flexcfl-counts": lambda: ct.flexcfl(groups=GROUPS, alpha=2, migration="counts", eta_g=0.1),
-    "flexcfl-rac": lambda: ct.flexcfl(groups=GROUPS, alpha=2, ablation="rac"),
-    "ifca": lambda: ct.ifca(groups=GROUPS),
-    "ifca-mig": lambda: ct.ifca(groups=GROUPS, migration="per_label"),
-    "fesem": lambda: ct.fesem(groups=GROUPS),
-    "fesem-flexcfl": lambda: ct.fesem(groups=GROUPS, order="flexcfl"),
-    "fesem-mig": lambda: ct.fesem(groups=GROUPS, migration="ordinal"),
-    "fedgroup-auto": lambda: ct.fedgroup(groups="auto", max_groups=4, alpha=3),
-    "flexcfl-auto": lambda: ct.flexcfl(groups="auto", max_groups=4, alpha=3),
-    "ifca-auto": lambda: ct.ifca(groups="auto", max_groups=4),
-    "fesem-auto": lambda: ct.fesem(groups="auto", max_groups=4, migration="per_label"),
-    "cfl": lambda: ct.cfl(),
-    "cfl-splits": lambda: ct.cfl(eps1=9.0, eps2=0.0, after=1, migration="per_label"),
-    "fedgrouprox": lambda: ct.fedgrouprox(
-        groups=GROUPS,
-        alpha=3,
-        mu=0.1,
-        eta_g=0.1,
-        inter_group_rule="convex",
-    ),
-    "fedavgm": lambda: ct.fedavgm(),
-    "fedadagrad": lambda: ct.fedadagrad(),
-    "fedadam": lambda: ct.fedadam(),
-    "fedyogi": lambda: ct.fedyogi(),
-    "ida": lambda: ct.ida(),
-    "ida-factors": lambda: ct.ida(norm="l2", intrac=True, by_size=True),
-    "fedmmd": lambda: ct.fedmmd(),
-    "fedfusion": lambda: ct.fedfusion(),
-    "fedfusion-multi": lambda: ct.fedfusion(operator="multi"),
+    **{name: partial(make, GROUPS) for name, make in contract_cases().items()},
     "ifca-yogi-prox": lambda: ct.ifca(groups=GROUPS),  # and what REPLACED says
-    "rfedavg": lambda: ct.rfedavg(l_star=0.5),
-    "rfedavg-one": lambda: ct.rfedavg(gradient="one", eta=1.0, d_scope="scheduled", ema=0.5),
-    "rfedavg-private": lambda: ct.rfedavg(privacy="discrete_laplace", epsilon=0.5),
-    "rfedavg_kmeans": lambda: ct.rfedavg_kmeans(clusters=GROUPS),
-    "rfedavg_optimal": lambda: ct.rfedavg_optimal(l_star=0.5),
-    "rfedavg_optimal-private": lambda: ct.rfedavg_optimal(
-        privacy="randomised_response",
-        epsilon=2.0,
-    ),
-    "fedgsp": lambda: ct.fedgsp(beta=GROUPS, alpha=1.0, kappa=0.6),
-    "fedgsp-append": lambda: ct.fedgsp(
-        beta=GROUPS,
-        growth="linear",
-        leftover="append",
-        normalize=True,
-        kappa=1.0,
-    ),
-    "fedgsp-exact": lambda: ct.fedgsp(
-        beta=GROUPS,
-        growth="exp",
-        leftover="exact",
-        init="k-means++",
-        migration="counts",
-    ),
-    "naive_gsp": lambda: ct.naive_gsp(groups=GROUPS + 1, kappa=0.6),
-    "naive_gsp-icg": lambda: ct.naive_gsp(groups=GROUPS + 1, kappa=0.6, icg=True),
-    "astraea": lambda: ct.astraea(gamma=GROUPS + 1),
-    "fedclust": lambda: ct.fedclust(),
-    "fedclust-ward": lambda: ct.fedclust(
-        groups=GROUPS,
-        linkage="ward",
-        bias=False,
-        warmup_epochs=1,
-        migration="per_label",
-    ),
-    "pacfl": lambda: ct.pacfl(vectors=1),
-    "pacfl-principal": lambda: ct.pacfl(
-        angle="principal",
-        threshold=9.0,
-        linkage="average",
-        migration="counts",
-    ),
-    "flhc": lambda: ct.flhc(warmup_rounds=2),
-    "flhc-l2": lambda: ct.flhc(
-        warmup_rounds=0,
-        epochs=None,
-        metric="l2",
-        groups=GROUPS,
-        migration="per_label",
-    ),
 }
 REPLACED = {"ifca-yogi-prox": {"server": "fedyogi", "objective": "proximal"}}
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from coterie.algorithms import ALGORITHMS
 from tests.conftest import blobs, small_net
+from tests.contract import cases
+from tests.contract.cases import SPECIAL, contract_cases, method_of
 from tests.contract.test_algorithms import CASES
 from tests.same_results import Allowed, Stored, content, differences, flat, read_case, report
 from tests.same_results_cases import (
@@ -48,6 +51,14 @@ def found(new: Stored) -> list[tuple[int | None, str, str, str]]:
 
 def test_the_cases_are_those_of_the_contract_suite() -> None:
     assert list(CONTRACT) == list(CASES)
+    assert {method_of(case) for case in CASES} == set(ALGORITHMS)
+    assert {method_of(case) for case in SPECIAL} <= set(ALGORITHMS), "a case has no method"
+
+
+def test_what_an_earlier_commit_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = {name: factory for name, factory in ALGORITHMS.items() if name != "fedgsp"}
+    monkeypatch.setattr(cases, "ALGORITHMS", fewer)
+    assert {method_of(case) for case in contract_cases()} == set(fewer)
 
 
 def test_population_and_network_are_those_of_the_suite() -> None:
