@@ -59,10 +59,14 @@ class Settling:
 def settle(
     groups: Annotated[int, Field(ge=1)] = 3, times: Annotated[int, Field(ge=1)] = 2
 ) -> Method:
-    """IFCA, in which a client that chose the same model ``times`` times in a row is not asked again.
+    """Settle: IFCA whose clients keep a model that they have chosen several times in a row.
 
     Args:
         groups: number of models.
         times: how often a client must choose the same model.
+
+    Models: one per group, their number set.
+
+    Source: the Coterie authors, Write a method (2026).
     """
     return Method(assign=Settling(times), weigh=evenly, groups=groups, distinct_init=True)

@@ -14,7 +14,7 @@ from landing import LANDING
 from panels import HEIGHT, WIDTH, Figure, Step
 from svg import BOLD, Canvas, text_width, wrap
 
-FIGURES = (LANDING, *one_model.FIGURES, *models_of_groups.FIGURES)
+DRAWN = (one_model, models_of_groups)  # modules; all their figures are drawn
 HERE = Path(__file__).resolve().parent
 MARGIN = 12.0  # inside a panel
 GAP = 14.0  # between panels
@@ -61,7 +61,9 @@ def place(canvas: Canvas, step: Step, title: str, x: float, y: float) -> None:
 
 def pictures() -> dict[str, str]:
     """Each file's name and what is to stand in it."""
-    return {f"{figure.name}.svg": draw(figure) for figure in FIGURES}
+    named = [thing for module in DRAWN for thing in vars(module).values()]
+    figures = [LANDING, *(thing for thing in named if isinstance(thing, Figure))]
+    return {f"{figure.name}.svg": draw(figure) for figure in figures}
 
 
 if __name__ == "__main__":

@@ -303,5 +303,3 @@ CFL = Figure(
         ),
     ),
 )
-
-FIGURES = (FEDGROUP, FLEXCFL, IFCA, FESEM, FEDCLUST, PACFL, FLHC, CFL)

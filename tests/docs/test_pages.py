@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 from typer.main import get_command
 
 from coterie import errors
-from coterie.algorithms import ALGORITHMS
 from coterie.cli.main import app
 from coterie.config import registry
 from tests.docs.pages import NAMED, PAGES, README, ROOT
@@ -28,39 +26,6 @@ def test_commands_exist():
     assert in_readme
     assert in_readme <= known
     assert on_page == known  # the page lists every command, and no other
-
-
-def test_every_algorithm_is_in_the_table_and_no_other():
-    table = README.split("## Algorithms")[1].split("## ")[0]
-    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(ALGORITHMS)
-
-
-PAGES_OF = {
-    "rfedavg": ["rfedavg", "rfedavg_kmeans", "rfedavg_optimal"],
-    "fedgroup": ["fedgrouprox", "fedgroup"],
-    "fedgsp": ["fedgsp", "naive_gsp"],
-    "astraea": ["astraea"],
-    "fedopt": ["fedavgm", "fedadagrad", "fedadam", "fedyogi"],
-    **{name: [name] for name in ("ida", "fedmmd", "fedfusion")},
-    **{
-        name: [name]
-        for name in ("fedprox", "flexcfl", "ifca", "fesem", "fedclust", "pacfl", "flhc", "cfl")
-    },
-}
-
-
-@pytest.mark.parametrize(("page", "factories"), PAGES_OF.items())
-def test_parameter_tables_are_those_of_the_factories(page, factories):
-    text = (ROOT / "docs" / "algorithms" / f"{page}.md").read_text(encoding="utf-8")
-    tables = text.split("## Parameters")[1]
-    for factory in factories:
-        table = tables.split(f"### `{factory}`")[-1].split("\n#")[0]  # its own, or that of all
-        rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+)`? \|", table, re.MULTILINE))
-        for name, parameter in inspect.signature(ALGORITHMS[factory]).parameters.items():
-            shown = (
-                parameter.default if isinstance(parameter.default, str) else repr(parameter.default)
-            )
-            assert rows[name].strip('"') == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -104,6 +69,7 @@ def test_names_that_pages_mention_exist(page):
     names -= {
         kind.entry_points for kind in registry.KINDS.values()
     }  # groups of entry points are no modules
+    names -= {"coterie.algorithms.settle"}  # the method that a reader adds by write-a-method.md
     unknown = [name for name in sorted(names) if not found(name)]
     assert not unknown
 
@@ -147,12 +113,6 @@ ALGORITHM_PAGES = sorted(
 def test_every_algorithm_page_has_every_section_in_order(page):
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
-
-
-def test_every_algorithm_page_is_in_the_table_of_methods():
-    table = (ROOT / "docs" / "algorithms" / "index.md").read_text(encoding="utf-8")
-    linked = re.findall(r"^\| \[[^]]+\]\((\w+)\.md\)", table, re.MULTILINE)
-    assert sorted(linked) == [page.stem for page in ALGORITHM_PAGES]
 
 
 @pytest.mark.parametrize("page", ALGORITHM_PAGES, ids=lambda path: path.stem)

@@ -47,7 +47,10 @@ def astraea(
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """Astraea: clients train one after another inside mediators whose labels are nearly uniform.
+    """Astraea: trains one model. In each round, chains of clients train in sequence; the labels of
+    a chain are balanced.
+
+    Clients train one after another inside mediators whose labels are nearly uniform.
 
     A round's cohort is dealt greedily to mediators by ``argmin_i KL(P_m + h_i || uniform)``;
     mediators count by their samples: ``w <- sum_m n_m / n w_m``.
@@ -56,6 +59,11 @@ def astraea(
         gamma: most clients per mediator.
         privacy: how a client makes its histogram private before it sends it.
         epsilon: privacy budget.
+
+    Models: one.
+
+    Source: Duan et al., Astraea: Self-Balancing Federated Learning for Improving Classification
+    Accuracy of Mobile Deep Learning Applications (2019).
 
     Example:
         >>> astraea(gamma=3).assign.most

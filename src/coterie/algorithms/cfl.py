@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
@@ -23,7 +24,7 @@ from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import has_direction
-from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.migration import Migration, Tau, migrating
 
 Halving = Literal["single", "complete"]
 NEVER = -1
@@ -319,8 +320,10 @@ def cfl(
     migration: Detector = "none",
     tau: Tau = 0.2,
 ) -> Method:
-    """CFL: one cluster that splits in two, and so do its parts, while the mean update is short and
-    single ones are long.
+    """CFL: starts with one group, and splits a group whose updates disagree.
+
+    A group splits in two while its mean update is short and single ones are long, and so do its
+    parts.
 
     Split where ``|sum p_i D_i| < eps1`` and ``max |D_i| > eps2``, into the halves with the least
     largest cosine across.
@@ -336,6 +339,11 @@ def cfl(
             so many rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits anew.
         tau: threshold of the detector, as a share of a client's data.
+
+    Models: one per group, their number by two thresholds.
+
+    Source: Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multi-Task
+    Optimization under Privacy Constraints (2020).
 
     Example:
         >>> cfl(eps1=0.1).groups

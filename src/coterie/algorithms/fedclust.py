@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.one_shot import OneShot, Threshold, TrainedUpdate, fixed_groups
 
 
@@ -26,8 +27,10 @@ def fedclust(
     migration: Detector = "none",
     tau: Tau = 0.2,
 ) -> Method:
-    """FedClust: one round in which clients upload their final layer after a short training; then
-    FedAvg per cluster.
+    """FedClust: clusters clients once, by the final layers of their trained models. It needs no
+    number of groups.
+
+    Clients upload their final layer after a short training. Then FedAvg runs in each cluster.
 
     With ``u_i`` the final layer of client ``i`` after training ``w_0``, ``P_ij = |u_i - u_j|_2``;
     agglomerative clustering of ``P`` gives the groups, each of which starts from ``w_0``. A
@@ -48,6 +51,11 @@ def fedclust(
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for a layer that the
             model lacks, or more groups than clients.
+
+    Models: one per group, their number by a threshold.
+
+    Source: Islam et al., FedClust: Optimizing Federated Learning on Non-IID Data through
+    Weight-Driven Client Clustering (2024).
 
     Example:
         >>> fedclust(threshold=2.5).assign.threshold

@@ -21,13 +21,17 @@ def fedfusion(
     operator: Operator = "conv",
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9,
 ) -> Method:
-    """FedFusion: FedAvg whose clients fuse the features of the model received into those they
-    train.
+    """FedFusion: FedAvg whose clients combine their features with those of the model they received.
 
     Args:
         operator: ``conv``: a 1x1 convolution of both; ``multi``: a coefficient per channel;
             ``single``: one for all.
         smoothing: how much of its old coefficient the server keeps (``multi``, ``single``).
+
+    Models: one.
+
+    Source: Yao et al., Towards Faster and Better Federated Learning: A Feature Fusion Approach
+    (2019).
 
     Example:
         >>> fedfusion(operator="multi").local.objective.operator

@@ -171,7 +171,10 @@ def fedgroup(
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
 ) -> Method:
-    """FedGroup: groups by the direction of the first update, FedAvg inside each (Alg. 2 and 3).
+    """FedGroup: groups clients by the direction of their first update. Newcomers join the nearest
+    group.
+
+    FedAvg runs inside each group (Alg. 2 and 3).
 
     Args:
         groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
@@ -190,6 +193,11 @@ def fedgroup(
         fallback: where a newcomer without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
         max_groups: the most that ``auto`` finds.
+
+    Models: one per group, their number set or estimated.
+
+    Source: Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven
+    Measure (2021).
 
     Example:
         >>> fedgroup(groups=5).groups
@@ -233,9 +241,16 @@ def fedgrouprox(
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
 ) -> Method:
-    """FedGrouProx: FedGroup with FedProx inside each group (Alg. 2 l. 15); ``mu = 0`` is FedGroup.
+    """FedGrouProx: FedGroup with FedProx inside each group.
+
+    The proximal term is that of Alg. 2 l. 15; with ``mu = 0`` this is FedGroup.
 
     Arguments as in ``fedgroup``, and ``mu``, the weight of the proximal term.
+
+    Models: one per group, their number set or estimated.
+
+    Source: Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven
+    Measure (2021).
 
     Example:
         >>> fedgrouprox(mu=0.1).local.objective.mu

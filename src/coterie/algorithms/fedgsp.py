@@ -10,6 +10,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Epsilon
@@ -26,7 +27,7 @@ from coterie.math.transport import Exact
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
-from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.weighing import evenly
 
 
@@ -90,8 +91,10 @@ def fedgsp(
     migration: Detector = "none",
     tau: Tau = 0.2,
 ) -> Method:
-    """FedGSP: sequential inside groups that look alike, parallel over groups, whose number grows
-    (Alg. 1).
+    """FedGSP: trains one model. Clients of a group train in sequence, and all groups have similar
+    label distributions.
+
+    Groups train in parallel, and their number grows over the rounds (Alg. 1).
 
     ``w <- 1/s sum_m w_m`` over the ends ``w_m`` of ``s = kappa f(r)`` chains out of ``f(r)`` groups
     (erratum P12). The groups are new in every round, by inter-cluster grouping of the clients'
@@ -114,6 +117,11 @@ def fedgsp(
         epsilon: privacy budget.
         migration: with a detector, clients whose labels drifted are described anew.
         tau: threshold of the detector.
+
+    Models: one.
+
+    Source: Zeng et al., Heterogeneous Federated Learning via Grouped Sequential-to-Parallel
+    Training (2022).
 
     Example:
         >>> fedgsp(kappa=0.5).samples_cohort

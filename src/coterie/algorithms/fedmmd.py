@@ -15,11 +15,16 @@ from coterie.rules.single_group import everyone
 
 @validated
 def fedmmd(weight: Annotated[float, Field(ge=0)] = 0.1) -> Method:
-    """FedMMD: FedAvg whose clients keep their logits near those of the model received, ``CE +
-    lambda MMD^2``.
+    """FedMMD: FedAvg that keeps a client's outputs close to those of the model it received.
+
+    Clients minimise ``CE + lambda MMD^2``, with the distance of the logits from that model's.
 
     Args:
         weight: ``lambda``; 0 is FedAvg.
+
+    Models: one.
+
+    Source: Yao et al., Two-Stream Federated Learning: Reduce the Communication Costs (2018).
 
     Example:
         >>> fedmmd(weight=0.5).local.objective.weight

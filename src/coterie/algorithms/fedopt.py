@@ -12,11 +12,18 @@ from coterie.rules.single_group import everyone
 
 @validated
 def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
-    """FedAvgM: FedAvg with momentum at the server, ``m <- beta m + D``, ``w <- w + lr m``.
+    """FedAvgM: FedAvg with momentum on the server.
+
+    With the mean update ``D``: ``m <- beta m + D``, ``w <- w + lr m``.
 
     Args:
         lr: server learning rate.
         beta: decay of the momentum; 0 is FedAvg.
+
+    Models: one.
+
+    Source: Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated
+    Visual Classification (2019).
 
     Example:
         >>> fedavgm(beta=0.5).groups
@@ -29,12 +36,18 @@ def fedavgm(lr: Rate = 1.0, beta: Decay = 0.9) -> Method:
 # values of tau, of v at the start and of beta2, so their FedAdam is not this one.
 @validated
 def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
-    """FedAdagrad: a step of its own for every coordinate, with ``v <- v + D^2`` (Alg. 2).
+    """FedAdagrad: FedAvg with Adagrad on the server.
+
+    Each coordinate has a step of its own, with ``v <- v + D^2`` (Alg. 2).
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment.
         tau: adaptivity; smaller is more.
+
+    Models: one.
+
+    Source: Reddi et al., Adaptive Federated Optimization (2021).
 
     Example:
         >>> fedadagrad(lr=0.01).groups
@@ -47,13 +60,19 @@ def fedadagrad(lr: Rate = 0.1, beta1: Decay = 0.0, tau: Rate = 1e-3) -> Method:
 def fedadam(
     lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3
 ) -> Method:
-    """FedAdam: FedAdagrad that forgets, with ``v <- beta2 v + (1 - beta2) D^2`` (Alg. 2).
+    """FedAdam: FedAvg with Adam on the server.
+
+    FedAdagrad that forgets, with ``v <- beta2 v + (1 - beta2) D^2`` (Alg. 2).
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment.
         beta2: decay of the second moment.
         tau: adaptivity; smaller is more.
+
+    Models: one.
+
+    Source: Reddi et al., Adaptive Federated Optimization (2021).
 
     Example:
         >>> fedadam(lr=0.01).groups
@@ -66,14 +85,19 @@ def fedadam(
 def fedyogi(
     lr: Rate = 10**-2.5, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Rate = 1e-3
 ) -> Method:
-    """FedYogi: FedAdam whose step sizes grow slowly, with ``v <- v - (1 - beta2) D^2 sign(v -
-    D^2)`` (Alg. 2).
+    """FedYogi: FedAvg with Yogi on the server.
+
+    FedAdam whose step sizes grow slowly, with ``v <- v - (1 - beta2) D^2 sign(v - D^2)`` (Alg. 2).
 
     Args:
         lr: server learning rate.
         beta1: decay of the first moment.
         beta2: decay of the second moment.
         tau: adaptivity; smaller is more.
+
+    Models: one.
+
+    Source: Reddi et al., Adaptive Federated Optimization (2021).
 
     Example:
         >>> fedyogi(lr=0.01).groups

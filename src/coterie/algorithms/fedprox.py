@@ -16,10 +16,16 @@ from coterie.rules.single_group import everyone
 # FedProx finds 1 to be best for Synthetic, MNIST and FEMNIST (sec. 5), and 0.01 for Sent140.
 @validated
 def fedprox(mu: Annotated[float, Field(ge=0)] = 1.0) -> Method:
-    """FedProx: FedAvg whose clients minimise ``F_k(w) + mu/2 ||w - w_t||^2``.
+    """FedProx: FedAvg that keeps each client close to the model it received.
+
+    Clients minimise ``F_k(w) + mu/2 ||w - w_t||^2``.
 
     Args:
         mu: weight of the proximal term; 0 is FedAvg.
+
+    Models: one.
+
+    Source: Li et al., Federated Optimization in Heterogeneous Networks (2020).
 
     Example:
         >>> fedprox(mu=0.1).local.objective.mu

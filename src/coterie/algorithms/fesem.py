@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
@@ -19,7 +20,7 @@ from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.group_count import count_if_auto
-from coterie.rules.migration import Detector, Migration, Tau, migrating, previous_group
+from coterie.rules.migration import Migration, Tau, migrating, previous_group
 from coterie.rules.weighing import evenly
 
 Order = Literal["train_then_assign", "flexcfl"]
@@ -113,8 +114,7 @@ def fesem(
     tau: Tau = 0.2,
     max_groups: Most = 8,
 ) -> Method:
-    """FeSEM: each client joins the centre nearest to its local solution; centres are plain means of
-    their members.
+    """FeSEM: each client joins the group model nearest to its own trained model.
 
     E-step ``r(i) = argmin_j |w_i - c_j|_2``, M-step ``c_j = mean of w_i`` over this round's
     participants. The centres start from different initialisations.
@@ -127,6 +127,10 @@ def fesem(
             changes).
         tau: threshold of the detector.
         max_groups: the most that ``auto`` finds.
+
+    Models: one per group, their number set or estimated.
+
+    Source: Xie et al., Multi-Center Federated Learning (2020).
 
     Example:
         >>> fesem(groups=4).groups

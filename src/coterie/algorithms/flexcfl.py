@@ -9,11 +9,12 @@ from pydantic import Field
 
 from coterie.algorithms.fedgroup import Ablation, ByDirection, random_groups
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.rules.cold_start import GroupColdStart, Measure, Pretrain, Pretraining, Shortage
 from coterie.rules.inter_group import Rule, inter_group
-from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.newcomers import Fallback, NearestDirection
 
 
@@ -37,8 +38,9 @@ def flexcfl(
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
 ) -> Method:
-    """FlexCFL: FedGroup with frozen directions, whose clients migrate when their data drift (Alg. 2
-    and 3).
+    """FlexCFL: FedGroup that moves clients to another group when their data change.
+
+    The directions of the groups are those of the cold start, for the whole run (Alg. 2 and 3).
 
     Args:
         groups: number of groups ``m``, or ``auto``: as many as the clients of a cold start show.
@@ -55,6 +57,11 @@ def flexcfl(
         fallback: where a client without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
         max_groups: the most that ``auto`` finds.
+
+    Models: one per group, their number set or estimated.
+
+    Source: Duan et al., Flexible Clustered Federated Learning for Client-Level Data Distribution
+    Shift (2022).
 
     Example:
         >>> flexcfl(groups=5).groups

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.one_shot import Metric, OneShot, Threshold, TrainedUpdate, fixed_groups
 
 
@@ -25,8 +26,9 @@ def flhc(
     migration: Detector = "none",
     tau: Tau = 0.2,
 ) -> Method:
-    """FL+HC: ``n`` rounds of FedAvg; then all clients train the joint model and their updates are
-    clustered.
+    """FL+HC: runs FedAvg first, then clusters the updates of all clients once.
+
+    After ``warmup_rounds`` rounds of FedAvg all clients train the joint model.
 
     One-shot clustering of the updates ``w_i - w`` by their distances; each cluster goes on
     with FedAvg from the joint model ``w``. A newcomer trains that same ``w`` and joins the nearest
@@ -46,6 +48,11 @@ def flhc(
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for more groups than
             clients.
+
+    Models: one per group, their number by a threshold.
+
+    Source: Briggs et al., Federated Learning with Hierarchical Clustering of Local Updates to
+    Improve Training on Non-IID Data (2020).
 
     Example:
         >>> flhc(warmup_rounds=5, metric="l2", threshold=3.0).assign.after

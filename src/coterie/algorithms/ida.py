@@ -121,8 +121,7 @@ def ida(
     intrac: bool = False,
     by_size: bool = False,
 ) -> Method:
-    """IDA: FedAvg in which clients are weighted by the inverse of their distance from the average
-    model.
+    """IDA: FedAvg that weighs clients by the inverse of their distance from the mean model.
 
     ``w = sum a_k w_k`` with ``a_k`` proportional to ``1 / (|w_bar - w_k| + eps)`` and ``w_bar`` the
     plain mean.
@@ -132,6 +131,11 @@ def ida(
         eps: keeps a client at the mean from being all that counts.
         intrac: give more weight, too, to clients on whose data the received model is less accurate.
         by_size: weight clients by their samples, too.
+
+    Models: one.
+
+    Source: Yeganeh et al., Inverse Distance Aggregation for Federated Learning with Non-IID Data
+    (2020).
 
     Example:
         >>> ida(norm="l2").weigh.norm

@@ -8,6 +8,7 @@ import numpy as np
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
@@ -16,7 +17,7 @@ from coterie.methods.method import Method
 from coterie.objectives import plain
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.group_count import count_if_auto
-from coterie.rules.migration import Detector, Migration, Tau, migrating, previous_group
+from coterie.rules.migration import Migration, Tau, migrating, previous_group
 from coterie.rules.weighing import evenly
 
 
@@ -56,8 +57,7 @@ def ifca(
     tau: Tau = 0.2,
     max_groups: Most = 8,
 ) -> Method:
-    """IFCA: each client joins the model with the least training loss; models are plain means of
-    their participants.
+    """IFCA: each client joins the model with the lowest loss on its data.
 
     ``j* = argmin_j F_i(w_j)``, then ``w_j <- w_j + mean of delta_i``. The models start from
     different initialisations.
@@ -68,6 +68,10 @@ def ifca(
             anew before each round.
         tau: threshold of the detector, as a share of a client's data.
         max_groups: the most that ``auto`` finds.
+
+    Models: one per group, their number set or estimated.
+
+    Source: Ghosh et al., An Efficient Framework for Clustered Federated Learning (2020).
 
     Example:
         >>> ifca(groups=4).groups

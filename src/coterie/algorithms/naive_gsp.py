@@ -114,8 +114,9 @@ def naive_gsp(
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """NaiveGSP: a fixed number of equal groups made once, sequential inside in a fixed order,
-    parallel over groups.
+    """NaiveGSP: FedGSP with a fixed number of groups, formed once.
+
+    The groups are of equal size, and the order inside them never changes.
 
     With ``icg`` this is NaiveGSP+ICG, whose groups are made by inter-cluster grouping. The method
     draws its clients itself; the paper trains one local epoch: ``local.epochs = 1``.
@@ -126,6 +127,11 @@ def naive_gsp(
         icg: inter-cluster grouping of label histograms instead of random groups.
         privacy: with ``icg``, how a client makes its histogram private before it sends it.
         epsilon: privacy budget.
+
+    Models: one.
+
+    Source: Zeng et al., Heterogeneous Federated Learning via Grouped Sequential-to-Parallel
+    Training (2022), sec. 4.1.
 
     Example:
         >>> naive_gsp(icg=True).assign.icg

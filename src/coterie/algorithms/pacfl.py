@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.config.arguments import validated
+from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.migration import Detector, Migration, Tau, migrating
+from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.one_shot import Angle, OneShot, Subspace, fixed_groups
 
 
@@ -26,8 +27,9 @@ def pacfl(
     migration: Detector = "none",
     tau: Tau = 0.2,
 ) -> Method:
-    """PACFL: clients send the leading directions of their data once; those at small angles train
-    together.
+    """PACFL: clusters clients by the subspaces of their data, before any training.
+
+    Clients send the leading directions of their data once; those at small angles train together.
 
     ``U_i`` holds the first ``p`` left singular vectors of the client's samples of each class,
     ``A_ij`` is the smallest angle between ``U_i`` and ``U_j`` in degrees; agglomerative clustering
@@ -49,6 +51,11 @@ def pacfl(
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for more groups than
             clients.
+
+    Models: one per group, their number by a threshold.
+
+    Source: Vahidian et al., Efficient Distribution Similarity Identification in Clustered Federated
+    Learning via Principal Angles Between Client Data Subspaces (2023).
 
     Example:
         >>> pacfl(threshold=4.9).assign.threshold

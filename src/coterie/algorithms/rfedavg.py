@@ -370,8 +370,8 @@ def rfedavg(
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """RFedAvg: one model; updates that point the same way are one voice, and rare data speak as
-    loud as plenty.
+    """RFedAvg: trains one model. Similar updates count as one, with weights that reduce class
+    imbalance.
 
     ``w^{t+1} = w^t - eta sum_n p_n g_n`` (eq. 5), ``g_n`` the ``D_k``-weighted mean of a cluster of
     adaptive CCS (eq. 4, 6, 7, Alg. 1), ``p_n`` in proportion to ``1 / I_Cn`` (sec. III-B).
@@ -387,6 +387,11 @@ def rfedavg(
         eta: the server's step with ``gradient = "one"``.
         privacy: the imbalance that a client tells is that of a histogram with noise.
         epsilon: the noise's privacy budget.
+
+    Models: one.
+
+    Source: Wang et al., Adaptive Clustering-Based Model Aggregation for Federated Learning with
+    Imbalanced Data (2021).
 
     Example:
         >>> rfedavg().groups, rfedavg(gradient="one").local.full_gradient
@@ -412,12 +417,19 @@ def rfedavg_kmeans(
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """RFedAvg with K-means of the updates in place of CCS (eq. 18); with one cluster it is FedAvg.
+    """RFedAvg K-means: RFedAvg with k-means as its clustering.
+
+    It stands in the place of CCS (eq. 18); with one cluster this is FedAvg.
 
     Args:
         clusters: ``N``, at most; never more than replies.
         unit: cluster directions instead of updates.
         d_scope: as in ``rfedavg``, and so the rest.
+
+    Models: one.
+
+    Source: Wang et al., Adaptive Clustering-Based Model Aggregation for Federated Learning with
+    Imbalanced Data (2021).
 
     Example:
         >>> rfedavg_kmeans(clusters=4).groups
@@ -443,10 +455,17 @@ def rfedavg_optimal(
     privacy: HistogramPrivacy = "none",
     epsilon: Epsilon = 1.0,
 ) -> Method:
-    """RFedAvg with the weights that balance the classes best (Q1, eq. 16), for which clients must
-    tell histograms.
+    """RFedAvg Optimal: RFedAvg with the weights that balance the classes best. It needs label
+    histograms.
+
+    The weights solve Q1, eq. 16.
 
     Arguments as in ``rfedavg``; ``privacy`` is that of the histograms.
+
+    Models: one.
+
+    Source: Wang et al., Adaptive Clustering-Based Model Aggregation for Federated Learning with
+    Imbalanced Data (2021).
 
     Example:
         >>> rfedavg_optimal(theta=0.1).groups

@@ -1,0 +1,272 @@
+"""Every registered method has all that a method of the library needs.
+
+What is missing is said in words, with the place where it goes. The last test adds a method as
+docs/write-a-method.md says it, and finds it everywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coterie as ct
+from coterie.algorithms import ALGORITHMS
+from coterie.methods.algorithm import as_algorithm
+from tests.contract.cases import SPECIAL, default_case
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+try:
+    import method_tables
+finally:
+    sys.path.remove(str(ROOT / "docs"))
+
+Factory = Callable[..., Any]
+NOT_PLAIN = re.compile(r"[`$=^]|\b(Alg|eq)\.")
+LONGEST_LINE = 110
+REGISTRY = "src/coterie/algorithms/__init__.py"
+
+
+def missing(name: str, factory: Factory) -> list[str]:
+    """What a method lacks, a sentence each."""
+    checks = (missing_in_code, missing_on_page, missing_in_tables, missing_in_tests)
+    return [f"{name}: {sentence}" for check in checks for sentence in check(name, factory)]
+
+
+def missing_in_code(name: str, factory: Factory) -> Iterator[str]:
+    if name not in ALGORITHMS:
+        home = f"coterie.algorithms.{name}"
+        yield f"is not registered; add 'from {home} import {name} as {name}' to {REGISTRY}"
+    said = method_tables.summary(factory)
+    if not said.title or not said.line:
+        yield "has no description; begin the docstring of its factory with 'Name: what it does.'"
+    elif NOT_PLAIN.search(said.line) or len(said.line) > LONGEST_LINE or said.line[-1] != ".":
+        yield (
+            f"is described by {said.line!r}; expected one or two plain sentences without formulas, "
+            f"at most {LONGEST_LINE} characters"
+        )
+    if said.models != "one" and not said.models.startswith(method_tables.PER_GROUP):
+        yield (
+            "does not say how many models it trains; add 'Models: one.' or "
+            f"'Models: {method_tables.PER_GROUP}...' to the docstring of its factory"
+        )
+    if not said.paper:
+        yield "names no paper; add 'Source: Authors, Title (Year).' to the docstring of its factory"
+
+
+def missing_on_page(name: str, factory: Factory) -> Iterator[str]:
+    sent = method_tables.sent().get(name)
+    if sent is None:
+        yield (
+            "has no page; a page in docs/algorithms needs a row for it in the section "
+            "'What is sent': | `NAME` | `delta` `size` `loss` | from whom, and when |"
+        )
+        return
+    page = f"docs/algorithms/{sent.page}.md"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    picture = f"docs/figures/{sent.page}.svg"
+    if not (ROOT / picture).exists() or f"](../figures/{sent.page}.svg)" not in text:
+        yield (
+            f"has no picture; draw a Figure {sent.page!r} in docs/figures, run "
+            f"'python docs/figures/draw.py' and show {picture} on {page}"
+        )
+    rows = parameters_on(text, name)
+    for option, parameter in inspect.signature(factory).parameters.items():
+        if rows.get(option) != default_of(parameter):
+            yield (
+                f"has an option that its page does not show; {page} needs the row "
+                f"| `{option}` | {default_of(parameter)} | meaning | in the section 'Parameters'"
+            )
+
+
+def parameters_on(text: str, name: str) -> dict[str, str]:
+    """The options of a method with their defaults, as its page shows them."""
+    tables = method_tables.sections(text).get("Parameters", "")
+    # The table of its own, or that of all methods of the page.
+    own = tables.split(f"### `{name}`\n")[-1].split("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", own, re.MULTILINE)
+    return {option: default.strip('"') for option, default in rows}
+
+
+def default_of(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return "required"
+    if isinstance(parameter.default, str):
+        return parameter.default
+    return repr(parameter.default)
+
+
+def missing_in_tables(name: str, factory: Factory) -> Iterator[str]:
+    for file in ("README.md", "docs/algorithms/index.md", "docs/privacy.md"):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        if f"| `{name}` |" not in text:
+            yield f"has no row in {file}; run '{method_tables.COMMAND}' when it has a page"
+
+
+def missing_in_tests(name: str, factory: Factory) -> Iterator[str]:
+    make = SPECIAL.get(name, default_case(factory))
+    try:
+        as_algorithm(make(2))
+    except Exception as error:  # noqa: BLE001 - a factory may raise anything
+        yield (
+            f"has no case in the contract suite, because its defaults fail ({error}); add a line "
+            "to SPECIAL in tests/contract/cases.py"
+        )
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_nothing_is_missing(name: str) -> None:
+    found = missing(name, ALGORITHMS[name])
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_tables_are_up_to_date() -> None:
+    stale = [str(file.relative_to(ROOT)) for file, _ in method_tables.stale(ALGORITHMS)]
+    assert not stale, f"run '{method_tables.COMMAND}': it changes {', '.join(stale)}"
+
+
+def test_no_page_is_of_a_method_that_is_gone() -> None:
+    assert set(method_tables.sent()) == set(ALGORITHMS)
+
+
+def made_up(strength):
+    return strength
+
+
+def half_made(strength: float = 0.5, groups: int = 3) -> ct.Method:
+    """HalfMade: solves ``min F(w)`` (eq. 3).
+
+    Models: a few.
+    """
+    return ct.fedavg()
+
+
+def test_all_that_a_method_lacks_is_named() -> None:
+    found = missing("made_up", made_up)
+    expected = [
+        "is not registered; add 'from coterie.algorithms.made_up import made_up as made_up' to src",
+        "has no description; begin the docstring of its factory with 'Name: what it does.'",
+        "does not say how many models it trains; add 'Models: one.' or",
+        "names no paper; add 'Source: Authors, Title (Year).'",
+        "has no page; a page in docs/algorithms needs a row for it in the section 'What is sent'",
+        "has no row in README.md; run 'python docs/method_tables.py' when it has a page",
+        "has no row in docs/algorithms/index.md; run",
+        "has no row in docs/privacy.md; run",
+        "has no case in the contract suite, because its defaults fail (made_up() missing",
+    ]
+    assert len(found) == len(expected)
+    for sentence, beginning in zip(found, expected, strict=True):
+        assert sentence.startswith(f"made_up: {beginning}")
+
+
+def test_only_what_a_method_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "fedprox", half_made)
+    found = missing("fedprox", half_made)
+    assert [sentence.split("; ")[0] for sentence in found] == [
+        "fedprox: is described by 'Solves ``min F(w)`` (eq. 3).'",
+        "fedprox: does not say how many models it trains",
+        "fedprox: names no paper",
+        "fedprox: has an option that its page does not show",
+        "fedprox: has an option that its page does not show",
+    ]
+    assert "| `strength` | 0.5 | meaning |" in found[3]
+    assert [file.name for file, _ in method_tables.stale(ALGORITHMS)] == ["README.md", "index.md"]
+
+
+# --- a method is its file, its page and one line --------------------------------------------------
+
+GUIDE = (ROOT / "docs" / "write-a-method.md").read_text(encoding="utf-8")
+STEPS = GUIDE.split("## Add it to Coterie")[1]
+LINE = re.findall(r"^ +(from coterie\.algorithms\.\S+ import .+)$", STEPS, re.MULTILINE)
+COMMANDS = re.findall(r"^ +python (\S+\.py)$", STEPS, re.MULTILINE)
+PAGE = """# Settle
+
+Paper: none.
+
+![Settle](../figures/settle.svg)
+
+## What is sent
+
+{sent}
+
+## Parameters
+
+| name | default | meaning |
+|---|---|---|
+| `groups` | 3 | number of models |
+| `times` | 2 | how often a client must choose the same model |
+"""
+LISTED = """
+import coterie as ct
+from coterie.cli.completion import complete_algorithms
+from coterie.config import registry
+
+def test_settle_is_listed():
+    assert ct.settle(groups=4).groups == 4
+    assert "settle" in ct.__all__
+    assert complete_algorithms("sett") == ["settle"]
+    assert registry.build("algorithm", {"name": "settle", "times": 3}).assign.times == 3
+"""
+
+
+def test_a_new_method_is_its_file_its_page_and_one_line(tmp_path: Path) -> None:
+    """The steps of docs/write-a-method.md in a copy of the repository."""
+    for folder in ("src", "docs", "tests"):
+        unwanted = shutil.ignore_patterns("_build", "results", "notebooks", ".*cache*")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=unwanted)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+
+    # Its file, and one line.
+    shutil.copy(ROOT / "examples" / "settle.py", tmp_path / "src/coterie/algorithms")
+    (line,) = LINE
+    registry = tmp_path / REGISTRY
+    text = registry.read_text(encoding="utf-8")
+    registry.write_text(text.replace("# isort: on", f"{line}\n# isort: on"), encoding="utf-8")
+
+    # Its page, with its picture.
+    (sent,) = re.findall(r"^ +(\| `settle` \| .+\|)$", STEPS, re.MULTILINE)
+    page = tmp_path / "docs" / "algorithms" / "settle.md"
+    page.write_text(PAGE.format(sent=sent), encoding="utf-8")
+    with (tmp_path / "docs" / "figures" / "models_of_groups.py").open("a") as drawings:
+        drawings.write('\nSETTLE = Figure("settle", "Settle: clients settle.", IFCA.steps)\n')
+    assert COMMANDS == ["docs/figures/draw.py", "docs/method_tables.py"]
+    for command in COMMANDS:
+        python(tmp_path, command)
+
+    # Everything else knows it.
+    (tmp_path / "tests" / "test_listed.py").write_text(LISTED, encoding="utf-8")
+    files = [
+        "algorithms/test_registered.py",
+        "test_listed.py",
+        "contract/test_algorithms.py",
+        "clients",
+    ]
+    some = "settle and (nothing_is or same_seed or ledger or listed) or up_to_date or gone"
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-k", some]
+    printed = python(tmp_path, "-m", "pytest", *(f"tests/{file}" for file in files), *options)
+    assert "6 passed" in printed, printed
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """Run Python with the copy in a folder; return what it printed."""
+    paths = os.pathsep.join([str(folder / "src"), str(folder)])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
