@@ -29,7 +29,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
 from coterie.methods.training import train
-from coterie.models import build
+from coterie.models import build_model
 from coterie.objectives import plain
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.01)
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
     data = population(args.chains * args.length)
-    net = build(args.model, data.shape, data.classes, Key(0).of("model"))
+    net = build_model(args.model, data.shape, data.classes, Key(0).of("model"))
     groups = Groups(flatten(net)[None], np.zeros(data.clients, np.int64))
     ids = np.random.default_rng(1).permutation(data.clients)
     zeros = np.zeros(len(ids), np.int64)

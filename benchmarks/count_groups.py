@@ -29,7 +29,7 @@ from coterie.data.loading import load_samples, make_partition, populate
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.group_count import ESTIMATORS, estimate_groups
-from coterie.models import build, initial_models
+from coterie.models import build_model, initial_models
 from coterie.objectives import plain
 
 MOST = 8
@@ -74,7 +74,7 @@ def updates(samples: Any, federation: Federation, groups: int, seed: int) -> tor
         "how": federation.how,
     }
     population = populate(samples, make_partition(samples, partition, key.of("data")))
-    module = build(federation.model, population.shape, population.classes, key.of("model"))
+    module = build_model(federation.model, population.shape, population.classes, key.of("model"))
     start = initial_models(module, key)(0)[None]
     asked = np.sort(key.of("asked").generator().permutation(population.clients)[:ASKED])
     engine = SerialEngine(LocalRunner(population, module, ct.Solver(lr=federation.lr)))

@@ -33,7 +33,7 @@ from coterie.core.work import Train
 from coterie.engines import PoolEngine
 from coterie.engines.vmap import VmapEngine
 from coterie.local import LocalRunner
-from coterie.models import build
+from coterie.models import build_model
 from coterie.objectives import plain
 from coterie.runs.cohort import Sampler
 
@@ -74,7 +74,7 @@ def compare(
     """Seconds per round of each engine, and the throughput against pool's."""
     data = population(model)
     key = ct.Key(0)
-    net = build(model, data.shape, data.classes, key.of("model"))
+    net = build_model(model, data.shape, data.classes, key.of("model"))
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     start = flatten(net)[None]
     clients_of = {

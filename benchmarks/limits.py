@@ -33,7 +33,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.local import LocalRunner
 from coterie.local.stack import Stack
-from coterie.models import build
+from coterie.models import build_model
 from coterie.objectives import plain
 
 SHAPES = {
@@ -127,7 +127,7 @@ def measure(model: str, rate: float, repeat: int) -> dict[str, object]:
     if model == "bigru":
         classes = 2
         y = y % 2
-    module = build(model, shape, classes, ct.Key(0).of("model"))
+    module = build_model(model, shape, classes, ct.Key(0).of("model"))
     operations = flop(module, x[:BATCH], y[:BATCH])
     data = ct.Population(x, y, (np.arange(SAMPLES),), (np.empty(0, np.int64),), classes)
     epochs = 5 if Stack.of(module) is not None else 1

@@ -33,7 +33,7 @@ from coterie.core.vectors import flatten
 from coterie.engines import make_clients
 from coterie.local.sgd import batches
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import build
+from coterie.models import build_model
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import Evaluation, simulate
 
@@ -98,7 +98,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     """Median seconds per round of both, and the ratio."""
     data = population(model)
     key = ct.Key(0)
-    net = build(model, data.shape, data.classes, ct.Key(0).of("model"))
+    net = build_model(model, data.shape, data.classes, ct.Key(0).of("model"))
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
     cores = len(os.sched_getaffinity(0))

@@ -42,12 +42,14 @@ SAME = {
 # Names of packages that were there before.
 RENAMED = {
     "coterie:Door": "coterie:Clients",
+    "coterie.config:load": "coterie.config:load_config",
     "coterie.data:Parts": "coterie.data:Partition",
     "coterie.data:make_parts": "coterie.data:make_partition",
     "coterie.data.shifts:Scene": "coterie.data.shifts:FederationSnapshot",
     "coterie.engines:Gate": "coterie.engines:ReplyValidator",
     "coterie.engines:make_door": "coterie.engines:make_clients",
     "coterie.engines.make:make_door": "coterie.engines.make:make_clients",
+    "coterie.models:build": "coterie.models:build_model",
     "coterie.models:starts": "coterie.models:initial_models",
 }
 

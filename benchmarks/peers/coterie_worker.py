@@ -11,7 +11,7 @@ from torch import nn
 import coterie as ct
 from coterie.engines import make_clients
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import build
+from coterie.models import build_model
 from coterie.runs.loop import Evaluation, simulate
 
 task = Task(sys.argv[1])
@@ -29,7 +29,7 @@ data = ct.Population(
     (none,) * everyone,
     10,
 )
-net = build(task.model, data.shape, 10, ct.Key(0).of("model"))
+net = build_model(task.model, data.shape, 10, ct.Key(0).of("model"))
 nn.utils.vector_to_parameters(torch.from_numpy(task.w0), net.parameters())
 local = ct.Solver(epochs=task.epochs, batch_size=task.batch, lr=task.lr)
 with make_clients("pool", data, net, local, workers=int(os.environ["CORES"])) as clients:

@@ -38,7 +38,7 @@ from benchmarks.local_sgd import SOLVER, population
 from benchmarks.memory import processor, proportional
 from coterie.core.vectors import flatten
 from coterie.local.sgd import batches
-from coterie.models import build
+from coterie.models import build_model
 
 HERE = Path(__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def write_task(path: Path, model: str, rounds: int) -> None:
     them."""
     data = population(model)
     key = ct.Key(0)
-    w0 = flatten(build(model, data.shape, data.classes, key.of("model"))).numpy()
+    w0 = flatten(build_model(model, data.shape, data.classes, key.of("model"))).numpy()
     draw = np.random.default_rng(0)
     cohort = np.stack(
         [np.sort(draw.choice(data.clients, 20, replace=False)) for _ in range(rounds)]

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.config import check, load
+from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.core.keys import Key
 from coterie.data.population import Population
@@ -567,4 +567,6 @@ def test_a_table_in_python_is_held_to_the_same(table: dict[str, Any], line: str)
 
 
 def test_every_shift_has_an_example() -> None:
-    assert {table["kind"] for path in EXAMPLES for table in load(path).shifts()} == set(SHIFTS)
+    assert {table["kind"] for path in EXAMPLES for table in load_config(path).shifts()} == set(
+        SHIFTS
+    )

@@ -30,7 +30,7 @@ from coterie.local.batched import BatchedTrainer
 from coterie.local.cuda_graphs import CudaGraphCache
 from coterie.local.device import Device, find_device
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import MODELS, build
+from coterie.models import MODELS, build_model
 from coterie.objectives import fuse, fusion, mmd, plain, proximal
 from coterie.objectives.mmd import Mmd
 from tests.conftest import blobs, small_net
@@ -202,7 +202,9 @@ def test_the_papers_networks(name: str) -> None:
     data = ct.Population(
         x, y, (np.arange(13), np.arange(13, 21), np.arange(21, 40)), ([], [], []), classes
     )
-    close(*both(build(name, shape, classes, Key(0)), Solver(epochs=1, batch_size=10), data=data))
+    close(
+        *both(build_model(name, shape, classes, Key(0)), Solver(epochs=1, batch_size=10), data=data)
+    )
 
 
 def test_blocks_do_not_matter() -> None:

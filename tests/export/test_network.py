@@ -8,7 +8,7 @@ from torch import nn
 
 from coterie.core.keys import Key
 from coterie.export.network import UnknownLayer, source_of
-from coterie.models import MODELS, build
+from coterie.models import MODELS, build_model
 from coterie.objectives.fusion import fuse
 
 SHAPES = {
@@ -34,7 +34,7 @@ def remade(module: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_network_is_written_as_source(name: str) -> None:
     shape = SHAPES.get(name, (1, 28, 28))
-    network = build(name, shape, 2, Key(0)).eval()
+    network = build_model(name, shape, 2, Key(0)).eval()
     again = remade(network).eval()
     again.load_state_dict(network.state_dict())
     x = torch.randn(3, *shape, generator=Key(1).torch())
@@ -45,7 +45,7 @@ def test_every_network_is_written_as_source(name: str) -> None:
 @pytest.mark.parametrize("operator", ["conv", "multi", "single"])
 @pytest.mark.parametrize(("name", "shape"), [("mlp", (6,)), ("cnn_small", (1, 28, 28))])
 def test_a_fused_network_is_written_as_source(operator, name, shape) -> None:
-    network = fuse(build(name, shape, 3, Key(0)), operator, Key(1)).eval()
+    network = fuse(build_model(name, shape, 3, Key(0)), operator, Key(1)).eval()
     again = remade(network).eval()
     again.load_state_dict(network.state_dict())
     x = torch.randn(3, *shape, generator=Key(1).torch())

@@ -11,7 +11,7 @@ import torch
 from coterie.core.keys import Key
 from coterie.errors import ConfigError
 from coterie.export import export_run
-from coterie.models import MODELS, build
+from coterie.models import MODELS, build_model
 from tests.export.conftest import reference
 from tests.export.test_network import SHAPES
 
@@ -40,7 +40,7 @@ def test_every_network_is_written_as_onnx(name: str, tmp_path: Path) -> None:
     from coterie.export.onnx import write_onnx
 
     shape = SHAPES.get(name, (1, 28, 28))
-    network = build(name, shape, 2, Key(0)).eval()
+    network = build_model(name, shape, 2, Key(0)).eval()
     assert (
         write_onnx(network, torch.randn(8, *shape, generator=Key(1).torch()), tmp_path / "x.onnx")
         <= 1e-5

@@ -11,7 +11,7 @@ from torch import nn
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
-from coterie.models import MODELS, build, initialise, spec
+from coterie.models import MODELS, build_model, initialise, spec
 from coterie.models.cnn import _same
 
 GREY = (1, 28, 28)
@@ -61,7 +61,7 @@ def test_published_counts(
     name: str, parameters: dict[str, int], shape: tuple[int, ...], classes: int, count: int
 ) -> None:
     assert spec(name, **parameters).count(shape, classes) == count
-    module = build(name, shape, classes, Key(0), **parameters).eval()
+    module = build_model(name, shape, classes, Key(0), **parameters).eval()
     assert Layout.of(module).d == count
     assert module(torch.zeros(2, *shape)).shape == (2, parameters.get("outputs", classes))
 
@@ -95,14 +95,14 @@ def test_same_padding_with_stride_two_is_that_of_tensorflow(
 def test_first_weights_follow_the_key_alone() -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    a, b, c = (flatten(build("lenet5", GREY, 10, Key(s))) for s in (0, 0, 1))
+    a, b, c = (flatten(build_model("lenet5", GREY, 10, Key(s))) for s in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
 
 
 def test_first_weights_are_those_of_keras() -> None:
-    module = build("cnn_mnist", GREY, 10, Key(0))
+    module = build_model("cnn_mnist", GREY, 10, Key(0))
     for name, p in module.named_parameters():
         if name.endswith("bias"):
             assert not p.any()
@@ -154,7 +154,7 @@ def test_complaints_are_one_line(
     name: str, parameters: dict[str, int], shape: tuple[int, ...], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        build(name, shape, 10, Key(0), **parameters)
+        build_model(name, shape, 10, Key(0), **parameters)
     assert "\n" not in str(caught.value)
 
 
@@ -192,8 +192,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 def test_a_network_of_ones_own() -> None:
     for name in ("their_model:fitted", "their_model:Net"):
-        a = build(name, (6,), 3, Key(0))
-        b = build(name, (6,), 3, Key(0))
+        a = build_model(name, (6,), 3, Key(0))
+        b = build_model(name, (6,), 3, Key(0))
         assert a(torch.zeros(2, 6)).shape == (2, 3)
         assert torch.equal(flatten(a), flatten(b))
 
@@ -215,5 +215,5 @@ def test_a_network_of_ones_own() -> None:
 )
 def test_a_network_of_ones_own_that_cannot_be_used(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        build(name, (6,), 3, Key(0))
+        build_model(name, (6,), 3, Key(0))
     assert "\n" not in str(caught.value)

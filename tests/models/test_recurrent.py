@@ -13,7 +13,7 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, flatten
 from coterie.errors import ConfigError
 from coterie.local.sgd import Autograd
-from coterie.models import build, spec
+from coterie.models import build_model, spec
 from coterie.models.recurrent import AgainstZero, OneBiasLSTM
 from coterie.objectives import plain
 
@@ -23,7 +23,7 @@ COUNTS = {"bigru": 175_938, "bilstm": 232_386, "stacked_lstm": 243_861}
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
 def test_published_counts_in_the_flat_vector(name: str, count: int) -> None:
     assert spec(name).parameters == count
-    module = build(name, (25, 300), 2, Key(0)).eval()
+    module = build_model(name, (25, 300), 2, Key(0)).eval()
     layout = Layout.of(module)
     assert (layout.d, layout.trainable) == (count, len(layout.names))
     assert flatten(module).shape == (count,)
@@ -50,7 +50,7 @@ def test_one_bias_is_torchs_lstm_with_the_second_at_zero(bidirectional: bool) ->
 
 def test_first_weights_are_those_of_keras() -> None:
     for name in ("bilstm", "stacked_lstm", "bigru"):
-        named = dict(build(name, (6, 20), 2, Key(3)).named_parameters())
+        named = dict(build_model(name, (6, 20), 2, Key(3)).named_parameters())
         for path, p in named.items():
             if "weight_hh" in path:
                 torch.testing.assert_close(p.T @ p, torch.eye(p.shape[1]), atol=1e-5, rtol=0)
@@ -63,7 +63,7 @@ def test_first_weights_are_those_of_keras() -> None:
 
 
 def test_backward_direction_ends_at_the_first_word() -> None:
-    module = build("bilstm", (4, 3), 2, Key(0)).eval()
+    module = build_model("bilstm", (4, 3), 2, Key(0)).eval()
     inner = nn.Sequential(*list(module)[:4])
     x = torch.randn(2, 4, 3, generator=Key(1).torch())
     outputs, _ = module[2](module[1](module[0](x)))
@@ -79,7 +79,7 @@ def test_one_unit_gives_binary_cross_entropy() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_training_lowers_the_loss_and_is_the_same_again(name: str) -> None:
-    module = build(name, (6, 8), 2, Key(0))
+    module = build_model(name, (6, 8), 2, Key(0))
     rng = Key(2).torch()
     y = torch.arange(40) % 2
     x = torch.randn(40, 6, 8, generator=rng) * 0.3 + (y * 2.0 - 1)[:, None, None]
@@ -106,5 +106,5 @@ def test_complaints_are_one_line() -> None:
         ("stacked_lstm", (25, 50), 3, "expected 2$"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
-            build(name, shape, classes, Key(0))
+            build_model(name, shape, classes, Key(0))
         assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
 from coterie.local.sgd import Autograd
 from coterie.methods.override import fit_to_model
-from coterie.models import MODELS, build, initial_models
+from coterie.models import MODELS, build_model, initial_models
 from coterie.objectives import Fused, Fusion, Mmd, fuse, mmd, plain, proximal, squared_mmd
 from coterie.objectives.mmd import FLOOR, WIDTHS
 from tests.conftest import blobs, small_net
@@ -41,7 +41,7 @@ def pictures(clients: int = 6, size: int = 12, side: int = 8) -> ct.Population:
 
 
 def conv_net() -> nn.Sequential:
-    net = build("cnn_small", (1, 8, 8), 3, Key(4), first=2, second=3)
+    net = build_model("cnn_small", (1, 8, 8), 3, Key(4), first=2, second=3)
     assert isinstance(net, nn.Sequential)
     return net
 
@@ -220,7 +220,7 @@ def test_where_the_extractor_ends(
     name: str, shape: tuple[int, ...], features: int, maps: tuple[int, ...]
 ) -> None:
     classes = 2 if name == "stacked_lstm" else 10
-    net = build(name, shape, classes, Key(0)).eval()
+    net = build_model(name, shape, classes, Key(0)).eval()
     for kind, size in (("single", 1), ("multi", maps[0]), ("conv", 2 * maps[0] ** 2 + maps[0])):
         fused = fuse(net, kind, Key(0)).eval()  # type: ignore[arg-type]
         x = torch.randn(2, *shape)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config import check, load
+from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.config.tables import LogTable
 from coterie.errors import ConfigError
@@ -43,7 +43,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def stopped_after_two(config: str, out: str) -> RunFolder:
-    prepared = prepare(load(config))
+    prepared = prepare(load_config(config))
     seen = []
     folder = make_folder(prepared, out)
     with pytest.raises(Stopped):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.config import load
+from coterie.config import load_config
 from coterie.core.keys import Key
 from coterie.runs.prepare import make_method
 from coterie.runs.python import load as load_population
@@ -59,7 +59,7 @@ def test_planted_groups_are_found_and_none_are_invented(tmp_path, capsys, how, g
     assert text.startswith(f"# {found['headline']}")
     assert found["groups_found"] == groups
     assert found["probe"]["rounds"] == 6
-    suggested = load(tmp_path / "out" / "suggested.toml")
+    suggested = load_config(tmp_path / "out" / "suggested.toml")
     assert suggested.algorithm.name == found["recommended"]
     assert suggested.train.rounds == 30
     with (tmp_path / "out" / "clients.csv").open(newline="") as file:
@@ -275,7 +275,7 @@ def test_a_learning_rate_set_by_the_user_leaves_the_cohort_to_advice(tmp_path):
         "--engine",
         "serial",
     )
-    assert load(tmp_path / "out" / "suggested.toml").train.clients_per_round == 5
+    assert load_config(tmp_path / "out" / "suggested.toml").train.clients_per_round == 5
 
 
 @pytest.mark.parametrize("migration", ["", '[migration]\ndetector = "counts"\n'])

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from coterie.cli.main import invoke
-from coterie.config import check, load
+from coterie.config import check, load_config
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
@@ -154,8 +154,8 @@ def test_the_command(
 
 @pytest.mark.parametrize(("name", "layers"), [("lenet5", 5), ("vgg16", 16)])
 def test_the_examples_are_accepted(name: str, layers: int) -> None:
-    from coterie.models import build
+    from coterie.models import build_model
 
-    config = load(EXAMPLES / f"layers-{name}.toml")
+    config = load_config(EXAMPLES / f"layers-{name}.toml")
     assert config.model.name == name
-    assert len(layer_spans(build(name, (3, 32, 32), 10, Key(0)))) == layers
+    assert len(layer_spans(build_model(name, (3, 32, 32), 10, Key(0)))) == layers

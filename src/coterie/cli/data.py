@@ -74,7 +74,7 @@ def _first_paragraph(text: str) -> str:
 def _spelled_options(kind: str, name: str) -> list[tuple[str, str]]:
     """Each option with its default, and what it may be."""
     from coterie.config import registry
-    from coterie.config.wording import describe, shown
+    from coterie.config.wording import describe_type, shown
 
     spelled = []
     for option, (allowed, default) in registry.options(kind, name).items():
@@ -85,7 +85,7 @@ def _spelled_options(kind: str, name: str) -> list[tuple[str, str]]:
             words = f"{option}="
         else:
             words = f"{option}={shown(default)}"
-        spelled.append((words, describe(allowed)))
+        spelled.append((words, describe_type(allowed)))
     return spelled
 
 
@@ -97,11 +97,11 @@ def inspect_command(
 ) -> None:
     """Show clients, sizes and label mixes of a configuration's data."""
     from coterie.cli.data_tables import sizes_table
-    from coterie.config import load
+    from coterie.config import load_config
     from coterie.runs.prepare import load_data
     from coterie.terminal import console, printable
 
-    validated = load(config, assignments or (), data_root_value(data_root))
+    validated = load_config(config, assignments or (), data_root_value(data_root))
     # As for a run but without a network: what is shown is what a run would train on.
     samples, _, population = load_data(validated)
     source = f"{validated.data.source}, {validated.data.partition.kind}"

@@ -40,11 +40,11 @@ def run_command(
     debug: Debug = False,
 ) -> None:
     """Run a configuration."""
-    from coterie.config import load
+    from coterie.config import load_config
 
     # After `--set`, so that an option of its own wins over a general assignment.
     values = {"seed": seed, **machine.values(), **devices.values()}
-    validated = load(config, assignments or (), values)
+    validated = load_config(config, assignments or (), values)
     # Signals are handled from here on: importing torch and reading data may take a while.
     with stop_after_round() as request:
         from coterie.runs.prepare import prepare
@@ -65,12 +65,12 @@ def resume_command(
 
     The run may have been stopped or killed. A run that is complete is shown.
     """
-    from coterie.config import load
+    from coterie.config import load_config
     from coterie.runs.store import RunFolder
 
     folder = RunFolder.open(run)
     values = {**machine.values(), **devices.values()}
-    validated = load(folder.path / "config.toml", (), values)
+    validated = load_config(folder.path / "config.toml", (), values)
     # With the options of the command line: those that change results are refused here.
     checkpoint = folder.latest_checkpoint(validated.resolved())
     if checkpoint is not None:

@@ -121,9 +121,9 @@ def layers_command(
 
     Trains every client once from the same start, as Figure 1 of FedClust does.
     """
-    from coterie.config import load
+    from coterie.config import load_config
 
-    validated = load(config, assignments or (), machine.values())
+    validated = load_config(config, assignments or (), machine.values())
     with stop_after_round():
         from coterie.runs.prepare import prepare
         from coterie.studies.layer_files import COLUMNS, layer_rows, study_headline, write_study

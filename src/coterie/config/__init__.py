@@ -1,6 +1,13 @@
 """Configuration: TOML in, checked records, TOML out."""
 
-from coterie.config.reading import check, load
-from coterie.config.tables import RunConfig
+from typing import Any
 
-__all__ = ["RunConfig", "check", "load"]
+from coterie.config.reading import check, load_config
+from coterie.config.tables import RunConfig
+from coterie.deprecated import renamed
+
+__all__ = ["RunConfig", "check", "load_config"]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"load": "load_config"})

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def find(name: str) -> Callable[..., Any]:
+def import_factory(name: str) -> Callable[..., Any]:
     """The factory that ``module:factory`` names; the current folder is searched for the module,
     too.
 
@@ -19,7 +19,7 @@ def find(name: str) -> Callable[..., Any]:
             itself raises.
 
     Example:
-        >>> find("math:prod").__name__
+        >>> import_factory("math:prod").__name__
         'prod'
     """
     module, _, attribute = name.partition(":")

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from coterie.config.schema import LARGEST
-from coterie.config.wording import describe, nearest, shown, spelled
+from coterie.config.wording import describe_type, nearest, shown, spelled
 from coterie.errors import ConfigError
 
 
@@ -182,7 +182,7 @@ def expected_at(model: Any, path: Sequence[Any]) -> str:
     field = _field(model, path)
     if field is None:
         return "a table"
-    return field.description or describe(field.annotation, field.metadata)
+    return field.description or describe_type(field.annotation, field.metadata)
 
 
 def default_at(model: Any, path: Sequence[Any]) -> Any:

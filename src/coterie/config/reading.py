@@ -22,7 +22,7 @@ from coterie.config.wording import shown, spelled
 from coterie.errors import ConfigError
 
 
-def load(
+def load_config(
     path: Path | str, overrides: Sequence[str] = (), values: Mapping[str, Any] = {}
 ) -> RunConfig:
     """Read and check a configuration.

@@ -22,7 +22,7 @@ from coterie.config.plugins import Plugins, find_plugins
 from coterie.config.problems import Problem, problems
 from coterie.config.schema import Factory
 from coterie.config.tables import ChoiceTable, KindTable, NamedTable, SourceTable
-from coterie.config.wording import describe, nearest, shown, spelled
+from coterie.config.wording import describe_type, nearest, shown, spelled
 from coterie.errors import ConfigError, CoterieError
 
 
@@ -203,7 +203,7 @@ def unknown(kind: str, name: Any) -> Problem:
     """What is wrong with a name that nothing has."""
     where = KINDS[kind]
     known = tuple(sorted(names(kind)))
-    expected = describe(Literal[known])
+    expected = describe_type(Literal[known])
     if where.custom:
         expected += ", or 'module:factory'"
     return Problem(where.path, "unknown choice", name, expected, nearest(name, known))
@@ -212,8 +212,8 @@ def unknown(kind: str, name: Any) -> Problem:
 def _find_custom(kind: str, name: str) -> Factory:
     where = KINDS[kind]
     try:
-        factory = custom.find(name)
-        schema.options(factory)  # its signature may name types that are not there
+        factory = custom.import_factory(name)
+        schema.factory_options(factory)  # its signature may name types that are not there
     except Exception as error:  # importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {shown(str(error))})"
         expected = "'module:factory', importable from here or from 'folder'"
@@ -268,7 +268,7 @@ def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
         ConfigError: for an unknown name, or code of others that cannot be imported.
     """
     factory = find(kind, name)
-    return schema.options(factory, _not_options(kind, factory))
+    return schema.factory_options(factory, _not_options(kind, factory))
 
 
 def _resolve(kind: str, table: Mapping[str, Any]) -> tuple[str, Factory, dict[str, Any]]:

@@ -82,7 +82,7 @@ def tomlable(kind: Any) -> bool:
     return origin in (typing.Union, types.UnionType, *CONTAINERS) and all(tomlable(a) for a in args)
 
 
-def options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
+def factory_options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
     """The options of a factory: name -> (type, default, ``...`` where there is none), in order.
 
     Args:
@@ -91,7 +91,7 @@ def options(factory: Factory, context: Iterable[str] = ()) -> dict[str, tuple[An
 
     Example:
         >>> def fedgroup(groups: Annotated[int, Field(ge=1)] = 3, *, measure: Literal["edc", "madc"] = "edc"): ...
-        >>> list(options(fedgroup)), options(fedgroup)["groups"][1]
+        >>> list(factory_options(fedgroup)), factory_options(fedgroup)["groups"][1]
         (['groups', 'measure'], 3)
     """
     found = {}
@@ -119,5 +119,5 @@ def fields(factory: Factory, context: Iterable[str] = ()) -> dict[str, Any]:
 
     Every validation of an option, of a table as of a Python call, goes through these.
     """
-    found = options(factory, context)
+    found = factory_options(factory, context)
     return {name: (strict(kind), default) for name, (kind, default) in found.items()}

@@ -57,7 +57,7 @@ def deprecated_options(name: Any) -> dict[str, tuple[Any, Any]]:
         factory = registry.builtin("algorithm").get(name)
     if factory is None or not registry.migrates(factory):
         return {}
-    found = schema.options(factory)
+    found = schema.factory_options(factory)
     return {option: found[option] for option in MIGRATION}
 
 

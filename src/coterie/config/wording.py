@@ -28,30 +28,30 @@ NAMES: Mapping[Any, str] = {
 BOUNDS = {"Ge": (">=", "ge"), "Gt": (">", "gt"), "Le": ("<=", "le"), "Lt": ("<", "lt")}
 
 
-def describe(kind: Any, metadata: Sequence[Any] = ()) -> str:
+def describe_type(kind: Any, metadata: Sequence[Any] = ()) -> str:
     """What a value of this type may be, in words.
 
     Example:
         >>> from pydantic import Field
-        >>> describe(Annotated[float, Field(ge=0, lt=1)]), describe(int | None)
+        >>> describe_type(Annotated[float, Field(ge=0, lt=1)]), describe_type(int | None)
         ('a number >= 0 and < 1', 'an integer')
-        >>> describe(Literal["edc", "madc"])
+        >>> describe_type(Literal["edc", "madc"])
         "one of 'edc', 'madc'"
     """
     origin = get_origin(kind)
     args = get_args(kind)
     if origin is Annotated:
-        return describe(args[0], [*_flat(args[1:]), *metadata])
+        return describe_type(args[0], [*_flat(args[1:]), *metadata])
     if origin is Literal:
         return _one_of(args)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(describe(a) for a in args if a is not type(None)))
+        return " or ".join(dict.fromkeys(describe_type(a) for a in args if a is not type(None)))
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "a table"
     if origin in (list, tuple):
-        return _a_list([describe(a) for a in args if a is not Ellipsis])
+        return _a_list([describe_type(a) for a in args if a is not Ellipsis])
     if origin is dict:
-        return f"a table with values {describe(args[1])}"
+        return f"a table with values {describe_type(args[1])}"
     if kind is dict:
         return "a table"
     bounds = [_bound(constraint) for constraint in metadata]

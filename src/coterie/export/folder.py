@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from coterie.config import load
+from coterie.config import load_config
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
@@ -82,7 +82,7 @@ class ExportSource:
         if checkpoint is None:
             what = "no model yet, got no checkpoint"
             raise ConfigError(f"{folder.path}: {what}; expected a run that has saved one")
-        config = load(folder.path / "config.toml", (), {"data.root": root})
+        config = load_config(folder.path / "config.toml", (), {"data.root": root})
         nodes = folder.path / NODES
         if nodes.is_file():
             prepared, checkpoint = prepare_real_run(config, nodes, checkpoint)

@@ -16,7 +16,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor, nn
 
-from coterie.config.custom import find
+from coterie.config.custom import import_factory
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.errors import ConfigError, first_line
@@ -127,7 +127,7 @@ def _safe_in_docstring(name: str) -> str:
 
 def _arguments(factory: str) -> str:
     """How the user's factory is called, as `coterie.models.custom` does."""
-    parameters = inspect.signature(find(factory)).parameters
+    parameters = inspect.signature(import_factory(factory)).parameters
     if {"shape", "classes"} <= set(parameters):
         return "(shape=SHAPE, classes=len(LABELS))"
     for parameter in parameters.values():

@@ -42,7 +42,7 @@ _REPEATS = 16  # steps of a shape that are worth a recording
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ClientBlock:
     """What stays the same through the steps of a block.
 
     Args:
@@ -141,7 +141,7 @@ class BatchedTrainer:
         if self.probe.calls[2]:
             streams = [key.of("noise").torch() for key in keys]
         step = SgdStep(solver, self.network.objective.mu, self.decayed)
-        block = Block(x.to(self.device.name), y.to(self.device.name), step, streams)
+        block = ClientBlock(x.to(self.device.name), y.to(self.device.name), step, streams)
         with self.device.arithmetic():
             steps = self._steps(schedule, block, end)
         # Who takes part in the step that was not begun any more has steps left.
@@ -167,7 +167,7 @@ class BatchedTrainer:
 
     # --- the steps --------------------------------------------------------------------------------
 
-    def _steps(self, schedule: BatchSchedule, block: Block, end: float | None) -> int:
+    def _steps(self, schedule: BatchSchedule, block: ClientBlock, end: float | None) -> int:
         """Run all steps, or those before the deadline; returns how many."""
         device = self.device.name
         width = schedule.rows.shape[1]
@@ -185,7 +185,7 @@ class BatchedTrainer:
             self._step(block, step, int(repeats[active]))
         return len(schedule.active)
 
-    def _step(self, block: Block, step: Step, repeats: int) -> None:
+    def _step(self, block: ClientBlock, step: Step, repeats: int) -> None:
         """One step of the active clients; ``repeats``: how many steps of the block have as many."""
         active, width = step.rows.shape
         x = block.x[step.rows]
@@ -219,7 +219,7 @@ class BatchedTrainer:
         grads, losses = self._gradients(slice(0, len(y)), x, y, masks)
         self._descend(grads, losses, weight, step)
 
-    def _step_by_length(self, block: Block, step: Step, x: Tensor, y: Tensor) -> None:
+    def _step_by_length(self, block: ClientBlock, step: Step, x: Tensor, y: Tensor) -> None:
         """One step of the first clients, with a gradient call for each length of a batch."""
         grads = [torch.empty_like(p[: len(y)]) for p in self.buffers.params]
         losses = torch.empty_like(step.weight)
@@ -236,7 +236,7 @@ class BatchedTrainer:
         self._descend(grads, losses, step.weight, block.step)
 
     def _masks(
-        self, block: Block, lengths: IntArray, width: int, streams: Sequence[torch.Generator]
+        self, block: ClientBlock, lengths: IntArray, width: int, streams: Sequence[torch.Generator]
     ) -> list[Tensor]:
         """The dropout masks of some clients for a step, each from its own stream."""
         if not streams:

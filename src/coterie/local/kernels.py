@@ -312,7 +312,7 @@ def correlate(delta: F32, rows: I64, n: int, x: F32, taps: I64, out: F32) -> Non
 
 
 @compiled("void(f4[:, ::1], i8, i8, i8, f4[::1], i8[::1])")
-def pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -> None:
+def max_pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -> None:
     """``out = relu(maxpool(z))`` over squares of two; ``spots``: where each value came from, -1
     where nothing passed.
 
@@ -383,7 +383,7 @@ def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> N
         conv: channels in, height, width, padding, kernel, channels out, place in the vector.
         images: ``[b, c h w]``, framed.
         out: ``[b, o h' w']``.
-        spots: of that shape, see ``pool``.
+        spots: of that shape, see ``max_pool``.
     """
     c, height, width, pad, k, o, begin = conv
     height = height + 2 * pad
@@ -398,7 +398,7 @@ def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> N
         for i in range(o):
             z[i] = bias[i]
         convolve(w, images[s], taps, z)
-        pool(z, width, down // 2, across // 2, out[s], spots[s])
+        max_pool(z, width, down // 2, across // 2, out[s], spots[s])
 
 
 @compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1], f4[:, ::1], f4[::1])")
@@ -476,7 +476,7 @@ class Buffers(NamedTuple):
     Args:
         given: what each layer is given, and last the logits: ``[b, n]`` each.
         images: what each convolution is given, in frames of zeros.
-        spots: where pooled values came from, see ``pool``.
+        spots: where pooled values came from, see ``max_pool``.
     """
 
     given: Any

@@ -28,7 +28,7 @@ from coterie.models.vgg import vgg16
 __all__ = [
     "MODELS",
     "ModelSpec",
-    "build",
+    "build_model",
     "decay_for",
     "initial_models",
     "initialise",
@@ -79,7 +79,7 @@ def spec(name: str, **parameters: Any) -> ModelSpec:
     return registry.build("model", {"name": name, **parameters})
 
 
-def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) -> nn.Module:
+def build_model(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) -> nn.Module:
     """Build a network with first weights from a key.
 
     The user's own keeps the weights that its factory gives it.
@@ -95,7 +95,7 @@ def build(name: str, shape: Shape, classes: int, key: Key, **parameters: Any) ->
         ConfigError: for an unknown name or parameter, or a network that does not fit the data.
 
     Example:
-        >>> build("mclr", (1, 8, 8), 10, Key(0))
+        >>> build_model("mclr", (1, 8, 8), 10, Key(0))
         Sequential(
           (0): Flatten(start_dim=1, end_dim=-1)
           (1): Linear(in_features=64, out_features=10, bias=True)
@@ -142,4 +142,4 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
 
 
 def __getattr__(name: str) -> Any:
-    return renamed(__name__, name, {"starts": "initial_models"})
+    return renamed(__name__, name, {"build": "build_model", "starts": "initial_models"})

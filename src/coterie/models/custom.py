@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from coterie.config.custom import find
+from coterie.config.custom import import_factory
 from coterie.errors import ConfigError, first_line
 from coterie.models.spec import ModelSpec, Shape
 
@@ -31,7 +31,7 @@ def custom_model(name: str) -> ModelSpec:
         0
     """
     try:
-        factory = find(name)
+        factory = import_factory(name)
     except Exception as error:  # importing runs the user's code, which may raise anything
         what = f"cannot be used ({type(error).__name__}: {first_line(error)})"
         raise ConfigError(f"model.name: {what}, got {name!r}; expected module:factory") from error

@@ -21,7 +21,7 @@ from coterie.core.work import Evaluate, Train
 from coterie.data import Population
 from coterie.engines import make_clients
 from coterie.math.similarity import cosine
-from coterie.models import MODELS, build
+from coterie.models import MODELS, build_model
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.one_shot import SignatureMemory
@@ -76,7 +76,9 @@ class Setup:
     def network(self, parameters: int, options: Mapping[str, Any]) -> nn.Module | None:
         """The network; ``None`` if it does not have the parameters that the run's models have."""
         data = self.population
-        module = build(self.model, data.shape, data.classes, Key(self.seed).of("model"), **options)
+        module = build_model(
+            self.model, data.shape, data.classes, Key(self.seed).of("model"), **options
+        )
         if sum(p.numel() for p in module.parameters()) == parameters:
             return module
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.config import RunConfig, load
+from coterie.config import RunConfig, load_config
 from coterie.config.identity import config_hash
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
@@ -131,7 +131,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     """
     folder = RunFolder.open(path)
     saved = folder.path / "partition.npz"
-    config = load(folder.path / "config.toml", (), {"data.root": root})
+    config = load_config(folder.path / "config.toml", (), {"data.root": root})
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.latest_checkpoint()

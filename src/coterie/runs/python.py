@@ -16,7 +16,7 @@ from coterie.config import registry
 from coterie.config.arguments import validated
 from coterie.config.problems import Problem, refuse
 from coterie.config.tables import CLIENTS_PER_ROUND
-from coterie.config.wording import describe, nearest
+from coterie.config.wording import describe_type, nearest
 from coterie.core.arrays import IntArray
 from coterie.core.client_store import KeptState
 from coterie.core.groups import Groups
@@ -229,7 +229,7 @@ def _sampler(
     name: str, data: Population, per_round: int, seed: int, *, shifts: bool
 ) -> CohortSampler:
     if name not in get_args(SamplerName):
-        expected = f"{describe(SamplerName)}, or a function of the round"
+        expected = f"{describe_type(SamplerName)}, or a function of the round"
         refuse(Problem("sampler", "unknown choice", name, expected))
     return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
 
@@ -245,7 +245,7 @@ def _named(kind: Literal["server", "objective"], value: Any) -> Any:
 def _check_choice(argument: str, kind: str, name: str, or_else: str = "") -> None:
     known = registry.names(kind)
     if name not in known:
-        expected = f"{describe(Literal[known])}{or_else}"
+        expected = f"{describe_type(Literal[known])}{or_else}"
         refuse(Problem(argument, "unknown choice", name, expected, nearest(name, known)))
 
 

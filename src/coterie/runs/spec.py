@@ -25,7 +25,7 @@ from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import fit_to_model
-from coterie.models import build, decay_for
+from coterie.models import build_model, decay_for
 from coterie.runs.cohort import Sampler, SamplerName
 
 CohortSampler = Callable[..., IntArray]
@@ -68,7 +68,7 @@ class Network:
         """
         options = options or {}
         if isinstance(model, str):
-            module = build(model, shape, classes, Key(seed).of("model"), **options)
+            module = build_model(model, shape, classes, Key(seed).of("model"), **options)
             return cls(module, decay_for(model, module, l2, **options))
         # A user's module keeps its weights; only networks that have a name are drawn from the seed.
         return cls(model, decay_for(None, model, l2))

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from scipy import stats
 
 from coterie.config.problems import Problem, refuse
-from coterie.config.wording import describe, nearest
+from coterie.config.wording import describe_type, nearest
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
@@ -103,7 +103,7 @@ def check_choices(plan: SweepPlan, baseline: str | None, figure: str) -> str:
     )
     for option, value, known in choices:
         if value is not None and value not in known:
-            expected = describe(Literal[known])
+            expected = describe_type(Literal[known])
             hint = nearest(value, known)
             refuse(Problem(option, "unknown choice", value, expected, hint))
     return baseline or plan.algorithms[0]

@@ -16,7 +16,7 @@ from coterie.config import check, registry
 from coterie.config.problems import Problem, refuse
 from coterie.config.reading import put
 from coterie.config.upgrade import deprecated_options
-from coterie.config.wording import describe, nearest
+from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.runs.prepare import can_migrate
 
@@ -34,7 +34,7 @@ def check_algorithms(names: Sequence[str]) -> None:
         # A colon marks a factory of the user, `module:factory`, which no registry knows.
         if ":" in name or name in known:
             continue
-        expected = describe(Literal[known])
+        expected = describe_type(Literal[known])
         hint = nearest(name, known)
         refuse(Problem("--algorithms", "unknown choice", name, expected, hint))
     if len(set(names)) < len(names):
@@ -233,4 +233,4 @@ def _options_from(table: Any, algorithm: str) -> dict[str, Any]:
 
 def _equivalent(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
     """Whether two options have the same type, range and default."""
-    return (describe(one[0]), one[1]) == (describe(other[0]), other[1])
+    return (describe_type(one[0]), one[1]) == (describe_type(other[0]), other[1])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig, check, load
+from coterie.config import RunConfig, check, load_config
 from coterie.config.reading import put
 from coterie.data.npz import read_npz
 from coterie.data.sources.checks import missing_column
@@ -59,7 +59,7 @@ def configuration(
         DataError: for a file without the columns.
     """
     if not is_bare(path):
-        return load(path, assignments, values)
+        return load_config(path, assignments, values)
     if not path.is_file():
         expected = "a configuration, or a .parquet or .npz file"
         raise DataError(f"{path}: no such file, got nothing; expected {expected}")
