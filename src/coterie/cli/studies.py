@@ -99,11 +99,13 @@ def advise_command(
     with stop_after_round():
         from coterie.studies.advise.command import print_advice
         from coterie.studies.advise.configuration import configuration
+        from coterie.studies.advise.trials import TrialBudget
 
         set_by_user = assignments or ()
         config = configuration(data, set_by_user, machine.values(), asdict(columns))
         methods = split_names(trials.methods)
-        print_advice(data, config, out, set_by_user, trials.rounds, trials.seeds, methods)
+        budget = TrialBudget(trials.rounds, trials.seeds)
+        print_advice(data, config, out, set_by_user, budget, methods)
 
 
 def layers_command(

@@ -25,7 +25,13 @@ from coterie.studies.advise.decision import (
 )
 from coterie.studies.advise.differences import GroupDifferences, differences
 from coterie.studies.advise.probe import ProbeResult, probe
-from coterie.studies.advise.trials import Trial, TrialSetup, best_learning_rate, with_algorithm
+from coterie.studies.advise.trials import (
+    Trial,
+    TrialBudget,
+    TrialSetup,
+    best_learning_rate,
+    with_algorithm,
+)
 from coterie.studies.advise.wording import groups_text, points_text, trial_text
 from coterie.terminal import counted, percent
 
@@ -53,8 +59,7 @@ class Advice:
         member: int64 ``[N]``, the group of each client as recommended.
         population: the clients.
         config: the configuration suggested.
-        rounds: of each trial.
-        seeds: of each trial.
+        budget: rounds and runs of each trial.
         rates: learning rate -> what FedAvg reached with it; empty if none was searched.
         seconds: that everything took.
         cohort: clients in a round of a trial.
@@ -71,8 +76,7 @@ class Advice:
     member: IntArray
     population: Population
     config: RunConfig
-    rounds: int
-    seeds: int
+    budget: TrialBudget
     rates: Mapping[float, float]
     seconds: float
     cohort: int
@@ -93,7 +97,7 @@ class Advice:
                 "stay with FedAvg."
             )
         points = points_text(self.gains[self.best.name])
-        gained = f"{points} over FedAvg after {counted(self.rounds, 'round')}"
+        gained = f"{points} over FedAvg after {counted(self.budget.rounds, 'round')}"
         if self.verdict == "splits":
             split = f"a split into {self.best.groups} gained: {self.best.name}, {gained}."
             return f"No separate groups, yet {split}"
@@ -107,8 +111,7 @@ def advise(
     *,
     search: bool = False,
     bare: bool = False,
-    rounds: int = 15,
-    seeds: int = 3,
+    budget: TrialBudget = TrialBudget(),
     methods: Sequence[str] = (),
     report: Report = lambda line: None,
 ) -> Advice:
@@ -120,8 +123,7 @@ def advise(
         search: whether to choose the learning rate first.
         bare: whether the configuration says nothing of the cohort; then one that suits the clients
             is chosen.
-        rounds: of each trial.
-        seeds: of each trial.
+        budget: rounds and runs of each trial.
         methods: some of `CANDIDATES`; default: all, but FlexCFL only if the configuration has a
             shift.
         report: called with a line of progress now and then.
@@ -134,7 +136,7 @@ def advise(
     _check(population, methods)
     if bare:
         config = _with_cohort(config, population)
-    setup = TrialSetup.of(config, population, rounds, seeds)
+    setup = TrialSetup.of(config, population, budget)
     rates: dict[float, float] = {}
     if search:
         config, rates = _search_learning_rate(setup, report)
@@ -161,8 +163,7 @@ def advise(
         member=_members(verdict, best, found),
         population=population,
         config=with_algorithm(config, best.name, best.options),
-        rounds=rounds,
-        seeds=seeds,
+        budget=budget,
         rates=rates,
         seconds=time.monotonic() - begun,
         cohort=min(setup.cohort, int((population.sizes("train") > 0).sum())),
@@ -236,7 +237,7 @@ def _run_plain(setup: TrialSetup, groups: int, report: Report) -> tuple[Trial, T
     plain = setup.run(BASELINE, {})
     warm = warm_start(setup, groups)
     reached = ", ".join(f"{trial.name}: {percent(trial.accuracy)}" for trial in (plain, warm))
-    report(f"{reached} of the held-out samples after {counted(setup.rounds, 'round')}")
+    report(f"{reached} of the held-out samples after {counted(setup.budget.rounds, 'round')}")
     return plain, warm
 
 

@@ -13,6 +13,7 @@ from coterie.runs.prepare import load_data
 from coterie.studies.advise.advice import Advice, advise
 from coterie.studies.advise.configuration import is_bare
 from coterie.studies.advise.output import COLUMNS, evidence, trial_rows, write_advice
+from coterie.studies.advise.trials import TrialBudget
 from coterie.terminal import columns_table, console, counted, duration, say
 
 
@@ -21,8 +22,7 @@ def print_advice(
     config: RunConfig,
     out: Path | None = None,
     set_by_user: Sequence[str] = (),
-    rounds: int = 15,
-    seeds: int = 3,
+    budget: TrialBudget = TrialBudget(),
     methods: Sequence[str] = (),
 ) -> Advice:
     """Advise on a configuration or a file of samples; print the answer and write it.
@@ -33,8 +33,7 @@ def print_advice(
         out: a folder; default: a new one, ``runs/advise-<n>``.
         set_by_user: assignments ``key=value``. For a file of samples, the learning rate and the
             cohort are chosen unless they are set.
-        rounds: of each trial.
-        seeds: of each trial.
+        budget: rounds and runs of each trial.
         methods: candidates; default: all that differ.
 
     Raises:
@@ -58,8 +57,7 @@ def print_advice(
         population,
         search=bare and "local.lr" not in keys,
         bare=bare and "train.clients_per_round" not in keys,
-        rounds=rounds,
-        seeds=seeds,
+        budget=budget,
         methods=methods,
         report=lambda line: say(f"  {line}"),
     )

@@ -140,8 +140,8 @@ def _markdown_table(advice: Advice) -> Iterator[str]:
 def _explanation(advice: Advice) -> list[str]:
     """What the columns mean."""
     return [
-        f"Accuracy: of the models after {counted(advice.rounds, 'round')}, on a fifth of each",
-        f"client's training samples, held out; mean over {counted(advice.seeds, 'seed')}.",
+        f"Accuracy: of the models after {counted(advice.budget.rounds, 'round')}, on a fifth of each",
+        f"client's training samples, held out; mean over {counted(advice.budget.seeds, 'seed')}.",
         "",
         "Gain: over the better of the two FedAvg. A warm start is the cold start of FedGroup with",
         "one group. It is there so that FedGroup's head start does not count as a gain of groups.",
@@ -184,8 +184,8 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "methods": {trial.name: _trial_json(trial, advice) for trial in _all_trials(advice)},
         "groups": recommended_groups(advice),
         "probe": {
-            "rounds": advice.rounds,
-            "seeds": advice.seeds,
+            "rounds": advice.budget.rounds,
+            "seeds": advice.budget.seeds,
             "held_out": HELD_OUT,
             "seconds": advice.seconds,
         },

@@ -106,6 +106,19 @@ class _SeedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialBudget:
+    """How much is run for the trial of a method.
+
+    Args:
+        rounds: of each run.
+        seeds: how many runs, from the configuration's seed on.
+    """
+
+    rounds: int = 15
+    seeds: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSetup:
     """What all trials share.
 
@@ -114,26 +127,24 @@ class TrialSetup:
         population: the clients, with a part of their samples held out.
         network: with its first weights.
         cohort: clients in a round.
-        rounds: of each run.
-        seeds: runs of each trial, from the configuration's seed on.
+        budget: rounds and runs of each trial.
     """
 
     config: RunConfig
     population: Population
     network: Network
     cohort: int
-    rounds: int
-    seeds: int
+    budget: TrialBudget
 
     @classmethod
-    def of(cls, config: RunConfig, population: Population, rounds: int, seeds: int) -> TrialSetup:
+    def of(cls, config: RunConfig, population: Population, budget: TrialBudget) -> TrialSetup:
         """The setup for a configuration and its clients."""
         network = make_network(config, population.shape, population.classes)
         # A client that no round asks would have no group at the end. Rounded up.
         least = -(-population.clients // ROUNDS_TO_MEET_ALL)
         cohort = min(population.clients, max(config.train.clients_per_round, least))
         part = held_out(population, Key(config.seed).of("held_out"))
-        return cls(config, part, network, cohort, rounds, seeds)
+        return cls(config, part, network, cohort, budget)
 
     def spec(self, config: RunConfig, seed: int, lr: float | None = None) -> RunSpec:
         """A run of one method.
@@ -153,14 +164,14 @@ class TrialSetup:
             algorithm,
             self.population,
             network,
-            rounds=self.rounds,
+            rounds=self.budget.rounds,
             seed=seed,
             sampler=cohort_sampler(
                 "cover_then_uniform", self.population, cohort, seed, shifts=False
             ),
             local=local,
             # The loop's evaluation is not used: it would cost time in every round.
-            evaluate_every=self.rounds,
+            evaluate_every=self.budget.rounds,
         )
 
     def open_clients(self, spec: RunSpec) -> Clients:
@@ -182,7 +193,7 @@ class TrialSetup:
         """
         # Validated like a configuration of the user, so options are checked in one place.
         config = with_algorithm(self.config, name, options)
-        results = [self._run_seed(config, config.seed + n, lr) for n in range(self.seeds)]
+        results = [self._run_seed(config, config.seed + n, lr) for n in range(self.budget.seeds)]
         return Trial(
             name=name,
             options=dict(options),
@@ -224,6 +235,6 @@ def best_learning_rate(setup: TrialSetup) -> tuple[float, dict[float, float]]:
         The rate, and the accuracy that each of `LEARNING_RATES` reached.
     """
     # Rates that are too large or too small show in a few rounds; one seed is enough to see it.
-    short = replace(setup, rounds=SEARCH_ROUNDS, seeds=1)
+    short = replace(setup, budget=TrialBudget(SEARCH_ROUNDS, seeds=1))
     reached = {lr: short.run("fedavg", {}, lr).accuracy for lr in LEARNING_RATES}
     return max(reached, key=lambda lr: reached[lr]), reached
