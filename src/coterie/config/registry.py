@@ -77,7 +77,7 @@ KINDS: Mapping[str, Kind] = {
         selector="kind",
         place=("data", "partition"),
         record=KindTable,
-        context=("labels", "key", "classes", "train_rows", "columns", "offsets"),
+        context=("samples", "key"),
     ),
     "model": Kind(
         module="coterie.models",

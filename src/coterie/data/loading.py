@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from coterie.config import registry
 from coterie.core.keys import Key
 from coterie.data.lazy import is_lazy
-from coterie.data.partitions import PARTITIONS, Partition
+from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, Partition
 from coterie.data.planted_shift import transform_samples
 from coterie.data.population import Population
 from coterie.data.samples import Samples
@@ -72,30 +69,14 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
         ConfigError: for an unknown partition or parameter.
         DataError: if the samples do not suffice.
     """
-    lazy = is_lazy(samples.y)
     kind = str(partition.get("kind") or partition.get("name"))
     # Labels of a lazy source are unknown: only the source can say who holds which samples.
-    if lazy and kind in PARTITIONS and not _takes_offsets(PARTITIONS[kind]):
+    if is_lazy(samples.y) and kind in PARTITIONS and kind not in KEEP_CLIENTS:
         raise ConfigError(
             "data.partition.kind: the federation is made client by client and cannot be split "
             f"otherwise, got {kind!r}; expected 'given', or lazy = false in [data]"
         )
-    labels = np.empty(0, np.int64) if lazy else samples.y.numpy()
-    return registry.build(
-        "partition",
-        partition,
-        labels=labels,
-        key=key,
-        classes=samples.classes,
-        train_rows=samples.train_rows,
-        columns=samples.columns,
-        offsets=samples.offsets,
-    )
-
-
-def _takes_offsets(partition: Callable[..., Partition]) -> bool:
-    """Whether a partition uses the clients of the source, which it declares as a parameter."""
-    return "offsets" in inspect.signature(partition).parameters
+    return registry.build("partition", partition, samples=samples, key=key)
 
 
 def populate(samples: Samples, parts: Partition) -> Population:

@@ -63,5 +63,10 @@ class Samples:
                 "expected as many of each"
             )
 
+    @property
+    def labels(self) -> IntArray:
+        """int64 ``[S]``, the labels as an array."""
+        return self.y.numpy()
+
     def __len__(self) -> int:
         return len(self.y)

@@ -1,10 +1,8 @@
-"""Who gets which samples: pure functions from labels to index arrays, `PARTITIONS` by kind.
+"""Who gets which samples: pure functions from samples to index arrays, `PARTITIONS` by kind.
 
-A partition is called as ``partition(labels, key, **context, **options)``. What it needs to know of
-the samples it declares as parameters: their ``classes`` (how many), ``train_rows`` (where the test
-rows begin), further ``columns``, and ``offsets`` (where each client's rows begin, of a source that
-comes client by client). All its other parameters are options of the table ``[data.partition]`` of a
-configuration. To add one, write its file beside these and name it in `PARTITIONS`.
+A partition is called as ``partition(samples, key, **options)``. The options are those of the table
+``[data.partition]`` of a configuration. To add one, write its file beside these and name it in
+`PARTITIONS`.
 """
 
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from coterie.data.partitions.storage import load_partition, save_partition
 from coterie.deprecated import renamed
 
 __all__ = [
+    "KEEP_CLIENTS",
     "PARTITIONS",
     "Partition",
     "by_classes",
@@ -55,6 +54,10 @@ PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
         "given": predefined,
     }
 )
+
+# Partitions that keep the clients of a source. They read no labels, which a federation that is made
+# client by client does not have.
+KEEP_CLIENTS = ("given",)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from coterie.data.partitions.helpers import (
     train_and_test_pools,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 from coterie.errors import DataError
 
 # Draws before it is said that no split will do. The reference code draws for ever.
@@ -24,12 +25,10 @@ TRIES = 10_000
 
 
 def dirichlet(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
-    train_rows: int,
     clients: Count = 100,
     beta: Annotated[float, Field(gt=0)] = 0.1,
     min_size: Annotated[int, Field(ge=0)] = 10,
@@ -43,10 +42,8 @@ def dirichlet(
     class to test on.
 
     Args:
-        labels: int64 ``[S]``.
+        samples: of a source; their inputs are not read.
         key: the stream that draws.
-        classes: number of classes ``c``.
-        train_rows: where the source's test rows begin.
         clients: number of clients ``N``.
         beta: concentration; a small one gives a client few classes.
         min_size: least training samples of a client.
@@ -61,12 +58,14 @@ def dirichlet(
     its code.
 
     Example:
-        >>> labels = np.repeat(np.arange(4), 100)
-        >>> parts = dirichlet(labels, Key(0), classes=4, train_rows=400, clients=5, beta=0.5)
+        >>> import torch
+        >>> y = torch.arange(4).repeat_interleave(100)
+        >>> samples = Samples(torch.zeros(400, 1), y, classes=4, train_rows=400)
+        >>> parts = dirichlet(samples, Key(0), clients=5, beta=0.5)
         >>> sum(map(len, parts.train)), min(map(len, parts.train)) >= 10
         (360, True)
     """
-    train, tests = train_and_test_pools(labels, key, classes, train_rows)
+    train, tests = train_and_test_pools(samples, key)
     sizes = np.array([len(pool) for pool in train])
     total = sizes.sum()
     # Said at once: ten thousand draws that cannot succeed would take minutes.

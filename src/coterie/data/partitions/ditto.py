@@ -7,7 +7,6 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import (
     Count,
@@ -17,15 +16,14 @@ from coterie.data.partitions.helpers import (
     rows_by_class,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 
 
 def ditto(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
-    train_rows: int,
     clients: Count = 500,
     classes_per_client: Count = 5,
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 233,
@@ -38,10 +36,8 @@ def ditto(
     read from its start again, so clients may share samples.
 
     Args:
-        labels: int64 ``[S]``.
+        samples: of a source; their inputs are not read.
         key: not used: the recipe has a seed of its own.
-        classes: number of classes ``c``.
-        train_rows: where the source's test rows begin.
         clients: number of clients ``N``.
         classes_per_client: classes that each client holds.
         seed: of the draws.
@@ -53,12 +49,17 @@ def ditto(
     61,251 + 11,254 samples of FlexCFL's Table 2.
 
     Example:
-        >>> labels = np.tile(np.arange(10), 70)
-        >>> parts = ditto(labels, Key(0), classes=10, train_rows=600, clients=20)
-        >>> parts.clients, len(np.unique(labels[parts.train[3]]))
+        >>> import torch
+        >>> y = torch.arange(10).repeat(70)
+        >>> samples = Samples(torch.zeros(700, 1), y, classes=10, train_rows=600)
+        >>> parts = ditto(samples, Key(0), clients=20)
+        >>> parts.clients, len(np.unique(samples.labels[parts.train[3]]))
         (20, 5)
     """
-    require_test_rows(labels, train_rows, "ditto")
+    require_test_rows(samples, "ditto")
+    labels = samples.labels
+    classes = samples.classes
+    train_rows = samples.train_rows
     held = consecutive_classes(clients, classes, classes_per_client)
     # NumPy's legacy generator gives the recipe's own numbers; it is a local one, so no other draw
     # depends on it. All sizes are drawn first, then the shares of one client after another.

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import (
     TEST_FRACTION,
@@ -17,14 +16,14 @@ from coterie.data.partitions.helpers import (
     too_many_clients,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 
 
 def femnist10(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
     clients: Count = 200,
     # The paper's text says 5; the figures that FedGroup and FlexCFL print are reached with 3.
     classes_per_client: Count = 3,
@@ -38,9 +37,8 @@ def femnist10(
     of each class. Train and test are pooled; each client's samples are split 90/10.
 
     Args:
-        labels: int64 ``[S]``; the source's own split is not used.
+        samples: of a source, whose own split is not used; their inputs are not read.
         key: the stream that draws.
-        classes: number of classes ``c``.
         clients: number of clients ``N``.
         classes_per_client: classes that each client holds: 3 in the released script, 5 in the
             paper's text.
@@ -57,20 +55,23 @@ def femnist10(
     (2020).
 
     Example:
-        >>> parts = femnist10(np.repeat(np.arange(10), 400), Key(3), classes=10, clients=20)
+        >>> import torch
+        >>> y = torch.arange(10).repeat_interleave(400)
+        >>> samples = Samples(torch.zeros(4000, 1), y, classes=10, train_rows=4000)
+        >>> parts = femnist10(samples, Key(3), clients=20)
         >>> len(np.unique(np.concatenate([*parts.train, *parts.test]))) == parts.samples
         True
     """
-    held = consecutive_classes(clients, classes, classes_per_client)
+    held = consecutive_classes(clients, samples.classes, classes_per_client)
     pools = [
         key.of("pool").client(c).generator().permutation(pool)[:per_class]
-        for c, pool in enumerate(rows_by_class(labels, classes))
+        for c, pool in enumerate(rows_by_class(samples.labels, samples.classes))
     ]
     # The script divides a client's size evenly over its classes, two samples of each at least.
     sizes = key.of("sizes").generator().lognormal(4, 1, clients) + 5
     each = np.maximum(2, (sizes / classes_per_client).astype(np.int64))
     # Where the next client begins to read each class; it stays at 0 if clients may overlap.
-    position = np.zeros(classes, np.int64)
+    position = np.zeros(samples.classes, np.int64)
     rows = []
     for u in range(clients):
         mine = held[u]

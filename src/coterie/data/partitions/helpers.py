@@ -12,6 +12,7 @@ from pydantic import Field
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 from coterie.errors import DataError
 
 Count = Annotated[int, Field(ge=1)]
@@ -52,17 +53,16 @@ def concatenate_rows(arrays: Sequence[IntArray]) -> IntArray:
     return np.concatenate([*arrays, np.empty(0, np.int64)])
 
 
-def train_and_test_pools(
-    labels: IntArray, key: Key, classes: int, train_rows: int
-) -> tuple[list[IntArray], list[IntArray]]:
+def train_and_test_pools(samples: Samples, key: Key) -> tuple[list[IntArray], list[IntArray]]:
     """The training rows and the test rows of each class.
 
     They follow the split of the source. A source without test rows gives a random tenth of each
     class.
     """
-    pools = rows_by_class(labels, classes)
+    pools = rows_by_class(samples.labels, samples.classes)
     # Training rows come first in every source, so a row's number says which split it is of.
-    if train_rows < len(labels):
+    train_rows = samples.train_rows
+    if train_rows < len(samples):
         train = [pool[pool < train_rows] for pool in pools]
         test = [pool[pool >= train_rows] for pool in pools]
         return train, test
@@ -128,13 +128,13 @@ def too_many_clients(clients: int, limit: int) -> DataError:
     )
 
 
-def require_test_rows(labels: IntArray, train_rows: int, what: str) -> None:
+def require_test_rows(samples: Samples, what: str) -> None:
     """Refuse a source that has no test split.
 
     Raises:
         DataError: if all rows are training rows.
     """
-    if train_rows >= len(labels):
+    if samples.train_rows >= len(samples):
         raise DataError(f"data.partition: {what} needs a source with a test split, got none")
 
 

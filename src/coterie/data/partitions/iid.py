@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import (
     Count,
@@ -14,23 +13,22 @@ from coterie.data.partitions.helpers import (
     too_many_clients,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 
 
 def iid(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    train_rows: int,
     clients: Count = 100,
     test_fraction: Fraction = 0.1,
 ) -> Partition:
     """A random share of equal size for every client, of the train rows and of the test rows.
 
     Args:
-        labels: int64 ``[S]``.
+        samples: of a source; their inputs are not read.
         key: the stream that shuffles.
-        train_rows: where the source's test rows begin.
         clients: number of clients ``N``.
         test_fraction: share of each client's samples to test on, where the source has no test rows.
 
@@ -38,15 +36,19 @@ def iid(
         DataError: if there are fewer training samples than clients.
 
     Example:
-        >>> parts = iid(np.zeros(20, np.int64), Key(0), train_rows=16, clients=4)
+        >>> import torch
+        >>> y = torch.zeros(20, dtype=torch.int64)
+        >>> samples = Samples(torch.zeros(20, 1), y, classes=1, train_rows=16)
+        >>> parts = iid(samples, Key(0), clients=4)
         >>> [len(rows) for rows in parts.train], [len(rows) for rows in parts.test]
         ([4, 4, 4, 4], [1, 1, 1, 1])
     """
+    train_rows = samples.train_rows
     if clients > train_rows:
         raise too_many_clients(clients, train_rows)
     train = shuffle_and_split(np.arange(train_rows), key.of("train"), clients)
     # Without a test split, each client gives up a share of its own.
-    if train_rows == len(labels):
+    if train_rows == len(samples):
         return split_train_test(train, key, test_fraction)
-    test = shuffle_and_split(np.arange(train_rows, len(labels)), key.of("test"), clients)
+    test = shuffle_and_split(np.arange(train_rows, len(samples)), key.of("test"), clients)
     return Partition(tuple(train), tuple(test))

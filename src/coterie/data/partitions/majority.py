@@ -19,6 +19,7 @@ from coterie.data.partitions.helpers import (
     train_and_test_pools,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 from coterie.errors import DataError
 
 Truncation = Literal["rejection", "clip"]
@@ -29,12 +30,10 @@ VARIANCE = 10.0
 
 
 def majority_classes(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
-    train_rows: int,
     clients: Count = 100,
     classes_per_client: Count = 10,
     largest: Count = 100,
@@ -49,11 +48,9 @@ def majority_classes(
     that the accuracy over all clients is that of the whole test set.
 
     Args:
-        labels: int64 ``[S]``.
+        samples: of a source; their inputs are not read. Without test rows, a tenth of each class is
+            tested on.
         key: the stream that draws.
-        classes: number of classes ``c``.
-        train_rows: where the source's test rows begin; a source without any gives a tenth of each
-            class.
         clients: number of devices ``K``.
         classes_per_client: classes that each device holds, ``B``.
         largest: most samples of a class that a device holds.
@@ -68,14 +65,16 @@ def majority_classes(
     from 0 on; here they begin at 1, since a size of 0 would take a class from the device.
 
     Example:
-        >>> labels = np.tile(np.arange(10), 120)
-        >>> options = {"classes": 10, "train_rows": 1000, "clients": 20, "classes_per_client": 2}
-        >>> parts = majority_classes(labels, Key(0), **options)
-        >>> len(set(labels[parts.train[3]])), sorted(map(len, parts.test)) == [10] * 20
+        >>> import torch
+        >>> y = torch.arange(10).repeat(120)
+        >>> samples = Samples(torch.zeros(1200, 1), y, classes=10, train_rows=1000)
+        >>> parts = majority_classes(samples, Key(0), clients=20, classes_per_client=2)
+        >>> len(set(samples.labels[parts.train[3]])), sorted(map(len, parts.test)) == [10] * 20
         (2, True)
     """
+    classes = samples.classes
     check_classes_per_client(classes_per_client, classes)
-    train, tests = train_and_test_pools(labels, key, classes, train_rows)
+    train, tests = train_and_test_pools(samples, key)
     counts = _draw_counts(key, (clients, classes), classes_per_client, largest, truncation)
     # Reading goes round, so a class may be used more than once, but not twice by one device.
     for c, pool in enumerate(train):

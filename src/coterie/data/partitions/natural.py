@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.partitions.helpers import (
     Count,
@@ -19,16 +18,15 @@ from coterie.data.partitions.helpers import (
     split_train_test,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 from coterie.errors import DataError
 
 
 def natural(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    train_rows: int,
-    columns: Mapping[str, NDArray[Any]],
     column: str = "client",
     min_size: Count = 2,
     test_fraction: Fraction = 0.1,
@@ -37,11 +35,9 @@ def natural(
     """One client per value of a column of the data: a writer, a site, a user.
 
     Args:
-        labels: int64 ``[S]``.
+        samples: of a source; their inputs are not read.
         key: the stream that splits.
-        train_rows: where the source's test rows begin.
-        columns: the columns of the samples, each ``[S]``.
-        column: which of them names the client.
+        column: which of their columns names the client.
         min_size: clients with fewer samples, train and test together, are left out.
         test_fraction: share of each client's samples to test on, in a random split.
         split: ``source``: keep the source's train and test rows. ``random``: pool and split each
@@ -51,12 +47,16 @@ def natural(
         DataError: if there is no such column, or no client is large enough.
 
     Example:
+        >>> import torch
         >>> columns = {"site": np.array(["b", "a", "a", "b", "c"])}
-        >>> labels = np.zeros(5, np.int64)
-        >>> parts = natural(labels, Key(0), train_rows=5, columns=columns, column="site")
+        >>> y = torch.zeros(5, dtype=torch.int64)
+        >>> samples = Samples(torch.zeros(5, 1), y, classes=1, train_rows=5, columns=columns)
+        >>> parts = natural(samples, Key(0), column="site")
         >>> parts.names, [len(rows) for rows in parts.train]
         (('a', 'b'), [1, 1])
     """
+    columns = samples.columns
+    train_rows = samples.train_rows
     if column not in columns:
         raise _no_such_column(column, columns)
     # Clients are numbered in the order of their names, whatever the order of the rows.
@@ -71,7 +71,7 @@ def natural(
     held = [every[i] for i in kept]
     client_names = tuple(str(names[i]) for i in kept)
     if split == "source":
-        require_test_rows(labels, train_rows, "natural with split = 'source'")
+        require_test_rows(samples, "natural with split = 'source'")
     # Where train and test have no client in common (writers that only test, say), keeping the
     # source's split would leave clients with nothing to train on.
     some_client_has_both = np.intersect1d(owner[:train_rows], owner[train_rows:]).size > 0

@@ -18,6 +18,7 @@ from coterie.data.partitions.helpers import (
     too_many_clients,
 )
 from coterie.data.partitions.partition import Partition, Transform
+from coterie.data.samples import Samples
 from coterie.errors import DataError
 
 How = Literal["labels", "swap", "rotate"]
@@ -27,11 +28,10 @@ _TRANSFORMS: Mapping[How, Transform] = {"labels": "", "swap": "relabel", "rotate
 
 
 def planted(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
     clients: Count = 60,
     groups: Count = 3,
     how: How = "labels",
@@ -43,9 +43,9 @@ def planted(
     The true groups are kept as ``planted``; no method sees them.
 
     Args:
-        labels: int64 ``[S]``; train and test are pooled, and no sample goes to two clients.
+        samples: of a source; train and test are pooled, and no sample goes to two clients. Inputs
+            are not read.
         key: the stream that shuffles.
-        classes: number of classes ``c``.
         clients: number of clients ``N``.
         groups: number of planted groups.
         how: ``labels``: each group has classes of its own. ``swap``: each group has its own
@@ -58,12 +58,15 @@ def planted(
         DataError: if there are too few samples or classes for so many clients and groups.
 
     Example:
-        >>> labels = np.repeat(np.arange(6), 50)
-        >>> parts = planted(labels, Key(0), classes=6, clients=6, groups=2)
-        >>> parts.planted.tolist(), sorted(set(labels[parts.train[0]].tolist()))
+        >>> import torch
+        >>> y = torch.arange(6).repeat_interleave(50)
+        >>> samples = Samples(torch.zeros(300, 1), y, classes=6, train_rows=300)
+        >>> parts = planted(samples, Key(0), clients=6, groups=2)
+        >>> parts.planted.tolist(), sorted(set(samples.labels[parts.train[0]].tolist()))
         ([0, 1, 0, 1, 0, 1], [0, 1, 2])
     """
     # A square image has four orientations; permutations without an agreement need a class each.
+    classes = samples.classes
     distinct = classes
     if how == "rotate":
         distinct = 4
@@ -73,14 +76,14 @@ def planted(
             f"data.partition.groups: too many for {clients} clients and how = {how!r}, "
             f"got {groups}; expected 1 to {limit}"
         )
-    if clients * 2 > len(labels):
-        raise too_many_clients(clients, len(labels) // 2)
+    if clients * 2 > len(samples):
+        raise too_many_clients(clients, len(samples) // 2)
     # In turn, so that the sizes of the groups differ by one at most.
     group = np.arange(clients) % groups
     if how == "labels":
-        rows = _classes_of_their_own(labels, key, classes, group)
+        rows = _classes_of_their_own(samples.labels, key, classes, group)
     else:
-        rows = shuffle_and_split(np.arange(len(labels)), key.of("order"), clients)
+        rows = shuffle_and_split(np.arange(len(samples)), key.of("order"), clients)
     # Labels and images are changed when the population is made; here they are only described.
     relabel = None
     if how == "swap":

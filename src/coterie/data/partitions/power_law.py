@@ -18,17 +18,17 @@ from coterie.data.partitions.helpers import (
     split_train_test,
 )
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 
 # Samples of each of its classes that every client gets before sizes are drawn.
 FIRST = 5
 
 
 def power_law(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
     clients: Count = 1000,
     classes_per_client: Count = 2,
 ) -> Partition:
@@ -40,9 +40,8 @@ def power_law(
     cut at ``int(0.9 n)``.
 
     Args:
-        labels: int64 ``[S]``; the source's own split is not used.
+        samples: of a source, whose own split is not used; their inputs are not read.
         key: the stream that draws.
-        classes: number of classes ``c``.
         clients: number of clients ``N``.
         classes_per_client: classes that each client holds.
 
@@ -53,14 +52,18 @@ def power_law(
     Source: Li et al., Federated Optimization in Heterogeneous Networks (2020), and its generator.
 
     Example:
-        >>> parts = power_law(np.repeat(np.arange(10), 200), Key(0), classes=10, clients=20)
+        >>> import torch
+        >>> y = torch.arange(10).repeat_interleave(200)
+        >>> samples = Samples(torch.zeros(2000, 1), y, classes=10, train_rows=2000)
+        >>> parts = power_law(samples, Key(0), clients=20)
         >>> parts.clients, min(len(a) + len(b) for a, b in zip(parts.train, parts.test)) >= 10
         (20, True)
     """
+    classes = samples.classes
     held = consecutive_classes(clients, classes, classes_per_client)
     # Classes are read in the order of the source, as in the generator; only the samples of each
     # client are shuffled, at the end.
-    pools = rows_by_class(labels, classes)
+    pools = rows_by_class(samples.labels, classes)
     check_pool_sizes(held, pools, FIRST)
     left = np.array([len(pool) - FIRST * (held == c).sum() for c, pool in enumerate(pools)])
     extra = _extra_samples(key, left, clients, classes_per_client)
@@ -109,11 +112,10 @@ def _extra_samples(key: Key, left: IntArray, clients: int, classes_per_client: i
 
 
 def by_classes(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    classes: int,
     clients: Count = 1000,
     classes_per_client: Count = 2,
 ) -> Partition:
@@ -124,9 +126,8 @@ def by_classes(
     pooled; each client's samples are split 90/10.
 
     Args:
-        labels: int64 ``[S]``; the source's own split is not used.
+        samples: of a source, whose own split is not used; their inputs are not read.
         key: the stream that draws.
-        classes: number of classes ``c``.
         clients: number of clients ``N``.
         classes_per_client: classes that each client holds.
 
@@ -138,18 +139,21 @@ def by_classes(
     and the lognormal shares are those of FedProx's MNIST.
 
     Example:
-        >>> labels = np.repeat(np.arange(10), 200)
-        >>> parts = by_classes(labels, Key(0), classes=10, clients=50, classes_per_client=1)
+        >>> import torch
+        >>> y = torch.arange(10).repeat_interleave(200)
+        >>> samples = Samples(torch.zeros(2000, 1), y, classes=10, train_rows=2000)
+        >>> parts = by_classes(samples, Key(0), clients=50, classes_per_client=1)
         >>> parts.samples
         2000
     """
+    classes = samples.classes
     check_classes_per_client(classes_per_client, classes)
     # A random order of all classes for each client, of which it holds the first ones.
     every = np.tile(np.arange(classes), (clients, 1))
     held = key.of("classes").generator().permuted(every, axis=1)[:, :classes_per_client]
     pools = [
         key.of("order").client(c).generator().permutation(pool)
-        for c, pool in enumerate(rows_by_class(labels, classes))
+        for c, pool in enumerate(rows_by_class(samples.labels, classes))
     ]
     check_pool_sizes(held, pools, FIRST)
     rng = key.of("sizes").generator()

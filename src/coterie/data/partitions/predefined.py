@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.lazy import ranges
 from coterie.data.partitions.helpers import Fraction
 from coterie.data.partitions.partition import Partition
+from coterie.data.samples import Samples
 from coterie.errors import DataError
 
 
 def predefined(
-    labels: IntArray,
+    samples: Samples,
     key: Key,
     /,
     *,
-    offsets: IntArray | None,
     test_fraction: Fraction = 0.1,
 ) -> Partition:
     """The clients as the source has them: the first rows of each to train on, the last to test on.
@@ -26,21 +25,23 @@ def predefined(
     sizes do.
 
     Args:
-        labels: not used, so that samples need not be made.
+        samples: of a source; neither inputs nor labels are read, so that they need not be made.
         key: not used; nothing is drawn.
-        offsets: int64 ``[N + 1]``, where each client's rows begin.
         test_fraction: share of each client's samples to test on; one is always left to train on.
 
     Raises:
         DataError: if the source does not come client by client.
 
     Example:
+        >>> import torch
         >>> offsets = np.array([0, 4, 5])
-        >>> labels = np.zeros(5, np.int64)
-        >>> parts = predefined(labels, Key(0), offsets=offsets, test_fraction=0.5)
+        >>> y = torch.zeros(5, dtype=torch.int64)
+        >>> samples = Samples(torch.zeros(5, 1), y, classes=1, train_rows=5, offsets=offsets)
+        >>> parts = predefined(samples, Key(0), test_fraction=0.5)
         >>> [rows.tolist() for rows in parts.train], [rows.tolist() for rows in parts.test]
         ([[0, 1], [4]], [[2, 3], []])
     """
+    offsets = samples.offsets
     if offsets is None:
         raise DataError(
             "data.partition.kind: the source does not come client by client, got 'given'; "
