@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.data.loading import load_samples, make_partition, populate
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
@@ -78,7 +78,7 @@ def updates(samples: Any, federation: Federation, groups: int, seed: int) -> tor
     start = initial_models(module, key)(0)[None]
     asked = np.sort(key.of("asked").generator().permutation(population.clients)[:ASKED])
     engine = SerialEngine(LocalRunner(population, module, ct.Solver(lr=federation.lr)))
-    with Clients(engine, classes=population.classes) as clients:
+    with Clients(engine, shape=ModelShape(population.classes)) as clients:
         work = ct.Train(plain, steps=STEPS)
         first = np.zeros_like(asked)
         reply = clients.run(work, asked, start, first, key=key.at(0).of("cold_start"))

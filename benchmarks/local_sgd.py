@@ -35,7 +35,8 @@ from coterie.local.sgd import batches
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import Evaluation, simulate
+from coterie.runs.loop import simulate
+from coterie.runs.schedule import Evaluation, Schedule
 
 ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7}
 SHARES = {"mclr": 0.25, "mlp": 0.10}
@@ -108,10 +109,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
             clients,
             data,
             flatten(net),
-            sampler,
-            rounds + 2,
-            key,
-            evaluation=Evaluation(every=10**9),
+            Schedule(sampler, rounds + 2, key, evaluation=Evaluation(every=10**9)),
         )
         w = flatten(net)
         gap = 0.0

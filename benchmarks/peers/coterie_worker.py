@@ -12,7 +12,8 @@ import coterie as ct
 from coterie.engines import make_clients
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
-from coterie.runs.loop import Evaluation, simulate
+from coterie.runs.loop import simulate
+from coterie.runs.schedule import Evaluation, Schedule
 
 task = Task(sys.argv[1])
 out = sys.argv[2]
@@ -38,9 +39,11 @@ with make_clients("pool", data, net, local, workers=int(os.environ["CORES"])) as
         clients,
         data,
         torch.from_numpy(task.w0),
-        lambda t: np.sort(task._cohort[t]),
-        len(task._cohort) + 1,
-        ct.Key(0),
-        evaluation=Evaluation(every=10**9),
+        Schedule(
+            lambda t: np.sort(task._cohort[t]),
+            len(task._cohort) + 1,
+            ct.Key(0),
+            evaluation=Evaluation(every=10**9),
+        ),
     )
     serve(lambda round: next(rounds).groups.models[0].numpy(), out)

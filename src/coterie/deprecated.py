@@ -65,6 +65,7 @@ MOVED: dict[str, tuple[str, ...]] = {
         "coterie.rules.serving",
         "coterie.runs.cohort",
         "coterie.runs.loop",
+        "coterie.runs.schedule",
         "coterie.measures.view",
     ),
     "coterie.server": ("coterie.rules.server",),

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -31,6 +31,7 @@ from coterie.rules.server import Server, any_weight, combine, yogi
 from coterie.rules.serving import by_group
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import StartingPoint, simulate
+from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, no_round, round_of, same_memory, small_net
 from tests.contract.cases import FINDS_GROUPS, MOVES_OTHERWISE, Make, contract_cases
 
@@ -56,9 +57,9 @@ def net_for(algorithm: ct.Method | Algorithm) -> nn.Module:
     return fit_to_model(algorithm, small_net(), Key(3))[1]
 
 
-def model(net: nn.Module) -> Any:
-    """What clients know of a network."""
-    return {"layout": Layout.of(net), "features": 6}
+def shape_of(net: nn.Module, population: ct.Population) -> ModelShape:
+    """What rules know of a network."""
+    return ModelShape(population.classes, 6, Layout.of(net))
 
 
 def engine_of(kind: str, population: ct.Population, net: nn.Module, workers: int = 2) -> Any:
@@ -73,22 +74,20 @@ def states(
     population: ct.Population,
     engine: Any,
     quorum: Quorum | None = None,
-    **options: Any,
+    start: StartingPoint | None = None,
 ) -> list[Any]:
     net = net_for(algorithm)
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
-    with Clients(engine, quorum=quorum, classes=population.classes, **model(net)) as clients:
+    with Clients(engine, quorum=quorum or Quorum(), shape=shape_of(net, population)) as clients:
         return list(
             simulate(
                 algorithm,
                 clients,
                 population,
                 initial_models(net, key),
-                sampler,
-                ROUNDS,
-                key,
-                **options,
+                Schedule(sampler, ROUNDS, key),
+                start=start,
             )
         )
 
@@ -163,9 +162,7 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
         trained=None if before.trained is None else before.trained.copy(),
     )
     net = net_for(algorithm)
-    with Clients(
-        engine_of("serial", population, net), classes=population.classes, **model(net)
-    ) as clients:
+    with Clients(engine_of("serial", population, net), shape=shape_of(net, population)) as clients:
         algorithm.step(before, round_of(clients, [0, 3, 5], key.at(2)))
     same(before, kept)
 
@@ -175,9 +172,7 @@ def test_an_empty_cohort_is_a_no_op(make: Make) -> None:
     algorithm = as_algorithm(make(2))
     population = blobs()
     net = net_for(algorithm)
-    with Clients(
-        engine_of("serial", population, net), classes=population.classes, **model(net)
-    ) as clients:
+    with Clients(engine_of("serial", population, net), shape=shape_of(net, population)) as clients:
         state = algorithm.init(initial_models(net, Key(3)), population.clients)
         after, _ = algorithm.step(state, round_of(clients, [], Key(3).at(0)))
     same(state, after)
@@ -263,15 +258,13 @@ def test_planted_groups_are_found(name: str, groups: int) -> None:
     key = Key(3)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 6, key)
     engine = SerialEngine(LocalRunner(population, net, SOLVER))
-    with Clients(engine, classes=population.classes, layout=Layout.of(net), features=6) as clients:
+    with Clients(engine, shape=shape_of(net, population)) as clients:
         *_, last = simulate(
             as_algorithm(CASES[name](groups)),
             clients,
             population,
             initial_models(net, key),
-            sampler,
-            2 * groups,
-            key,
+            Schedule(sampler, 2 * groups, key),
         )
     pairs = {(int(a), int(b)) for a, b in zip(population.planted, last.groups.member, strict=True)}
     assert len(pairs) == groups

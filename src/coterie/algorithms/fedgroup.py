@@ -16,6 +16,7 @@ from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
+from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Train
@@ -75,15 +76,7 @@ class ByDirection(PlacesClients):
             groups = _follow_models(groups)
 
         # Sec. 3.4, eq. 9: the client cold start, for those of the cohort without a group.
-        asked = round.cohort
-        if first and self.upfront:
-            # GrouProx places all of the federation before round 0, so that every round
-            # scores all clients.
-            asked = round.trainable(len(groups.member))
-        without_group = groups.member < 0
-        if self.random is not None:
-            without_group = self.random.newcomers(groups)
-        new = asked[without_group[asked]]
+        new = self._newcomers(groups, round, first)
         if self._one_group(groups):
             notes["newcomers"] += len(new)
             groups = groups.with_members(new, 0)
@@ -111,6 +104,18 @@ class ByDirection(PlacesClients):
             spent = pretrained[ids].astype(np.int64)
         found = estimate_notes(groups.k) if first and self.cold_start.groups == "auto" else {}
         return groups, Plan(ids, groups.member[ids], spent=spent, notes={**notes, **found})
+
+    def _newcomers(self, groups: Groups, round: Round, first: bool) -> IntArray:
+        """The clients that are to be placed in this round, int64, ascending."""
+        asked = round.cohort
+        if first and self.upfront:
+            # GrouProx places all of the federation before round 0, so that every round
+            # scores all clients.
+            asked = round.trainable(len(groups.member))
+        without_group = groups.member < 0
+        if self.random is not None:
+            without_group = self.random.newcomers(groups)
+        return asked[without_group[asked]]
 
     def _one_group(self, groups: Groups) -> bool:
         """``auto`` found one group: no client has to be placed."""

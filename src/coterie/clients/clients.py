@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 import numpy as np
@@ -24,6 +24,22 @@ from coterie.core.work import Train, Work
 from coterie.data.population import Population
 
 
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What all clients agree on about the model; rules may ask for it.
+
+    Args:
+        classes: number of classes ``c``.
+        features: values of one input.
+        layout: names and places of the model's tensors in its flat vector.
+    """
+
+    classes: int = 0
+    features: int = 0
+    layout: Layout | None = None
+
+
+@dataclass(eq=False)
 class Clients:
     """What an algorithm sees of its clients.
 
@@ -31,36 +47,38 @@ class Clients:
         engine: reaches them.
         validator: checks what they send.
         quorum: how many replies make a round.
-        classes: number of classes, which all clients agree on.
+        shape: of the model that they train.
         able: int64, the clients that can train (they are present and hold samples); ``None``: all.
-        layout: names and places of the model's tensors in its flat vector.
-        features: values of one input.
         drift_reports: what clients that notice drift themselves reported; a simulation has none.
         store: what the clients of a simulation keep; a checkpoint holds it (``store.state()``).
+
+    Attributes:
+        ledger: what was sent and received.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        validator: ReplyValidator | None = None,
-        quorum: Quorum | None = None,
-        classes: int = 0,
-        able: IntArray | None = None,
-        layout: Layout | None = None,
-        features: int = 0,
-        drift_reports: DriftReports | None = None,
-        store: ClientStore | None = None,
-    ) -> None:
-        self.engine = engine
-        self.validator = validator or ReplyValidator()
-        self.quorum = quorum or Quorum()
-        self.classes = classes
-        self.able = able
-        self.layout = layout
-        self.features = features
-        self.drift_reports = drift_reports
-        self.store = ClientStore() if store is None else store
-        self.ledger = Ledger()
+    engine: Engine
+    validator: ReplyValidator = field(default_factory=ReplyValidator)
+    quorum: Quorum = field(default_factory=Quorum)
+    shape: ModelShape = ModelShape()
+    able: IntArray | None = None
+    drift_reports: DriftReports | None = None
+    store: ClientStore = field(default_factory=ClientStore)
+    ledger: Ledger = field(default_factory=Ledger, init=False)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, which all clients agree on."""
+        return self.shape.classes
+
+    @property
+    def features(self) -> int:
+        """Values of one input."""
+        return self.shape.features
+
+    @property
+    def layout(self) -> Layout | None:
+        """Names and places of the model's tensors in its flat vector."""
+        return self.shape.layout
 
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
         """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of

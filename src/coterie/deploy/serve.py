@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.identity import Identity, signature
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
@@ -178,9 +178,7 @@ def _make_clients(
         # A simulation caps claims at what its largest client holds; here nobody knows that.
         ReplyValidator(cap=settings.most_samples),
         quorum,
-        classes=len(settings.classes),
-        layout=layout,
-        features=math.prod(settings.shape),
+        ModelShape(len(settings.classes), math.prod(settings.shape), layout),
         drift_reports=engine,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
 from coterie.core.client_store import ClientStore
@@ -58,11 +58,9 @@ def make_clients(
     return Clients(
         KeepingEngine(engine, store),
         validator_for(population),
-        quorum,
-        population.classes,
+        quorum or Quorum(),
+        ModelShape(population.classes, math.prod(population.shape), Layout.of(module)),
         np.flatnonzero(population.sizes("train") > 0),
-        Layout.of(module),
-        math.prod(population.shape),
         store=store,
     )
 

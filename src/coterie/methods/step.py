@@ -17,6 +17,7 @@ from coterie.core.plan import Plan
 from coterie.core.served import Served
 from coterie.core.updates import Updates
 from coterie.errors import ConfigError
+from coterie.math.similarity import Matrix
 from coterie.methods.discrepancy import discrepancy
 from coterie.methods.method import InitialModels, Method
 from coterie.methods.streaming import stream, streamable
@@ -84,19 +85,9 @@ class Clustered:
 
         # Step 2: the clients train.
         total, updates = _train(method, groups, plan, round.of("train"))
-        notes: dict[str, Any] = {
-            **plan.notes,
-            "seconds": seconds,
-            "replies": len(updates),
-            # Fig. 6 of FlexCFL counts one exchange per group and round with an inter-group step.
-            "exchange": 0 if method.inter_group is None else groups.k,
-            "plan": plan,
-        }
+        notes = {**_training_notes(method, groups, plan, updates), "seconds": seconds}
         if method.local.choose is not None:
-            newcomers = int((groups.member[updates.ids] < 0).sum())
-            notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers
-            # Who did not answer keeps its group: nothing is known of what it chose.
-            groups = groups.with_members(updates.ids, updates.row)
+            groups = _take_choices(groups, updates, notes)
 
         # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
         begun = time.perf_counter()
@@ -113,24 +104,14 @@ class Clustered:
         # count here.
         before = groups.models
         weights = method.weigh(groups, updates, grouping)
-        streamed = total is not None
-        if total is None:
-            total = combine(weights, updates, before)
-        trained = any_weight(weights)
-        groups = method.server(groups, total, torch.from_numpy(trained))
-        if method.inter_group is not None:
-            groups = method.inter_group(groups)
-        groups = replace(groups, trained=trained)
+        groups = _move_models(method, groups, updates, weights, total)
         seconds["aggregation"] = time.perf_counter() - begun
-
-        return groups, {
-            **notes,
-            "loss": float(np.average(updates.loss, weights=updates.size)),
-            # Streamed updates are gone by now.
-            "discrepancy": None if streamed else discrepancy(before, groups.models, updates),
-            "ids": updates.ids,
-            "weights": weights,
-        }
+        notes["loss"] = float(np.average(updates.loss, weights=updates.size))
+        # Streamed updates are gone by now.
+        notes["discrepancy"] = None
+        if total is None:
+            notes["discrepancy"] = discrepancy(before, groups.models, updates)
+        return groups, {**notes, "ids": updates.ids, "weights": weights}
 
     def serve(self, state: Groups) -> Served:
         """Which model serves each client."""
@@ -149,3 +130,41 @@ def _train(
     if method.recluster is None and streamable(method.local, method.weigh, plan, groups):
         return stream(method.local, method.weigh, groups, plan, round)
     return None, train(method.local, groups, plan, round)
+
+
+def _training_notes(method: Method, groups: Groups, plan: Plan, updates: Updates) -> dict[str, Any]:
+    """What is known of a round once its clients have trained."""
+    # Fig. 6 of FlexCFL counts one exchange per group and round with an inter-group step.
+    exchange = groups.k
+    if method.inter_group is None:
+        exchange = 0
+    return {**plan.notes, "replies": len(updates), "exchange": exchange, "plan": plan}
+
+
+def _take_choices(groups: Groups, updates: Updates, notes: dict[str, Any]) -> Groups:
+    """The clients are members of the groups that they chose; ``notes`` counts newcomers."""
+    newcomers = int((groups.member[updates.ids] < 0).sum())
+    notes["newcomers"] = int(notes.get("newcomers", 0)) + newcomers
+    # Who did not answer keeps its group: nothing is known of what it chose.
+    return groups.with_members(updates.ids, updates.row)
+
+
+def _move_models(
+    method: Method, groups: Groups, updates: Updates, weights: Matrix, total: Tensor | None
+) -> Groups:
+    """Each model moved by its weighted replies, then pulled by the others.
+
+    Args:
+        method: its server and inter-group rules.
+        groups: before.
+        updates: the replies.
+        weights: float64 ``[k, n]``, how much each reply counts for each model.
+        total: float64 ``[k, d]``, the weighted sum of the replies where it is known already.
+    """
+    if total is None:
+        total = combine(weights, updates, groups.models)
+    trained = any_weight(weights)
+    groups = method.server(groups, total, torch.from_numpy(trained))
+    if method.inter_group is not None:
+        groups = method.inter_group(groups)
+    return replace(groups, trained=trained)

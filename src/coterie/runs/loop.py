@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +17,16 @@ from coterie.clients.round import Round
 from coterie.clients.transfers import Block, flexcfl_models, transfer_totals
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.data.population import Population
-from coterie.data.shifts import FederationSnapshot, Shift
-from coterie.errors import ConfigError, QuorumError
-from coterie.measures.sampling import EvaluationSample
+from coterie.data.shifts import FederationSnapshot
+from coterie.errors import QuorumError
 from coterie.measures.scoring import agreement, score_round
 from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
+from coterie.runs.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +51,6 @@ class RoundResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What is measured of a run, and when.
-
-    Args:
-        every: score the models in every so many rounds, and in the last.
-        clients: score so many clients at most, by a random order drawn once; ``None``: all.
-        measures: what else to measure in every round; what they find goes into the row.
-    """
-
-    every: int = 1
-    clients: int | None = None
-    measures: Sequence[Measure] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class StartingPoint:
     """Where a run begins, or goes on.
 
@@ -88,14 +72,10 @@ def simulate(
     clients: Clients,
     population: Population,
     initial_models: InitialModels | Tensor,
-    sampler: Callable[..., IntArray],
-    rounds: int,
-    key: Key,
+    schedule: Schedule,
     *,
     solver: Solver | None = None,
-    shift: Shift | None = None,
     start: StartingPoint | None = None,
-    evaluation: Evaluation | None = None,
 ) -> Iterator[RoundResult]:
     """Run the rounds that are left and yield after each.
 
@@ -104,81 +84,72 @@ def simulate(
         clients: reaches the clients.
         population: the clients' data before any shift.
         initial_models: the first models: ``j -> [d]``, or one vector ``w_0 [d]`` for all.
-        sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
-        rounds: total number of rounds.
-        key: the run's stream.
+        schedule: who is asked in each round, how data change, what is measured.
         solver: the run's local solver, which rules may want to know.
-        shift: how the clients' data change before each round.
         start: where the run goes on; ``None``: it begins.
-        evaluation: what is measured; ``None``: all clients are scored in every round.
 
     Raises:
         QuorumError: after more skipped rounds in a row than the quorum allows.
         ConfigError: for a shift of a population that is made lazily.
     """
     start = start or StartingPoint()
-    evaluation = evaluation or Evaluation()
+    schedule.check(population)
+    sample = schedule.evaluation.sample(population.clients, schedule.key)
     groups = start.state
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
-    snapshot = start.snapshot or FederationSnapshot.start(population)
-    # A resumed run, whose data have moved before.
-    if snapshot.population is not population:
-        clients.set_population(snapshot.population, snapshot.present)
-    # A shift exchanges samples between clients, so it would have to make and keep those of all.
-    if shift is not None and population.lazy:
-        raise ConfigError(
-            "shift.kind: the data of a federation that is made client by client do not move, "
-            "got a shift; expected none, or lazy = false in [data]"
-        )
-    sample = None
-    if evaluation.clients is not None:
-        sample = EvaluationSample.of(evaluation.clients, population.clients, key)
+    snapshot = _first_snapshot(start, clients, population)
     skipped = start.skipped
-    for number in range(start.round, rounds):
+    for number in range(start.round, schedule.rounds):
         began = time.perf_counter()
         before = groups
-        round_key = key.at(number)
+        key = schedule.key.at(number)
 
         # Step 1: the clients' data change.
-        if shift is not None:
+        if schedule.shift is not None:
             # FlexCFL's code swaps the data of clients with a group only; a shift may ask for that.
             has_group = groups.member >= 0
-            snapshot = shift(snapshot, population, number, has_group, round_key.of("shift"))
+            snapshot = schedule.shift(snapshot, population, number, has_group, key.of("shift"))
             clients.set_population(snapshot.population, snapshot.present)
 
         # Step 2: some clients are sampled, and the method does its round with them.
-        cohort = _cohort(algorithm, sampler, snapshot, number, shifts=shift is not None)
-        round = Round(number, round_key, cohort, clients, solver or Solver())
+        cohort = _cohort(algorithm, schedule, snapshot, number)
+        round = Round(number, key, cohort, clients, solver or Solver())
         groups, notes = algorithm.step(groups, round)
         # To read the ledger empties it, so what scoring refuses is counted apart, below.
         ledger = clients.ledger.read()
         row = _row(number, groups, notes, ledger)
         row["moves"] = moves(before.member, groups.member)
-        if shift is not None:
+        if schedule.shift is not None:
             row |= _shifted(snapshot, before, notes)
 
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
         served = algorithm.serve(groups)
-        # The last round always, so that a run ends with a figure.
-        if (number + 1) % evaluation.every == 0 or number == rounds - 1:
-            testable = (snapshot.population.sizes("test") > 0) & snapshot.present
-            row |= score_round(clients, testable, served, groups, round_key.of("evaluate"), sample)
-        if snapshot.population.planted is not None:
-            row["agreement"] = agreement(groups.member, snapshot.population.planted)
-        view = RoundView(clients, snapshot.population, groups, notes, round_key.of("measure"))
-        for measure in evaluation.measures:
-            row |= measure(view)
+        if schedule.evaluates(number):
+            scoring = key.of("evaluate")
+            row |= score_round(clients, snapshot.testable, served, groups, scoring, sample)
+        view = RoundView(clients, snapshot.population, groups, notes, key.of("measure"))
+        row |= _measured(view, schedule.evaluation.measures)
 
         # Step 4: what was refused and how long it took.
-        refused = ledger.refused + clients.ledger.read().refused
-        row["refused"] = dict(sorted(refused.items()))
+        row["refused"] = _by_name(ledger.refused + clients.ledger.read().refused)
         row["seconds"] = _seconds(ledger, notes, began, evaluation_began)
         yield RoundResult(number, groups, row, snapshot, served, tuple(ledger.blocks))
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
         _check_quorum(clients.quorum, skipped, number)
+
+
+def _first_snapshot(
+    start: StartingPoint, clients: Clients, population: Population
+) -> FederationSnapshot:
+    """Who holds which data before the first round to run; the clients are given theirs."""
+    snapshot = start.snapshot or FederationSnapshot.start(population)
+    # A resumed run, whose data have moved before.
+    if snapshot.population is not population:
+        clients.set_population(snapshot.population, snapshot.present)
+    return snapshot
 
 
 def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
@@ -190,21 +161,25 @@ def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
 
 
 def _cohort(
-    algorithm: Algorithm,
-    sampler: Callable[..., IntArray],
-    snapshot: FederationSnapshot,
-    number: int,
-    *,
-    shifts: bool,
+    algorithm: Algorithm, schedule: Schedule, snapshot: FederationSnapshot, number: int
 ) -> IntArray:
     """The clients of a round: a sample, or for some methods all that can train."""
-    can_train = (snapshot.population.sizes("train") > 0) & snapshot.present
     # FedGSP draws groups, not clients, so it has to know all who could be in one.
     if algorithm.samples_cohort:
-        return np.flatnonzero(can_train)
-    if shifts:
-        return sampler(number, can_train)
-    return sampler(number)
+        return np.flatnonzero(snapshot.trainable)
+    if schedule.shift is not None:
+        return schedule.sampler(number, snapshot.trainable)
+    return schedule.sampler(number)
+
+
+def _measured(view: RoundView, measures: Sequence[Measure]) -> dict[str, Any]:
+    """How well planted groups were found, and what else is measured in a round."""
+    found: dict[str, Any] = {}
+    if view.population.planted is not None:
+        found["agreement"] = agreement(view.groups.member, view.population.planted)
+    for measure in measures:
+        found |= measure(view)
+    return found
 
 
 def _seconds(
@@ -263,13 +238,18 @@ def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) 
         **{name: int(notes.get(name, 0)) for name in _COUNTS},
         "skipped": bool(notes.get("skipped", False)),
         "notes": {name: value for name, value in notes.items() if name not in _NOT_NOTES},
-        "refused": dict(sorted(ledger.refused.items())),
+        "refused": _by_name(ledger.refused),
         # Counted twice: all that moved, and what FlexCFL's Fig. 6 counts, to compare with print.
         "transfers": {
             **transfer_totals(ledger.blocks),
             "flexcfl": flexcfl_models(ledger.blocks, notes),
         },
     }
+
+
+def _by_name(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts in the order of their names, so that equal rows are written alike."""
+    return dict(sorted(counts.items()))
 
 
 def moves(before: IntArray, after: IntArray) -> list[list[int]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from pydantic import Field
 from torch import Tensor, nn
 
+from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import registry
 from coterie.config.arguments import validated
@@ -213,16 +214,23 @@ def run(
         "precision": precision,
         "address": ray_address,
     }
-    rows = []
     with spec.make_clients(engine, options) as clients:
-        running = Run.start(spec, clients)
-        for result in running.rounds():
-            rows.append(result.row)
-            if on_round is not None:
-                on_round(result)
-        kept = clients.store.state()
-    served = algorithm.serve(running.groups)
-    return Result(tuple(rows), running.groups, network.module, served, kept)
+        return _carry_out(spec, clients, on_round)
+
+
+def _carry_out(
+    spec: RunSpec, clients: Clients, on_round: Callable[[RoundResult], None] | None
+) -> Result:
+    """All rounds of a run, and what they leave."""
+    running = Run.start(spec, clients)
+    rows = []
+    for result in running.rounds():
+        rows.append(result.row)
+        if on_round is not None:
+            on_round(result)
+    served = spec.algorithm.serve(running.groups)
+    kept = clients.store.state()
+    return Result(tuple(rows), running.groups, spec.network.module, served, kept)
 
 
 def _sampler(

@@ -22,7 +22,7 @@ from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.loop import Evaluation, RoundResult, StartingPoint, simulate
+from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.progress import Progress
 from coterie.runs.spec import RunSpec
@@ -86,23 +86,16 @@ class Run:
 
     def _simulate(self) -> Iterator[RoundResult]:
         spec = self.spec
+        progress = self.progress
+        start = StartingPoint(progress.round, progress.groups, progress.snapshot, progress.skipped)
         return simulate(
             spec.algorithm,
             self.clients,
             spec.population,
             initial_models(spec.network.module, spec.key),
-            spec.sampler,
-            spec.rounds,
-            spec.key,
+            spec.schedule,
             solver=spec.local,
-            shift=spec.shift,
-            start=StartingPoint(
-                self.progress.round,
-                self.progress.groups,
-                self.progress.snapshot,
-                self.progress.skipped,
-            ),
-            evaluation=Evaluation(spec.evaluate_every, spec.evaluate_clients, spec.measures),
+            start=start,
         )
 
     def _check_wait(self) -> None:
@@ -151,7 +144,7 @@ class Run:
         correctly, and how many there are, int64 ``[N]`` both."""
         snapshot = self.progress.snapshot or FederationSnapshot.start(self.spec.population)
         served = self.spec.algorithm.serve(self.groups)
-        testable = np.flatnonzero((snapshot.population.sizes("test") > 0) & snapshot.present)
+        testable = np.flatnonzero(snapshot.testable)
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
         return each_client(self.clients, testable, served, key)

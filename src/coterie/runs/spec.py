@@ -27,6 +27,7 @@ from coterie.methods.method import Method
 from coterie.methods.override import fit_to_model
 from coterie.models import build_model, decay_for
 from coterie.runs.cohort import Sampler, SamplerName
+from coterie.runs.schedule import Evaluation, Schedule
 
 CohortSampler = Callable[..., IntArray]
 
@@ -110,6 +111,12 @@ class RunSpec:
     def key(self) -> Key:
         """The stream of every random draw."""
         return Key(self.seed)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The rounds: who is asked, how data change, what is measured."""
+        evaluation = Evaluation(self.evaluate_every, self.evaluate_clients, self.measures)
+        return Schedule(self.sampler, self.rounds, self.key, self.shift, evaluation)
 
     def make_clients(
         self,

@@ -50,6 +50,16 @@ class FederationSnapshot:
         """
         return cls(population, np.ones(population.clients, bool))
 
+    @property
+    def trainable(self) -> Mask:
+        """bool ``[N]``, who is present and holds training samples."""
+        return (self.population.sizes("train") > 0) & self.present
+
+    @property
+    def testable(self) -> Mask:
+        """bool ``[N]``, who is present and holds test samples."""
+        return (self.population.sizes("test") > 0) & self.present
+
     # --- for checkpoints ---
 
     def tensors(self, initial: Population) -> dict[str, Tensor]:

@@ -1,0 +1,77 @@
+"""When a run does what: who is asked, how data change, what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data.population import Population
+from coterie.data.shifts import Shift
+from coterie.errors import ConfigError
+from coterie.measures.sampling import EvaluationSample
+from coterie.measures.view import Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What is measured of a run, and when.
+
+    Args:
+        every: score the models in every so many rounds, and in the last.
+        clients: score so many clients at most, by a random order drawn once; ``None``: all.
+        measures: what else to measure in every round; what they find goes into the row.
+    """
+
+    every: int = 1
+    clients: int | None = None
+    measures: Sequence[Measure] = ()
+
+    def sample(self, population: int, key: Key) -> EvaluationSample | None:
+        """The random order in which clients are scored; ``None``: all are.
+
+        Args:
+            population: number of clients ``N``.
+            key: the run's stream.
+        """
+        if self.clients is None:
+            return None
+        return EvaluationSample.of(self.clients, population, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What happens in the rounds of a run beside the method's own step.
+
+    Args:
+        sampler: round, and with a shift who can train (bool ``[N]``) -> clients asked.
+        rounds: total number of rounds.
+        key: the run's stream.
+        shift: how the clients' data change before each round.
+        evaluation: what is measured, and when.
+    """
+
+    sampler: Callable[..., IntArray]
+    rounds: int
+    key: Key
+    shift: Shift | None = None
+    evaluation: Evaluation = Evaluation()
+
+    def evaluates(self, number: int) -> bool:
+        """Whether the models are scored in a round: every so often, and in the last."""
+        # The last round always, so that a run ends with a figure.
+        return (number + 1) % self.evaluation.every == 0 or number == self.rounds - 1
+
+    def check(self, population: Population) -> None:
+        """Refuse a shift of a population that is made lazily.
+
+        Raises:
+            ConfigError: for such a shift.
+        """
+        # A shift exchanges samples between clients, so it would have to make and keep those of all.
+        if self.shift is not None and population.lazy:
+            raise ConfigError(
+                "shift.kind: the data of a federation that is made client by client do not move, "
+                "got a shift; expected none, or lazy = false in [data]"
+            )
