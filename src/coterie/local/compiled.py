@@ -49,13 +49,11 @@ class CompiledTrainer:
         _kernels()  # loaded before worker processes fork, so that each of them finds it loaded
         self.stack = stack
         self.mu = mu
-        self.widths = np.array(stack.widths)
-        self.decayed = np.array(stack.decayed)
 
     def train(
         self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, key: Key
     ) -> Trained:
-        convs = self.stack.table(tuple(x.shape[1:]))
+        layers = self._layers(tuple(x.shape[1:]))
         labels = y.numpy()
         rows = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels)
@@ -67,22 +65,10 @@ class CompiledTrainer:
         if passes:
             # One call for the whole training: the batches of all passes, one after another.
             orders = [part.order[: part.steps * solver.batch_size] for part in passes]
-            summed = _kernels().descend(
-                vector,
-                begin,
-                convs,
-                self.widths,
-                self.decayed,
-                rows,
-                labels,
-                np.concatenate(orders),
-                np.cumsum([len(order) for order in orders]),
-                solver.batch_size,
-                solver.lr,
-                solver.momentum,
-                solver.l2,
-                self.mu,
-            )
+            ends = np.cumsum([len(order) for order in orders])
+            kept = _kernels().Batches(np.concatenate(orders), ends, solver.batch_size)
+            sgd = _kernels().Sgd(*map(np.float32, (solver.lr, solver.momentum, solver.l2, self.mu)))
+            summed = _kernels().descend(vector, begin, layers, rows, labels, kept, sgd)
             loss = float(summed / len(orders[-1]))
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), loss)
@@ -102,7 +88,7 @@ class CompiledTrainer:
             1 where the largest output is the label's, else 0, and the cross-entropy, both ``[n]``.
             A sample's figures have the same bits whatever samples are scored beside it.
         """
-        convs = self.stack.table(tuple(x.shape[1:]))
+        layers = self._layers(tuple(x.shape[1:]))
         labels = y.numpy()
         samples = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels[rows])
@@ -111,9 +97,7 @@ class CompiledTrainer:
         weights = vector.contiguous().numpy()
 
         def part(at: slice) -> None:
-            _kernels().score(
-                weights, convs, self.widths, samples, labels, rows[at], correct[at], loss[at]
-            )
+            _kernels().score(weights, layers, samples, labels, rows[at], correct[at], loss[at])
 
         threads = 1
         if len(rows) > MANY:
@@ -128,6 +112,12 @@ class CompiledTrainer:
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(part, parts))
         return correct.astype(np.float64), loss.astype(np.float64)
+
+    def _layers(self, shape: tuple[int, ...]) -> Any:
+        """The network as the kernels know it, for samples of a shape."""
+        widths = np.array(self.stack.widths)
+        decayed = np.array(self.stack.decayed)
+        return _kernels().Layers(self.stack.table(shape), widths, decayed)
 
     def _check(self, labels: IntArray) -> None:
         """Compiled code does not check its indices: a label too large would read beyond the end."""

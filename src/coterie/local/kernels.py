@@ -2,8 +2,9 @@
 
 With ten samples in a batch, what a library call costs is more than its arithmetic, and matrix
 products of ten rows, or convolutions of a few channels, run at a quarter of the processor's rate.
-Here sums of five inputs for two outputs at a time stay in registers. Machine code is kept on disk
-where there is room for it, so that only the first process compiles.
+Here sums of five inputs for two outputs at a time stay in registers. The six inner loops that do
+so stand first; the layers are made of them. Machine code is kept on disk where there is room for
+it, so that only the first process compiles.
 
 Nothing here is parallel: an engine has one process a core.
 
@@ -33,7 +34,7 @@ _ONE = np.float32(1)
 _CACHED = 2**16  # values of a kernel that stay in a processor's second cache beside the samples
 
 
-def compiled(signature: str | None = None, *, in_order: bool = False) -> Callable[[_F], _F]:
+def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F], _F]:
     """Compile, now for these types or with the caller. What is not finite stays so.
 
     Sums may be reordered, unless they are to be taken ``in_order``: of a function whose caller gets
@@ -62,74 +63,135 @@ def compiled(signature: str | None = None, *, in_order: bool = False) -> Callabl
     return wrap
 
 
+def inlined(function: _F) -> _F:
+    """Make a function part of each kernel that uses it, with the kernel's own rules for sums."""
+    made: _F = numba.njit(inline="always")(function)
+    return made
+
+
+# --- inner loops ----------------------------------------------------------------------------------
+#
+# Five rows times two are ten sums, which stay in registers while seven values are read for them:
+# that is what makes it fast. Batches have ten samples more often than not, so that five divides
+# them. What is left over is done one row at a time. All of it becomes part of the kernel that uses
+# it, as if it were written there: a call would cost more than a short loop.
+
+
+@inlined
+def five_rows(x: F32, s: int) -> Any:
+    """Rows ``s`` to ``s + 4`` of a matrix, or values of a vector."""
+    return x[s], x[s + 1], x[s + 2], x[s + 3], x[s + 4]
+
+
+@inlined
+def ten_sums(h: Any, w0: F32, w1: F32, n: int) -> Any:
+    """``sum_f h_k[f] w0[f]`` of five rows ``h_k``, and the same with ``w1``, ``f < n``."""
+    h0, h1, h2, h3, h4 = h
+    a0 = a1 = a2 = a3 = a4 = c0 = c1 = c2 = c3 = c4 = _ZERO
+    for f in range(n):
+        u = w0[f]
+        v = w1[f]
+        a0 += h0[f] * u
+        a1 += h1[f] * u
+        a2 += h2[f] * u
+        a3 += h3[f] * u
+        a4 += h4[f] * u
+        c0 += h0[f] * v
+        c1 += h1[f] * v
+        c2 += h2[f] * v
+        c3 += h3[f] * v
+        c4 += h4[f] * v
+    return (a0, a1, a2, a3, a4), (c0, c1, c2, c3, c4)
+
+
+@inlined
+def two_sums(h: F32, w0: F32, w1: F32, n: int) -> Any:
+    """``sum_f h[f] w0[f]``, and the same with ``w1``, ``f < n``."""
+    a = c = _ZERO
+    for f in range(n):
+        a += h[f] * w0[f]
+        c += h[f] * w1[f]
+    return a, c
+
+
+@inlined
+def one_sum(h: F32, w: F32, n: int) -> Real:
+    """``sum_f h[f] w[f]``, ``f < n``."""
+    a = _ZERO
+    for f in range(n):
+        a += h[f] * w[f]
+    return a
+
+
+@inlined
+def add_five(w0: F32, w1: F32, a: Any, c: Any, h: Any, n: int) -> None:
+    """``w0[f] += sum_k a_k h_k[f]`` over five rows ``h_k``, and ``w1`` with ``c_k``, ``f < n``."""
+    a0, a1, a2, a3, a4 = a
+    c0, c1, c2, c3, c4 = c
+    h0, h1, h2, h3, h4 = h
+    for f in range(n):
+        w0[f] += a0 * h0[f] + a1 * h1[f] + a2 * h2[f] + a3 * h3[f] + a4 * h4[f]
+        w1[f] += c0 * h0[f] + c1 * h1[f] + c2 * h2[f] + c3 * h3[f] + c4 * h4[f]
+
+
+@inlined
+def add_to_two(w0: F32, w1: F32, a: Real, c: Real, h: F32, n: int) -> None:
+    """``w0[f] += a h[f]`` and ``w1[f] += c h[f]``, ``f < n``."""
+    for f in range(n):
+        w0[f] += a * h[f]
+        w1[f] += c * h[f]
+
+
+@inlined
+def add_to_one(w: F32, a: Real, h: F32, n: int) -> None:
+    """``w[f] += a h[f]``, ``f < n``."""
+    for f in range(n):
+        w[f] += a * h[f]
+
+
+# --- dense layers ---------------------------------------------------------------------------------
+
+
 @compiled("void(f4[:, ::1], f4[:, ::1], f4[::1], f4[:, ::1])")
 def multiply(h: F32, w: F32, bias: F32, out: F32) -> None:
     """``out = h w^T + bias``: ``[b, i] x [o, i] -> [b, o]``."""
     b = len(h)
     outputs = len(w)
     n = h.shape[1]
-    # Five samples times two outputs are ten sums, which stay in registers while seven values are
-    # read for them: that is what makes it fast. Batches have ten samples more often than not, so
-    # that five divides them. What is left over is done one by one below.
     fives = b - b % 5
     twos = outputs - outputs % 2
     # rows of w that stay in the cache while all samples pass by
     block = max(2, _CACHED // (2 * n) * 2)
     for first in range(0, twos, block):
         for s in range(0, fives, 5):
-            h0 = h[s]
-            h1 = h[s + 1]
-            h2 = h[s + 2]
-            h3 = h[s + 3]
-            h4 = h[s + 4]
+            rows = five_rows(h, s)
             for o in range(first, min(twos, first + block), 2):
-                w0 = w[o]
-                w1 = w[o + 1]
-                a0 = a1 = a2 = a3 = a4 = c0 = c1 = c2 = c3 = c4 = _ZERO
-                for f in range(n):
-                    u = w0[f]
-                    v = w1[f]
-                    a0 += h0[f] * u
-                    a1 += h1[f] * u
-                    a2 += h2[f] * u
-                    a3 += h3[f] * u
-                    a4 += h4[f] * u
-                    c0 += h0[f] * v
-                    c1 += h1[f] * v
-                    c2 += h2[f] * v
-                    c3 += h3[f] * v
-                    c4 += h4[f] * v
-                out[s, o] = a0
-                out[s + 1, o] = a1
-                out[s + 2, o] = a2
-                out[s + 3, o] = a3
-                out[s + 4, o] = a4
-                out[s, o + 1] = c0
-                out[s + 1, o + 1] = c1
-                out[s + 2, o + 1] = c2
-                out[s + 3, o + 1] = c3
-                out[s + 4, o + 1] = c4
+                a, c = ten_sums(rows, w[o], w[o + 1], n)
+                for k in range(5):
+                    out[s + k, o] = a[k]
+                    out[s + k, o + 1] = c[k]
     for s in range(fives, b):
-        h0 = h[s]
         for o in range(0, twos, 2):
-            w0 = w[o]
-            w1 = w[o + 1]
-            a0 = c0 = _ZERO
-            for f in range(n):
-                a0 += h0[f] * w0[f]
-                c0 += h0[f] * w1[f]
+            a0, c0 = two_sums(h[s], w[o], w[o + 1], n)
             out[s, o] = a0
             out[s, o + 1] = c0
     for o in range(twos, outputs):
-        w0 = w[o]
         for s in range(b):
-            h0 = h[s]
-            a0 = _ZERO
-            for f in range(n):
-                a0 += h0[f] * w0[f]
-            out[s, o] = a0
+            out[s, o] = one_sum(h[s], w[o], n)
     for s in range(b):
         out[s] += bias
+
+
+@inlined
+def five_errors(rate: Real, delta: F32, s: int, o: int) -> Any:
+    """The errors of output ``o`` for samples ``s`` to ``s + 4``, times the rate."""
+    return (
+        rate * delta[s, o],
+        rate * delta[s + 1, o],
+        rate * delta[s + 2, o],
+        rate * delta[s + 3, o],
+        rate * delta[s + 4, o],
+    )
 
 
 @compiled("void(f4, f4[:, :], f4[:, ::1], f4[:, ::1])")
@@ -138,46 +200,22 @@ def accumulate(rate: Real, delta: F32, h: F32, w: F32) -> None:
     b = len(h)
     outputs = len(w)
     n = h.shape[1]
-    # As in `multiply`, but here the sums run over samples: two rows of w pass through the
-    # registers once for five samples, instead of once for each.
+    # The sums run over samples: two rows of w pass through the registers once for five samples,
+    # instead of once for each.
     fives = b - b % 5
     twos = outputs - outputs % 2
     for o in range(0, twos, 2):
         w0 = w[o]
         w1 = w[o + 1]
         for s in range(0, fives, 5):
-            h0 = h[s]
-            h1 = h[s + 1]
-            h2 = h[s + 2]
-            h3 = h[s + 3]
-            h4 = h[s + 4]
-            a0 = rate * delta[s, o]
-            c0 = rate * delta[s, o + 1]
-            a1 = rate * delta[s + 1, o]
-            c1 = rate * delta[s + 1, o + 1]
-            a2 = rate * delta[s + 2, o]
-            c2 = rate * delta[s + 2, o + 1]
-            a3 = rate * delta[s + 3, o]
-            c3 = rate * delta[s + 3, o + 1]
-            a4 = rate * delta[s + 4, o]
-            c4 = rate * delta[s + 4, o + 1]
-            for f in range(n):
-                w0[f] += a0 * h0[f] + a1 * h1[f] + a2 * h2[f] + a3 * h3[f] + a4 * h4[f]
-                w1[f] += c0 * h0[f] + c1 * h1[f] + c2 * h2[f] + c3 * h3[f] + c4 * h4[f]
+            a = five_errors(rate, delta, s, o)
+            c = five_errors(rate, delta, s, o + 1)
+            add_five(w0, w1, a, c, five_rows(h, s), n)
         for s in range(fives, b):
-            h0 = h[s]
-            a0 = rate * delta[s, o]
-            c0 = rate * delta[s, o + 1]
-            for f in range(n):
-                w0[f] += a0 * h0[f]
-                w1[f] += c0 * h0[f]
+            add_to_two(w0, w1, rate * delta[s, o], rate * delta[s, o + 1], h[s], n)
     for o in range(twos, outputs):
-        w0 = w[o]
         for s in range(b):
-            h0 = h[s]
-            a0 = rate * delta[s, o]
-            for f in range(n):
-                w0[f] += a0 * h0[f]
+            add_to_one(w[o], rate * delta[s, o], h[s], n)
 
 
 @compiled("f4(f4[:, ::1], i8[::1], b1)", in_order=True)
@@ -206,6 +244,21 @@ def errors(z: F32, y: I64, record: bool) -> Real:
     return loss
 
 
+# --- convolutions ---------------------------------------------------------------------------------
+
+
+@inlined
+def five_runs(x: F32, taps: I64, t: int, n: int) -> Any:
+    """The image as taps ``t`` to ``t + 4`` of a kernel see it, ``n`` values each."""
+    return (
+        x[taps[t] :][:n],
+        x[taps[t + 1] :][:n],
+        x[taps[t + 2] :][:n],
+        x[taps[t + 3] :][:n],
+        x[taps[t + 4] :][:n],
+    )
+
+
 @compiled("void(f4[:, ::1], f4[::1], i8[::1], f4[:, ::1])")
 def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
     """``out[o, p] += sum_t w[o, t] x[taps[t] + p]``.
@@ -223,92 +276,39 @@ def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
         z0 = out[o]
         z1 = out[o + 1]
         for t in range(0, fives, 5):
-            h0 = x[taps[t] :][:n]
-            h1 = x[taps[t + 1] :][:n]
-            h2 = x[taps[t + 2] :][:n]
-            h3 = x[taps[t + 3] :][:n]
-            h4 = x[taps[t + 4] :][:n]
-            a0 = w[o, t]
-            a1 = w[o, t + 1]
-            a2 = w[o, t + 2]
-            a3 = w[o, t + 3]
-            a4 = w[o, t + 4]
-            o1 = o + 1
-            c0 = w[o1, t]
-            c1 = w[o1, t + 1]
-            c2 = w[o1, t + 2]
-            c3 = w[o1, t + 3]
-            c4 = w[o1, t + 4]
-            for p in range(n):
-                z0[p] += a0 * h0[p] + a1 * h1[p] + a2 * h2[p] + a3 * h3[p] + a4 * h4[p]
-                z1[p] += c0 * h0[p] + c1 * h1[p] + c2 * h2[p] + c3 * h3[p] + c4 * h4[p]
+            a = five_rows(w[o], t)
+            c = five_rows(w[o + 1], t)
+            add_five(z0, z1, a, c, five_runs(x, taps, t, n), n)
         for t in range(fives, len(taps)):
-            h0 = x[taps[t] :][:n]
-            a0 = w[o, t]
-            c0 = w[o + 1, t]
-            for p in range(n):
-                z0[p] += a0 * h0[p]
-                z1[p] += c0 * h0[p]
+            add_to_two(z0, z1, w[o, t], w[o + 1, t], x[taps[t] :][:n], n)
     for o in range(twos, outputs):
-        z0 = out[o]
         for t in range(len(taps)):
-            h0 = x[taps[t] :][:n]
-            a0 = w[o, t]
-            for p in range(n):
-                z0[p] += a0 * h0[p]
+            add_to_one(out[o], w[o, t], x[taps[t] :][:n], n)
 
 
 @compiled("void(f4[::1], i8[::1], i8, f4[::1], i8[::1], f4[:, ::1])")
 def correlate(delta: F32, rows: I64, n: int, x: F32, taps: I64, out: F32) -> None:
     """``out[o, t] += sum_p delta[rows[o] + p] x[taps[t] + p]``, ``p < n``: the gradient of a
     convolution's kernel."""
-    # Five taps times two outputs are ten sums in registers, as in `multiply`. Places that straddle
-    # two rows add nothing, since their errors are zero.
+    # Places that straddle two rows add nothing, since their errors are zero.
     fives = len(taps) - len(taps) % 5
     twos = len(rows) - len(rows) % 2
     for o in range(0, twos, 2):
         d0 = delta[rows[o] :][:n]
         d1 = delta[rows[o + 1] :][:n]
         for t in range(0, fives, 5):
-            h0 = x[taps[t] :][:n]
-            h1 = x[taps[t + 1] :][:n]
-            h2 = x[taps[t + 2] :][:n]
-            h3 = x[taps[t + 3] :][:n]
-            h4 = x[taps[t + 4] :][:n]
-            a0 = a1 = a2 = a3 = a4 = c0 = c1 = c2 = c3 = c4 = _ZERO
-            for p in range(n):
-                u = d0[p]
-                v = d1[p]
-                a0 += u * h0[p]
-                a1 += u * h1[p]
-                a2 += u * h2[p]
-                a3 += u * h3[p]
-                a4 += u * h4[p]
-                c0 += v * h0[p]
-                c1 += v * h1[p]
-                c2 += v * h2[p]
-                c3 += v * h3[p]
-                c4 += v * h4[p]
-            for k, a in enumerate((a0, a1, a2, a3, a4)):
-                out[o, t + k] += a
-            for k, c in enumerate((c0, c1, c2, c3, c4)):
-                out[o + 1, t + k] += c
+            a, c = ten_sums(five_runs(x, taps, t, n), d0, d1, n)
+            for k in range(5):
+                out[o, t + k] += a[k]
+                out[o + 1, t + k] += c[k]
         for t in range(fives, len(taps)):
-            h0 = x[taps[t] :][:n]
-            a0 = c0 = _ZERO
-            for p in range(n):
-                a0 += d0[p] * h0[p]
-                c0 += d1[p] * h0[p]
+            a0, c0 = two_sums(x[taps[t] :][:n], d0, d1, n)
             out[o, t] += a0
             out[o + 1, t] += c0
     for o in range(twos, len(rows)):
         d0 = delta[rows[o] :][:n]
         for t in range(len(taps)):
-            h0 = x[taps[t] :][:n]
-            a0 = _ZERO
-            for p in range(n):
-                a0 += d0[p] * h0[p]
-            out[o, t] += a0
+            out[o, t] += one_sum(x[taps[t] :][:n], d0, n)
 
 
 @compiled("void(f4[:, ::1], i8, i8, i8, f4[::1], i8[::1])")
@@ -401,6 +401,53 @@ def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> N
         max_pool(z, width, down // 2, across // 2, out[s], spots[s])
 
 
+@compiled()
+def turn_kernel(w: F32, rows: I64, taps: I64, channels: int) -> tuple[F32, I64]:
+    """A convolution's kernel turned around, with which ``convolve`` goes from errors to images.
+
+    The gradient of the images, ``sum_o w[o, c, t] errors[o, q - t]``, is a convolution, too: of the
+    errors, with the kernel turned around.
+
+    Args:
+        w: ``[o c t]``, the kernel.
+        rows: ``[o]``, where the errors of each channel begin.
+        taps: ``[c t]``, see ``taps_of``.
+        channels: of the images, ``c``.
+
+    Returns:
+        ``[c, o t]``, and where each of its taps begins, ``[o t]``.
+    """
+    each = len(taps) // channels
+    back = np.empty(len(rows) * each, np.int64)
+    turned = np.empty((channels, len(back)), np.float32)
+    for o in range(len(rows)):
+        for t in range(each):
+            back[o * each + t] = rows[o] - taps[t]
+            for c in range(channels):
+                turned[c, o * each + t] = w[(o * channels + c) * each + t]
+    return turned, back
+
+
+@compiled()
+def spread_errors(delta: F32, spots: I64, rows: I64, spread: F32, bias: F32) -> None:
+    """Each pooled value hands its error to the place that it came from; the others have none.
+
+    Args:
+        delta: ``[o h' w']``, the errors of the pooled values of a sample.
+        spots: of that shape, see ``max_pool``.
+        rows: ``[o]``, where each channel begins in ``spread``.
+        spread: the errors before pooling.
+        bias: ``[o]``, the sum of each channel's errors is added to it.
+    """
+    spread[:] = 0
+    cells = len(delta) // len(rows)
+    for o in range(len(rows)):
+        for at in range(o * cells, (o + 1) * cells):
+            if spots[at] >= 0:
+                spread[rows[o] + spots[at]] = delta[at]
+                bias[o] += delta[at]
+
+
 @compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1], f4[:, ::1], f4[::1])")
 def conv_backward(
     vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F32, gradient: F32
@@ -417,42 +464,25 @@ def conv_backward(
         below: ``[b, c h w]``, without a frame; ``[b, 0]``: not asked for.
         gradient: of this layer's part of the vector.
     """
-    c, height, width, pad, k, o, begin = conv
-    inner_height = height
-    inner_width = width
-    height = height + 2 * pad
-    width = width + 2 * pad
+    c, inner_height, inner_width, pad, k, o, begin = conv
+    height = inner_height + 2 * pad
+    width = inner_width + 2 * pad
     taps = taps_of(c, height * width, width, k)
     n = (height - k) * width + width - k + 1
     # The errors of each channel lie between two margins of zeros, so that a turned kernel may begin
     # before the first of them and end behind the last.
     margin = taps_of(1, 0, width, k)[-1]
     each = n + 2 * margin
-    cells = delta.shape[1] // o
     rows = np.arange(o) * each + margin
-    spread = np.zeros(o * each, np.float32)
+    spread = np.empty(o * each, np.float32)
     # Summed over the batch before anything is changed, since the images below need this kernel.
     gradient[:] = 0
     kernel = gradient[: o * len(taps)].reshape(o, len(taps))
     bias = gradient[o * len(taps) :]
-    # The gradient of the images, sum_o w[o, c, t] errors[o, q - t], is a convolution, too: of the
-    # errors, with the kernel turned around.
-    back = np.empty(o * k * k, np.int64)
-    turned = np.empty((c, len(back)), np.float32)
-    for i in range(o):
-        for t in range(k * k):
-            back[i * k * k + t] = rows[i] - taps[t]
-            for j in range(c):
-                turned[j, i * k * k + t] = vector[begin + (i * c + j) * k * k + t]
+    turned, back = turn_kernel(vector[begin : begin + o * len(taps)], rows, taps, c)
     framed = np.empty((c, height * width), np.float32)
     for s in range(len(images)):
-        # Each pooled value hands its error to the place that it came from; the others have none.
-        spread[:] = 0
-        for i in range(o):
-            for at in range(i * cells, (i + 1) * cells):
-                if spots[s, at] >= 0:
-                    spread[rows[i] + spots[s, at]] = delta[s, at]
-                    bias[i] += delta[s, at]
+        spread_errors(delta[s], spots[s], rows, spread, bias)
         correlate(spread, rows, n, images[s], taps, kernel)
         if below.shape[1]:
             framed[:] = 0
@@ -460,14 +490,59 @@ def conv_backward(
             frame(below[s], c, inner_height, inner_width, pad, framed.ravel(), True)
 
 
-@compiled("void(f4[::1], f4[::1], f4[::1], f4, i8, i8, f4, f4)")
-def regularise(
-    out: F32, vector: F32, start: F32, rate: Real, begin: int, end: int, l2: Real, mu: Real
-) -> None:
-    """L2 and the proximal term of a step: ``out <- out + rate (2 l2 w + mu (w - w_start))``."""
-    if mu or l2:
-        for f in range(begin, end):
-            out[f] += rate * (2 * l2 * vector[f] + mu * (vector[f] - start[f]))
+# --- networks -------------------------------------------------------------------------------------
+
+
+class Layers(NamedTuple):
+    """The layers of a network, convolutions first.
+
+    Args:
+        convs: ``[l, 7]``, see ``conv_forward``; the images of one are what the one before gave.
+        widths: of the dense layers, from input to classes.
+        decayed: of all layers in turn, which kernels have L2.
+    """
+
+    convs: I64
+    widths: I64
+    decayed: NDArray[np.bool_]
+
+
+class Batches(NamedTuple):
+    """The samples of a training, one after another.
+
+    Args:
+        order: of all passes, the rows of samples.
+        ends: where each pass ends in ``order``.
+        size: samples a step; the last step of a pass may have fewer.
+    """
+
+    order: I64
+    ends: I64
+    size: int
+
+
+class Sgd(NamedTuple):
+    """The rule of a step, float32 each, see `coterie.local.step.SgdStep`.
+
+    Args:
+        lr: learning rate.
+        momentum: ``v <- momentum v + gradient``, ``w <- w - lr v``.
+        l2: of the decayed kernels.
+        mu: of the proximal term.
+    """
+
+    lr: Real
+    momentum: Real
+    l2: Real
+    mu: Real
+
+
+# The types of these records in the signatures of the kernels that Python calls.
+_F4 = numba.float32
+_I8 = numba.int64
+_LAYERS = numba.types.NamedTuple((_I8[:, ::1], _I8[::1], numba.boolean[::1]), Layers)
+_BATCHES = numba.types.NamedTuple((_I8[::1], _I8[::1], _I8), Batches)
+_SGD = numba.types.NamedUniTuple(_F4, 4, Sgd)
 
 
 class Buffers(NamedTuple):
@@ -485,10 +560,11 @@ class Buffers(NamedTuple):
 
 
 @compiled()
-def make_buffers(convs: I64, widths: I64, b: int) -> Buffers:
+def make_buffers(layers: Layers, b: int) -> Buffers:
     """Room for ``b`` samples."""
+    convs = layers.convs
     given = [np.zeros((b, c[0] * c[1] * c[2]), np.float32) for c in convs]
-    for n in widths:
+    for n in layers.widths:
         given.append(np.zeros((b, n), np.float32))
     images = [
         np.zeros((b, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs
@@ -498,8 +574,10 @@ def make_buffers(convs: I64, widths: I64, b: int) -> Buffers:
 
 
 @compiled()
-def forward(vector: F32, convs: I64, widths: I64, buffers: Buffers, b: int) -> None:
+def forward(vector: F32, layers: Layers, buffers: Buffers, b: int) -> None:
     """From the samples in ``given[0]`` to the logits in ``given[-1]``, ``b`` of them."""
+    convs = layers.convs
+    widths = layers.widths
     given = buffers.given
     images = buffers.images
     spots = buffers.spots
@@ -534,13 +612,14 @@ def forward(vector: F32, convs: I64, widths: I64, buffers: Buffers, b: int) -> N
 
 
 class Descent(NamedTuple):
-    """What the layers' steps have in common.
+    """What the layers' steps on a batch have in common.
 
     Args:
         vector: ``[d]``, the model.
         start: ``[d]``, what the proximal term pulls to.
         out: where steps go: into ``vector`` itself, or with momentum into the velocity.
         rate: what the gradient of a step is multiplied by on its way into ``out``.
+        share: the rate, divided by the samples of the batch.
         l2: of the kernels that decay.
         mu: of the proximal term.
     """
@@ -549,14 +628,28 @@ class Descent(NamedTuple):
     start: F32
     out: F32
     rate: Real
+    share: Real
     l2: Real
     mu: Real
 
 
+@inlined
+def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
+    """L2, where the values decay, and the proximal term of a step:
+    ``out <- out + rate (2 l2 w + mu (w - w_start))``."""
+    out = descent.out
+    vector = descent.vector
+    start = descent.start
+    rate = descent.rate
+    mu = descent.mu
+    l2 = descent.l2 if decays else _ZERO
+    if mu or l2:
+        for f in range(begin, end):
+            out[f] += rate * (2 * l2 * vector[f] + mu * (vector[f] - start[f]))
+
+
 @compiled()
-def dense_step(
-    descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real
-) -> None:
+def dense_step(descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32) -> None:
     """Hand the errors of a dense layer down, then change the layer.
 
     Args:
@@ -566,15 +659,15 @@ def dense_step(
         h: ``[b, i]``, what it was given.
         delta: ``[b, o]``, the gradient of what it put out.
         below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
-        share: the rate, divided by the samples of the batch.
     """
     b, i = h.shape
     o = delta.shape[1]
     begin = end - o * (i + 1)
+    kernel_end = begin + o * i
     out = descent.out
-    vector = descent.vector
-    kernel = vector[begin : begin + o * i].reshape(o, i)
-    bias = out[begin + o * i : end]
+    share = descent.share
+    kernel = descent.vector[begin:kernel_end].reshape(o, i)
+    bias = out[kernel_end:end]
     # First down, then the step: without momentum the step changes the kernel in place.
     if below.shape[1]:
         below[:] = 0
@@ -583,10 +676,9 @@ def dense_step(
             for f in range(i):
                 if h[s, f] <= 0:
                     below[s, f] = 0
-    l2 = descent.l2 * decays
-    regularise(out, vector, descent.start, descent.rate, begin, begin + o * i, l2, descent.mu)
-    regularise(out, vector, descent.start, descent.rate, begin + o * i, end, _ZERO, descent.mu)
-    accumulate(share, delta, h, out[begin : begin + o * i].reshape(o, i))
+    regularise(descent, begin, kernel_end, decays)
+    regularise(descent, kernel_end, end, False)
+    accumulate(share, delta, h, out[begin:kernel_end].reshape(o, i))
     for s in range(b):
         for f in range(o):
             bias[f] += share * delta[s, f]
@@ -594,14 +686,7 @@ def dense_step(
 
 @compiled()
 def conv_step(
-    descent: Descent,
-    conv: I64,
-    decays: bool,
-    images: F32,
-    delta: F32,
-    spots: I64,
-    below: F32,
-    share: Real,
+    descent: Descent, conv: I64, decays: bool, images: F32, delta: F32, spots: I64, below: F32
 ) -> None:
     """The same for a convolution; ``conv``, ``images``, ``delta``, ``spots`` and ``below`` are
     those of `conv_backward`."""
@@ -613,111 +698,105 @@ def conv_step(
     end = kernel_end + o
     gradient = np.empty(end - begin, np.float32)
     conv_backward(descent.vector, conv, images, delta, spots, below, gradient)
+    regularise(descent, begin, kernel_end, decays)
+    regularise(descent, kernel_end, end, False)
     out = descent.out
-    vector = descent.vector
-    l2 = descent.l2 * decays
-    regularise(out, vector, descent.start, descent.rate, begin, kernel_end, l2, descent.mu)
-    regularise(out, vector, descent.start, descent.rate, kernel_end, end, _ZERO, descent.mu)
+    share = descent.share
     for f in range(end - begin):
         out[begin + f] += share * gradient[f]
 
 
-@compiled(
-    "f4(f4[::1], f4[::1], i8[:, ::1], i8[::1], b1[::1], f4[:, ::1], "
-    "i8[::1], i8[::1], i8[::1], i8, f4, f4, f4, f4)",
-)
+@inlined
+def backward(descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b: int) -> None:
+    """From the errors of the logits in ``given[-1]`` to a step of every layer, the last one first.
+
+    Args:
+        descent: see `Descent`.
+        layers: the network.
+        buffers: as `forward` left them.
+        wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
+            it is not asked for.
+        b: samples of the batch.
+    """
+    convs = layers.convs
+    widths = layers.widths
+    decayed = layers.decayed
+    seen = len(convs)
+    end = len(descent.vector)
+    delta = buffers.given[-1][:b]
+    for at in range(len(widths) - 2, -1, -1):
+        h = buffers.given[seen + at][:b]
+        below = wanted[seen + at][:b]
+        dense_step(descent, end, decayed[seen + at], h, delta, below)
+        end -= widths[at + 1] * (widths[at] + 1)
+        delta = below
+    for at in range(seen - 1, -1, -1):
+        images = buffers.images[at][:b]
+        spots = buffers.spots[at][:b]
+        conv_step(
+            descent, convs[at], decayed[at], images, wanted[at + 1][:b], spots, wanted[at][:b]
+        )
+
+
+@compiled(_F4(_F4[::1], _F4[::1], _LAYERS, _F4[:, ::1], _I8[::1], _BATCHES, _SGD))
 def descend(
-    vector: F32,
-    start: F32,
-    convs: I64,
-    widths: I64,
-    decayed: NDArray[np.bool_],
-    x: F32,
-    y: I64,
-    order: I64,
-    ends: I64,
-    batch: int,
-    lr: Real,
-    momentum: Real,
-    l2: Real,
-    mu: Real,
+    vector: F32, start: F32, layers: Layers, x: F32, y: I64, batches: Batches, sgd: Sgd
 ) -> Real:
     """Local SGD; changes ``vector`` in place and returns the summed loss of the last pass.
 
-    The rule of a step is that of `coterie.local.step.SgdStep`. Arguments are plain arrays and
-    numbers, since a record would be taken apart at every call from Python.
+    One call is a client's whole training, so that taking the records apart, some microseconds, is
+    little beside it.
 
     Args:
         vector: ``[d]``, kernel and bias of each layer in turn.
         start: ``[d]``, what the proximal term pulls to.
-        convs: ``[l, 7]``, see ``conv_forward``; the images of one are what the one before gave.
-        widths: of the dense layers, from input to classes.
-        decayed: of all layers in turn, which kernels have L2.
+        layers: the network.
         x: ``[n, i]``.
         y: ``[n]``.
-        order: samples of all passes, one after another.
-        ends: where each pass ends.
-        batch: samples a step.
-        lr: learning rate.
-        momentum: ``v <- momentum v + gradient``, ``w <- w - lr v``.
-        l2: of the decayed kernels.
-        mu: of the proximal term.
+        batches: of all passes.
+        sgd: the rule of a step.
     """
-    most = min(batch, len(x))
-    seen = len(convs)
-    layers = len(widths) - 1
-    loss = _ZERO
-    buffers = make_buffers(convs, widths, most)
+    order = batches.order
+    ends = batches.ends
+    most = min(batches.size, len(x))
+    buffers = make_buffers(layers, most)
     given = buffers.given
     # The gradient of what each layer is given; nobody asks for that of the samples.
     wanted = [
         np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))
     ]
     labels = np.empty(most, np.int64)
-    first = 0
-    turn = 0
     # Without momentum a layer is changed in place as soon as its errors are handed down. The
     # velocity is empty then, so that the loops over it do nothing.
-    velocity = np.zeros(len(vector) if momentum else 0, np.float32)
-    out, rate = (velocity, _ONE) if momentum else (vector, -lr)
-    descent = Descent(vector, start, out, rate, l2, mu)
+    velocity = np.zeros(len(vector) if sgd.momentum else 0, np.float32)
+    out, rate = (velocity, _ONE) if sgd.momentum else (vector, -sgd.lr)
+    loss = _ZERO
+    first = 0
+    turn = 0
     while first < len(order):
-        b = min(batch, ends[turn] - first)
+        b = min(batches.size, ends[turn] - first)
         for s in range(b):
             labels[s] = y[order[first + s]]
             given[0][s] = x[order[first + s]]
-        forward(vector, convs, widths, buffers, b)
-        # Softmax and error overwrite the logits: nobody asks for those again.
-        delta = given[seen + layers][:b]
-        # Only in the last pass, whose mean is the loss that a client reports.
-        loss += errors(delta, labels, turn == len(ends) - 1)
+        forward(vector, layers, buffers, b)
+        # Softmax and error overwrite the logits: nobody asks for those again. The loss counts only
+        # in the last pass, whose mean is what a client reports.
+        loss += errors(given[-1][:b], labels, turn == len(ends) - 1)
+        for f in range(len(velocity)):
+            velocity[f] *= sgd.momentum
         share = rate / np.float32(b)
+        backward(
+            Descent(vector, start, out, rate, share, sgd.l2, sgd.mu), layers, buffers, wanted, b
+        )
         for f in range(len(velocity)):
-            velocity[f] *= momentum
-        end = len(vector)
-        for at in range(layers - 1, -1, -1):
-            h = given[seen + at][:b]
-            below = wanted[seen + at][:b]
-            dense_step(descent, end, decayed[seen + at], h, delta, below, share)
-            end -= widths[at + 1] * (widths[at] + 1)
-            delta = below
-        for at in range(seen - 1, -1, -1):
-            images = buffers.images[at][:b]
-            spots = buffers.spots[at][:b]
-            errors_of = wanted[at + 1][:b]
-            below = wanted[at][:b]
-            conv_step(descent, convs[at], decayed[at], images, errors_of, spots, below, share)
-        for f in range(len(velocity)):
-            vector[f] -= lr * velocity[f]
+            vector[f] -= sgd.lr * velocity[f]
         first += b
         turn += first == ends[turn]
     return loss
 
 
-@compiled("void(f4[::1], i8[:, ::1], i8[::1], f4[:, ::1], i8[::1], i8[::1], f4[::1], f4[::1])")
-def score(
-    vector: F32, convs: I64, widths: I64, x: F32, y: I64, rows: I64, correct: F32, loss: F32
-) -> None:
+@compiled(numba.void(_F4[::1], _LAYERS, _F4[:, ::1], _I8[::1], _I8[::1], _F4[::1], _F4[::1]))
+def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, loss: F32) -> None:
     """Of samples ``rows``, whether the largest logit is the label's, and the cross-entropy.
 
     All blocks are computed as if they were full, so that a sample's figures have the same bits
@@ -725,8 +804,7 @@ def score(
 
     Args:
         vector: ``[d]``.
-        convs: see ``descend``.
-        widths: see ``descend``.
+        layers: the network.
         x: ``[S, i]``.
         y: ``[S]``.
         rows: samples to score.
@@ -735,13 +813,13 @@ def score(
     """
     # A multiple of five, which `multiply` takes at once.
     block = 60
-    buffers = make_buffers(convs, widths, block)
+    buffers = make_buffers(layers, block)
     given = buffers.given
     for first in range(0, len(rows), block):
         b = min(block, len(rows) - first)
         for s in range(b):
             given[0][s] = x[rows[first + s]]
-        forward(vector, convs, widths, buffers, block)
+        forward(vector, layers, buffers, block)
         for s in range(b):
             z = given[-1][s]
             label = y[rows[first + s]]
