@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
 from coterie.core.groups import Groups
@@ -25,7 +25,8 @@ from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
 from coterie.models import initial_models
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import Evaluation, RoundResult, simulate
+from coterie.runs.loop import RoundResult, StartingPoint, simulate
+from coterie.runs.schedule import Evaluation, Schedule
 from tests.conftest import blobs, small_net
 
 KEY = Key(3)
@@ -59,15 +60,15 @@ def simulated(
     sampler: Callable[..., IntArray],
     rounds: int,
     net: nn.Module | None = None,
+    start: StartingPoint | None = None,
     **options: Any,
 ) -> list[RoundResult]:
     """What every round of a run left. The network is the small one where none is given."""
     first = initial_models(net or small_net(population.classes), KEY)
     algorithm = as_algorithm(method)
+    schedule = Schedule(sampler, rounds, KEY, **options)
     with clients:
-        return list(
-            simulate(algorithm, clients, population, first, sampler, rounds, KEY, **options)
-        )
+        return list(simulate(algorithm, clients, population, first, schedule, start=start))
 
 
 def play(
@@ -86,7 +87,7 @@ def play(
     return simulated(
         method,
         population,
-        Clients(engine, classes=population.classes),
+        Clients(engine, shape=ModelShape(population.classes)),
         sampler or uniform(population, 6),
         rounds,
         evaluation=Evaluation(measures=measures),
@@ -116,7 +117,7 @@ def play_covering(
     net = small_net(population.classes)
     runner = LocalRunner(population, net, Solver(epochs=1, batch_size=10, lr=0.1))
     made = SerialEngine(runner) if engine == "serial" else PoolEngine(runner, 2)
-    clients = Clients(made, classes=population.classes)
+    clients = Clients(made, shape=ModelShape(population.classes))
     return simulated(method, population, clients, covering(population, 4), rounds, **options)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms.cfl import Bipartition, SplitMemory, bipartition
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -58,7 +58,9 @@ def rounds_of(
     **options: Any,
 ) -> list[RoundResult]:
     net = net_of(population)
-    clients = Clients(serial_engine(population, net, SOLVER, faults), classes=population.classes)
+    clients = Clients(
+        serial_engine(population, net, SOLVER, faults), shape=ModelShape(population.classes)
+    )
     chosen = sampler or covering(population, cohort)
     return simulated(method, population, clients, chosen, rounds, net, **options)
 
@@ -306,7 +308,7 @@ def test_a_client_whose_data_drift_descends_anew() -> None:
         *([part[i] for i in swapped] for part in (population.train, population.test))
     )
     engine = SerialEngine(LocalRunner(moved, net_of(moved), SOLVER))
-    with Clients(engine, classes=moved.classes) as clients:
+    with Clients(engine, shape=ModelShape(moved.classes)) as clients:
         after, plan = rule.assign(lost, Round(5, KEY.at(5), np.array([3]), clients))
     assert isinstance(plan, Plan)
     assert after.member[3] == groups.member[2] != groups.member[3]
@@ -343,7 +345,7 @@ def test_an_objective_is_that_of_the_newcomers_too() -> None:
     early = rounds_of(method, population, rounds=5, sampler=lambda t: np.arange(12))[-1].groups
     assert early.k == 2
     engine = Recorded(LocalRunner(population, net_of(population), SOLVER))
-    with Clients(engine, classes=population.classes) as clients:
+    with Clients(engine, shape=ModelShape(population.classes)) as clients:
         after, _ = as_algorithm(method).step(early, Round(5, KEY.at(5), np.arange(16), clients))
     assert (after.member >= 0).all()
     assert trained == [("newcomers", 0.5), ("train", 0.5)]

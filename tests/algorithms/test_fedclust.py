@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, squareform
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import SerialEngine
@@ -76,9 +76,7 @@ def test_what_fedclust_uploads_of_lenet(bias: bool, values: int) -> None:
     net = MODELS["lenet5"]().build((3, 32, 32), 10)
     clients = Clients(
         SerialEngine(LocalRunner(population, net, SOLVER)),
-        classes=10,
-        layout=Layout.of(net),
-        features=3072,
+        shape=ModelShape(10, 3072, Layout.of(net)),
     )
     w0 = flatten(net)
     algorithm = as_algorithm(method)

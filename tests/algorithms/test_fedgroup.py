@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.algorithms.fedgroup import ByDirection
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
@@ -49,7 +49,7 @@ def make_engine(**faults: Any) -> Engine:
 
 
 def run_covering(method: ct.Method, rounds: int = 6, per_round: int = 4) -> list[RoundResult]:
-    clients = Clients(make_engine(), classes=POPULATION.classes)
+    clients = Clients(make_engine(), shape=ModelShape(POPULATION.classes))
     return simulated(method, POPULATION, clients, covering(POPULATION, per_round), rounds)
 
 
@@ -58,7 +58,7 @@ def cold_start(
 ) -> tuple[Groups, Plan]:
     """What the assign rule makes of the first round."""
     method = ct.fedgroup(groups=3, **{"alpha": 3, **options})
-    with Clients(engine or make_engine(), classes=POPULATION.classes) as clients:
+    with Clients(engine or make_engine(), shape=ModelShape(POPULATION.classes)) as clients:
         before = as_algorithm(method).init(initial_models(small_net(), KEY), N)
         return method.assign(before, Round(0, KEY.at(0).of("assign"), cohort, clients))
 
@@ -332,7 +332,9 @@ def test_a_late_answer_to_the_group_cold_start_is_none_to_the_client_cold_start(
     method = as_algorithm(ct.fedgroup(groups=3, alpha=3))
     found = []
     for comes in (True, False):
-        with Clients(Tardy(make_engine(), client, comes), classes=POPULATION.classes) as clients:
+        with Clients(
+            Tardy(make_engine(), client, comes), shape=ModelShape(POPULATION.classes)
+        ) as clients:
             state = method.init(initial_models(small_net(), KEY), N)
             after, notes = method.step(state, Round(0, KEY.at(0), np.array([client]), clients))
             found.append((after, notes, clients.ledger.read().refused))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.data.shifts import make_shift
@@ -194,7 +194,7 @@ def test_hostile_histograms_do_no_harm() -> None:
                     reply.fields["histogram"][1::3] = 1e14
             return replies
 
-    clients = Clients(Liar(LocalRunner(population, small_net(), ONE_EPOCH)), classes=4)
+    clients = Clients(Liar(LocalRunner(population, small_net(), ONE_EPOCH)), shape=ModelShape(4))
     *_, last = simulated(ct.fedgsp(beta=3), population, clients, lambda t: np.arange(12), 2)
     kept = reported_histograms(last.groups)
     assert kept.min() >= 0

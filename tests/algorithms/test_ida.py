@@ -8,7 +8,7 @@ import torch
 
 import coterie as ct
 from coterie.algorithms.ida import AccuracyMemory, InverseDistance, KnowingAccuracy
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
@@ -89,7 +89,7 @@ def test_what_clients_report_of_their_accuracy_is_bounded() -> None:
             fields = {"correct": np.array([[-5.0], [9.0], [2.0]]), "size": np.full(3, 4.0)}
             return [Reply(key.round, np.array([0, 2, 5]), fields, key.purpose)]
 
-    clients = Clients(Liars(), classes=4)  # type: ignore[arg-type]
+    clients = Clients(Liars(), shape=ModelShape(4))  # type: ignore[arg-type]
     groups, plan = KnowingAccuracy(everyone)(
         groups_of(), round_of(clients, [0, 2, 3, 5], ct.Key(0))
     )

@@ -20,7 +20,7 @@ from coterie.algorithms.rfedavg import (
     by_imbalance,
     guarded,
 )
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.clients.validation import ReplyValidator
 from coterie.core.engine import Reply
@@ -209,7 +209,7 @@ class Boaster:
 def test_endless_claims_stop_at_the_cap(name: str) -> None:
     population = blobs()
     engine = Boaster(SerialEngine(LocalRunner(population, small_net(), ONE_EPOCH)))
-    clients = Clients(engine, ReplyValidator(cap=100.0), classes=4)
+    clients = Clients(engine, ReplyValidator(cap=100.0), shape=ModelShape(4))
     method = ALGORITHMS[name]()
     *_, last = simulated(method, population, clients, uniform(population, 12), 2)
     assert torch.isfinite(last.groups.models).all()
@@ -245,7 +245,7 @@ def test_one_that_lies_about_its_loss_moves_the_threshold_by_its_share_only(
     serial = SerialEngine(LocalRunner(population, small_net(), ONE_EPOCH))
     notes = []
     for engine in (serial, Fabulist(serial, claim, begin)):
-        clients = Clients(engine, classes=4)
+        clients = Clients(engine, shape=ModelShape(4))
         *_, last = simulated(ct.rfedavg(), population, clients, lambda t: np.arange(12), begin + 1)
         notes.append(last.row["notes"])
     honest, lied = notes

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.transfers import SERVER
 from coterie.core.keys import Key
 from coterie.data.shifts import SHIFTS
@@ -17,7 +17,8 @@ from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import initial_models
 from coterie.runs.cohort import Sampler
-from coterie.runs.loop import Evaluation, simulate
+from coterie.runs.loop import simulate
+from coterie.runs.schedule import Evaluation, Schedule
 from tests.conftest import blobs
 from tests.simulations import play_covering
 
@@ -40,17 +41,13 @@ def transfers(
     solver = ct.Solver(epochs=1, batch_size=1, lr=0.1)
     sampler = Sampler("cover_then_uniform", np.arange(clients), 20, key)
     engine = SerialEngine(LocalRunner(population, net, solver))
-    with Clients(engine, classes=classes) as reached:
+    with Clients(engine, shape=ModelShape(classes)) as reached:
         results = simulate(
             as_algorithm(method),
             reached,
             population,
             initial_models(net, key),
-            sampler,
-            rounds,
-            key,
-            shift=shift,
-            evaluation=Evaluation(every=10**9),
+            Schedule(sampler, rounds, key, shift, Evaluation(every=10**9)),
         )
         return sum(result.row["transfers"]["flexcfl"] for result in results)
 

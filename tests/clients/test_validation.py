@@ -20,6 +20,7 @@ from coterie.models import initial_models
 from coterie.objectives import plain
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
+from coterie.runs.schedule import Schedule
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
@@ -59,7 +60,9 @@ def test_refusals_at_an_evaluation_count_in_its_round() -> None:
     start = flatten(small_net())
     sampler = Sampler("uniform", np.arange(12), 4, Key(0))
     row = next(
-        simulate(as_algorithm(ct.fedavg()), clients, population, start, sampler, 1, Key(0))
+        simulate(
+            as_algorithm(ct.fedavg()), clients, population, start, Schedule(sampler, 1, Key(0))
+        )
     ).row
     assert row["refused"] == {"size": 12}
     assert row["accuracy"] is None

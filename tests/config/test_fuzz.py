@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.config import RunConfig, check, load, registry
+from coterie.config import RunConfig, check, load_config, registry
 from coterie.config.identity import config_hash
 from coterie.errors import ConfigError
 from tests.config.complete import COMPLETE
@@ -170,7 +170,7 @@ def test_a_thousand_damaged_files_are_accepted_or_refused(tmp_path: Path) -> Non
         file.write_bytes(data)
         found = ""
         try:
-            load(file)
+            load_config(file)
         except ConfigError as error:
             found = str(error)
         assert all(line.startswith(str(file)) for line in found.splitlines())

@@ -13,7 +13,7 @@ import torch
 
 import coterie as ct
 from coterie.cli.main import invoke
-from coterie.config import check, load
+from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.errors import ConfigError
@@ -184,7 +184,7 @@ def test_the_tables_are_part_of_a_runs_identity() -> None:
 def test_overrides_make_the_tables(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(BASE + IFCA)
-    config = load(file, ["server.name=fedyogi", "server.lr=0.1", "objective.name=proximal"])
+    config = load_config(file, ["server.name=fedyogi", "server.lr=0.1", "objective.name=proximal"])
     assert (config.server.lr, config.objective.mu) == (0.1, 1.0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from coterie.config import check, load, registry
+from coterie.config import check, load_config, registry
 from coterie.config.reading import fit_to_clients
 from coterie.core.solver import Solver
 from tests.config.complete import COMPLETE
@@ -29,14 +29,16 @@ def test_the_complete_configuration_is_accepted(tables: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_are_accepted(path: Path) -> None:
-    config = load(path)
+    config = load_config(path)
     assert getattr(config.data, "root", None) is None
     assert check(tomllib.loads(config.toml())).resolved() == config.resolved()
 
 
 def test_every_dataset_has_an_example() -> None:
     elsewhere = {"file", "nodes"}  # the tutorial and `coterie deploy init` write those
-    assert {load(p).data.source for p in EXAMPLES} == set(registry.names("source")) - elsewhere
+    assert {load_config(p).data.source for p in EXAMPLES} == set(
+        registry.names("source")
+    ) - elsewhere
 
 
 def test_resolved_holds_every_default_and_survives_toml(tables: dict[str, Any]) -> None:
@@ -62,7 +64,7 @@ def test_whole_numbers_pass_for_numbers(tables: dict[str, Any]) -> None:
 def test_overrides(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(COMPLETE)
-    config = load(
+    config = load_config(
         file,
         ["algorithm.groups=4", "algorithm.measure=madc", "quorum.min_replies = 2"],
         {"seed": 7},
@@ -137,20 +139,20 @@ def test_defaults_are_what_few_clients_allow(tables: dict[str, Any]) -> None:
 def test_files_that_are_no_configuration(tmp_path: Path, content: bytes, what: str) -> None:
     file = tmp_path / "c.toml"
     file.write_bytes(content)
-    found = config_errors(lambda: load(file))
+    found = config_errors(lambda: load_config(file))
     assert any(what in line for line in found)
     assert all(line.startswith(str(file)) for line in found)
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    assert "No such file" in config_errors(lambda: load(tmp_path / "c.toml"))[0]
-    assert "Is a directory" in config_errors(lambda: load(tmp_path))[0]
-    assert "cannot be read" in config_errors(lambda: load("a" * 5000))[0]
-    assert len(config_errors(lambda: load("a\0b"))) == 1
+    assert "No such file" in config_errors(lambda: load_config(tmp_path / "c.toml"))[0]
+    assert "Is a directory" in config_errors(lambda: load_config(tmp_path))[0]
+    assert "cannot be read" in config_errors(lambda: load_config("a" * 5000))[0]
+    assert len(config_errors(lambda: load_config("a\0b"))) == 1
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", "a..b=1", "seed.x=1", "train.rounds=1\nseed=3"])
 def test_overrides_that_are_none(tmp_path: Path, override: str) -> None:
     file = tmp_path / "c.toml"
     file.write_text(COMPLETE)
-    assert len(config_errors(lambda: load(file, [override]))) == 1
+    assert len(config_errors(lambda: load_config(file, [override]))) == 1

@@ -75,6 +75,7 @@ def states(
     engine: Any,
     quorum: Quorum | None = None,
     start: StartingPoint | None = None,
+    **options: Any,
 ) -> list[Any]:
     net = net_for(algorithm)
     key = Key(3)
@@ -86,7 +87,7 @@ def states(
                 clients,
                 population,
                 initial_models(net, key),
-                Schedule(sampler, ROUNDS, key),
+                Schedule(sampler, ROUNDS, key, **options),
                 start=start,
             )
         )

@@ -12,7 +12,7 @@ import torch
 
 import coterie as ct
 from coterie.core.keys import Key
-from coterie.data import load_partition, save_partition
+from coterie.data import Samples, load_partition, save_partition
 from coterie.data.lazy import lazy_columns, ranges
 from coterie.data.partitions import Partition, predefined
 from coterie.data.shifts import swap_all
@@ -120,7 +120,10 @@ def test_what_needs_all_samples_says_so() -> None:
 
 
 def test_ranges_round_trip_and_damage_is_refused(tmp_path: Path) -> None:
-    parts = predefined(np.empty(0, np.int64), Key(0), offsets=np.array([0, 10, 11, 13]))
+    offsets = np.array([0, 10, 11, 13])
+    y = torch.zeros(13, dtype=torch.int64)
+    samples = Samples(torch.zeros(13, 1), y, classes=1, train_rows=13, offsets=offsets)
+    parts = predefined(samples, Key(0))
     assert [len(rows) for rows in parts.train] == [9, 1, 1]
     assert [len(rows) for rows in parts.test] == [1, 0, 1]
     assert parts.samples == 13

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.measures.optional import MEASURES
 from coterie.measures.theory import Constants, bound, gradient_divergence
-from coterie.runs.loop import Evaluation
+from coterie.runs.schedule import Evaluation
 from tests.conftest import blobs, disjoint_neighbours
 from tests.simulations import play_covering
 
@@ -26,7 +26,7 @@ def test_the_gradient_divergence_falls_when_clients_are_grouped() -> None:
     """Definition 2 against gradients by hand, and one group against the planted two."""
     population = disjoint_neighbours()
     net = nn.Linear(6, 4)
-    clients = Clients(SerialEngine(LocalRunner(population, net, SOLVER)), classes=4)
+    clients = Clients(SerialEngine(LocalRunner(population, net, SOLVER)), shape=ModelShape(4))
     w = torch.cat([net.weight.detach().reshape(-1), net.bias.detach()])
     together = Groups(w[None], np.zeros(12, np.int64))
     apart = Groups(torch.stack([w, w]), np.arange(12) % 2)

@@ -12,7 +12,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
 from coterie.engines.serial import SerialEngine
@@ -71,7 +71,7 @@ def test_whatever_clients_train_follows_the_objective(name: str) -> None:
     population = blobs()
     net = small_net()
     engine = RecordingEngine(SerialEngine(LocalRunner(population, net, ct.Solver(epochs=1))))
-    clients = Clients(engine, classes=4, layout=Layout.of(net), features=6)  # type: ignore[arg-type]
+    clients = Clients(engine, shape=ModelShape(4, 6, Layout.of(net)))  # type: ignore[arg-type]
     algorithm = as_algorithm(method)
     state = algorithm.init(lambda j: flatten(net) + j, population.clients)
     for number in range(3):

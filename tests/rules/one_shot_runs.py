@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import Faults
@@ -39,7 +39,7 @@ class Run:
         self.algorithm: Any = as_algorithm(method)
         self.engine: Any = serial_engine(population, self.net, SOLVER, faults)
         self.clients = Clients(
-            self.engine, classes=population.classes, layout=Layout.of(self.net), features=6
+            self.engine, shape=ModelShape(population.classes, 6, Layout.of(self.net))
         )
         self.w0 = flatten(self.net)
         self.state = self.algorithm.init(lambda j: self.w0, population.clients)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ModelShape
 from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
@@ -19,7 +19,7 @@ from coterie.core.keys import Key
 from coterie.core.work import Work
 from coterie.math.group_count import estimate_groups
 from coterie.methods.algorithm import as_algorithm
-from coterie.models import build, initial_models
+from coterie.models import build_model, initial_models
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from tests.conftest import blobs, round_of, small_net
@@ -124,7 +124,7 @@ def few(
     population = blobs(clients=clients)
     engine = FewReplies(serial_engine(population, small_net(), SOLVER), 0)
     algorithm = as_algorithm(make(groups="auto", max_groups=4))
-    federation = Clients(engine, classes=population.classes, able=able)  # type: ignore[arg-type]
+    federation = Clients(engine, shape=ModelShape(population.classes), able=able)  # type: ignore[arg-type]
     state = algorithm.init(initial_models(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
         cohort = np.arange(clients) if able is None else able
@@ -214,7 +214,7 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             key = Key(seed)
             partition = {"kind": "planted", "clients": 60, "groups": groups, "how": how}
             data = ct.load("digits", partition=partition, seed=seed)
-            net = build("mclr", data.shape, data.classes, key.of("model"))
+            net = build_model("mclr", data.shape, data.classes, key.of("model"))
             ids = np.arange(60)
             with Clients(serial_engine(data, net, SOLVER)) as clients:
                 start = initial_models(net, key)(0)[None]

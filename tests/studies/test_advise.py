@@ -283,7 +283,7 @@ def test_a_configuration_with_migration_is_tried_without_it(tmp_path: Path, migr
     """FedAvg, which every method is compared with, has no groups between which clients migrate."""
     text = CONFIG.format(how="rotate", groups=3).replace("fedprox", "flexcfl")
     (tmp_path / "c.toml").write_text(text + migration)
-    config = load(tmp_path / "c.toml")
+    config = load_config(tmp_path / "c.toml")
     assert config.migration is not None
     plain = with_algorithm(config, "fedavg", {})
     assert plain.migration is None

@@ -89,14 +89,7 @@ class ByDirection(PlacesClients):
         if len(new):
             groups = self.newcomers.place(groups, new, round, notes)
 
-        if self.newcomers.frozen and not self._one_group(groups):
-            groups = self._equip(groups, notes)
-        if not self.newcomers.frozen:
-            memory = groups.memory.get(DirectionMemory)
-            assert memory is not None
-            # The models that this round starts from: the next one takes the difference, and so the
-            # inter-group step counts as a part of the update, as in the code.
-            groups = groups.remember(replace(memory, seen=groups.models))
+        groups = self._remember(groups, notes)
         # Alg. 2 l. 5-6: each client of the cohort trains in its group.
         ids = round.cohort[groups.member[round.cohort] >= 0]
         spent = None
@@ -120,6 +113,18 @@ class ByDirection(PlacesClients):
     def _one_group(self, groups: Groups) -> bool:
         """``auto`` found one group: no client has to be placed."""
         return self.cold_start.groups == "auto" and groups.k == 1
+
+    def _remember(self, groups: Groups, notes: Counter[str]) -> Groups:
+        """What later rounds need to know: who holds the directions, or the models of this one."""
+        if not self.newcomers.frozen:
+            memory = groups.memory.get(DirectionMemory)
+            assert memory is not None
+            # The models that this round starts from: the next one takes the difference, and so the
+            # inter-group step counts as a part of the update, as in the code.
+            return groups.remember(replace(memory, seen=groups.models))
+        if self._one_group(groups):
+            return groups
+        return self._equip(groups, notes)
 
     def _equip(self, groups: Groups, notes: Counter[str]) -> Groups:
         """Clients with a group hold ``w_0`` and the ``m`` directions from then on, so that later

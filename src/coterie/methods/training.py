@@ -85,6 +85,12 @@ class _Chains:
     size: FloatArray
     loss: FloatArray
 
+    @classmethod
+    def begin(cls, start: np.ndarray) -> _Chains:
+        """Chains none of whose clients has trained yet."""
+        n = len(start)
+        return cls(start, np.zeros_like(start), np.full(n, -1), np.zeros(n), np.zeros(n))
+
     def add(self, reply: Reply, delta: Tensor, chain: IntArray) -> None:
         """The replies of one client of some chains, and their whole updates."""
         self.moved[chain] += delta.numpy()
@@ -104,18 +110,11 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
     n = len(plan.ids)
     numbers = np.arange(n) if plan.chain is None else plan.chain
     spent = np.zeros(n, np.int64) if plan.spent is None else plan.spent
-    links, first, chain = np.unique(numbers, return_index=True, return_inverse=True)
+    _, first, chain = np.unique(numbers, return_index=True, return_inverse=True)
     place = _places_in_chain(chain)
     row = plan.row[first]
     starts = plan.start_models(groups.models)
-    start = starts.numpy()[row]
-    chains = _Chains(
-        start,
-        np.zeros_like(start),
-        np.full(len(links), -1),
-        np.zeros(len(links)),
-        np.zeros(len(links)),
-    )
+    chains = _Chains.begin(starts.numpy()[row])
     for wave in range(int(place.max(initial=-1)) + 1):
         # A request has one budget, and clients that pre-trained in this round have less of it left.
         for budget in np.unique(spent[place == wave]):

@@ -107,9 +107,7 @@ def simulate(
 
         # Step 1: the clients' data change.
         if schedule.shift is not None:
-            # FlexCFL's code swaps the data of clients with a group only; a shift may ask for that.
-            has_group = groups.member >= 0
-            snapshot = schedule.shift(snapshot, population, number, has_group, key.of("shift"))
+            snapshot = schedule.shifted(snapshot, population, groups.member, number)
             clients.set_population(snapshot.population, snapshot.present)
 
         # Step 2: some clients are sampled, and the method does its round with them.
@@ -118,8 +116,7 @@ def simulate(
         groups, notes = algorithm.step(groups, round)
         # To read the ledger empties it, so what scoring refuses is counted apart, below.
         ledger = clients.ledger.read()
-        row = _row(number, groups, notes, ledger)
-        row["moves"] = moves(before.member, groups.member)
+        row = _row(number, before, groups, notes, ledger)
         if schedule.shift is not None:
             row |= _shifted(snapshot, before, notes)
 
@@ -221,7 +218,9 @@ _NOT_NOTES = (
 )
 
 
-def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+def _row(
+    number: int, before: Groups, groups: Groups, notes: Mapping[str, Any], ledger: Ledger
+) -> dict[str, Any]:
     """The row of a round before it is scored; its keys are in the order of the file."""
     return {
         "round": number,
@@ -244,6 +243,7 @@ def _row(number: int, groups: Groups, notes: Mapping[str, Any], ledger: Ledger) 
             **transfer_totals(ledger.blocks),
             "flexcfl": flexcfl_models(ledger.blocks, notes),
         },
+        "moves": moves(before.member, groups.member),
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.population import Population
-from coterie.data.shifts import Shift
+from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError
 from coterie.measures.sampling import EvaluationSample
 from coterie.measures.view import Measure
@@ -62,6 +62,23 @@ class Schedule:
         """Whether the models are scored in a round: every so often, and in the last."""
         # The last round always, so that a run ends with a figure.
         return (number + 1) % self.evaluation.every == 0 or number == self.rounds - 1
+
+    def shifted(
+        self, snapshot: FederationSnapshot, initial: Population, member: IntArray, number: int
+    ) -> FederationSnapshot:
+        """Who holds which data in a round.
+
+        Args:
+            snapshot: who held which in the round before.
+            initial: the population before any shift.
+            member: int64 ``[N]``, the group of each client.
+            number: of the round.
+        """
+        if self.shift is None:
+            return snapshot
+        key = self.key.at(number).of("shift")
+        # FlexCFL's code swaps the data of clients with a group only; a shift may ask for that.
+        return self.shift(snapshot, initial, number, member >= 0, key)
 
     def check(self, population: Population) -> None:
         """Refuse a shift of a population that is made lazily.
