@@ -5,10 +5,10 @@ suite, without and with clients that swap their data, and ten methods on MNIST. 
 members and all rows but their times must be equal. Digests are not committed, because compiled
 sums have other last bits on another processor.
 
-    python tests/same_results.py --quick                       # one minute, without MNIST
-    python tests/same_results.py --keep FOLDER                 # the earlier commit runs only once
-    python tests/same_results.py --base HEAD~3 --only 'ifca*'
-    python tests/same_results.py --allow 'ifca*:transfers=a client tells its choice, not its losses'
+    python -m tests.same_results --quick                       # one minute, without MNIST
+    python -m tests.same_results --keep FOLDER                 # the earlier commit runs only once
+    python -m tests.same_results --base HEAD~3 --only 'ifca*'
+    python -m tests.same_results --allow 'ifca*:transfers=a client tells its choice, not its losses'
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,15 @@ def test_a_case_that_fails_leaves_its_error(
     monkeypatch.setitem(CONTRACT, "fedavg", lambda: 1 // 0)
     run_and_store("fedavg", tmp_path)
     assert read_case(tmp_path, "fedavg").failure.startswith("ZeroDivisionError")
+
+
+def test_it_starts_as_a_module() -> None:
+    """As a script it would find the folder tests/math in the place of Python's math."""
+    command = [sys.executable, "-m", "tests.same_results", "--help"]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--keep" in done.stdout
 
 
 def test_changed_sources_have_another_name(tmp_path: Path) -> None:
