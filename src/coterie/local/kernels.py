@@ -612,14 +612,13 @@ def forward(vector: F32, layers: Layers, buffers: Buffers, b: int) -> None:
 
 
 class Descent(NamedTuple):
-    """What the layers' steps on a batch have in common.
+    """What the layers' steps have in common.
 
     Args:
         vector: ``[d]``, the model.
         start: ``[d]``, what the proximal term pulls to.
         out: where steps go: into ``vector`` itself, or with momentum into the velocity.
         rate: what the gradient of a step is multiplied by on its way into ``out``.
-        share: the rate, divided by the samples of the batch.
         l2: of the kernels that decay.
         mu: of the proximal term.
     """
@@ -628,7 +627,6 @@ class Descent(NamedTuple):
     start: F32
     out: F32
     rate: Real
-    share: Real
     l2: Real
     mu: Real
 
@@ -649,7 +647,9 @@ def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
 
 
 @compiled()
-def dense_step(descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32) -> None:
+def dense_step(
+    descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real
+) -> None:
     """Hand the errors of a dense layer down, then change the layer.
 
     Args:
@@ -659,13 +659,13 @@ def dense_step(descent: Descent, end: int, decays: bool, h: F32, delta: F32, bel
         h: ``[b, i]``, what it was given.
         delta: ``[b, o]``, the gradient of what it put out.
         below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
+        share: the rate, divided by the samples of the batch.
     """
     b, i = h.shape
     o = delta.shape[1]
     begin = end - o * (i + 1)
     kernel_end = begin + o * i
     out = descent.out
-    share = descent.share
     kernel = descent.vector[begin:kernel_end].reshape(o, i)
     bias = out[kernel_end:end]
     # First down, then the step: without momentum the step changes the kernel in place.
@@ -685,29 +685,30 @@ def dense_step(descent: Descent, end: int, decays: bool, h: F32, delta: F32, bel
 
 
 @compiled()
-def conv_step(
-    descent: Descent, conv: I64, decays: bool, images: F32, delta: F32, spots: I64, below: F32
-) -> None:
-    """The same for a convolution; ``conv``, ``images``, ``delta``, ``spots`` and ``below`` are
-    those of `conv_backward`."""
-    c = conv[0]
-    k = conv[4]
-    o = conv[5]
+def conv_step(descent: Descent, conv: I64, decays: bool, gradient: F32, share: Real) -> None:
+    """Change a convolution.
+
+    Args:
+        descent: see `Descent`.
+        conv: as for ``conv_forward``.
+        decays: whether its kernel has L2.
+        gradient: from ``conv_backward``.
+        share: the rate, divided by the samples of the batch.
+    """
     begin = conv[6]
-    kernel_end = begin + o * c * k * k
-    end = kernel_end + o
-    gradient = np.empty(end - begin, np.float32)
-    conv_backward(descent.vector, conv, images, delta, spots, below, gradient)
+    end = begin + len(gradient)
+    kernel_end = end - conv[5]
     regularise(descent, begin, kernel_end, decays)
     regularise(descent, kernel_end, end, False)
     out = descent.out
-    share = descent.share
-    for f in range(end - begin):
+    for f in range(len(gradient)):
         out[begin + f] += share * gradient[f]
 
 
 @inlined
-def backward(descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b: int) -> None:
+def backward(
+    descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b: int, share: Real
+) -> None:
     """From the errors of the logits in ``given[-1]`` to a step of every layer, the last one first.
 
     Args:
@@ -717,6 +718,7 @@ def backward(descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b:
         wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
             it is not asked for.
         b: samples of the batch.
+        share: the rate, divided by ``b``.
     """
     convs = layers.convs
     widths = layers.widths
@@ -727,15 +729,18 @@ def backward(descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b:
     for at in range(len(widths) - 2, -1, -1):
         h = buffers.given[seen + at][:b]
         below = wanted[seen + at][:b]
-        dense_step(descent, end, decayed[seen + at], h, delta, below)
+        dense_step(descent, end, decayed[seen + at], h, delta, below, share)
         end -= widths[at + 1] * (widths[at] + 1)
         delta = below
     for at in range(seen - 1, -1, -1):
+        conv = convs[at]
         images = buffers.images[at][:b]
         spots = buffers.spots[at][:b]
-        conv_step(
-            descent, convs[at], decayed[at], images, wanted[at + 1][:b], spots, wanted[at][:b]
-        )
+        # The kernel's gradient, of c k^2 values for each of o channels, and that of its bias.
+        gradient = np.empty(conv[5] * (conv[0] * conv[4] * conv[4] + 1), np.float32)
+        vector = descent.vector
+        conv_backward(vector, conv, images, wanted[at + 1][:b], spots, wanted[at][:b], gradient)
+        conv_step(descent, conv, decayed[at], gradient, share)
 
 
 @compiled(_F4(_F4[::1], _F4[::1], _LAYERS, _F4[:, ::1], _I8[::1], _BATCHES, _SGD))
@@ -770,6 +775,7 @@ def descend(
     # velocity is empty then, so that the loops over it do nothing.
     velocity = np.zeros(len(vector) if sgd.momentum else 0, np.float32)
     out, rate = (velocity, _ONE) if sgd.momentum else (vector, -sgd.lr)
+    descent = Descent(vector, start, out, rate, sgd.l2, sgd.mu)
     loss = _ZERO
     first = 0
     turn = 0
@@ -784,10 +790,7 @@ def descend(
         loss += errors(given[-1][:b], labels, turn == len(ends) - 1)
         for f in range(len(velocity)):
             velocity[f] *= sgd.momentum
-        share = rate / np.float32(b)
-        backward(
-            Descent(vector, start, out, rate, share, sgd.l2, sgd.mu), layers, buffers, wanted, b
-        )
+        backward(descent, layers, buffers, wanted, b, rate / np.float32(b))
         for f in range(len(velocity)):
             vector[f] -= sgd.lr * velocity[f]
         first += b
