@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from charts import Bars, Blocks, Box, Chains, Sorting
-from common import COHORT, GROUPED_ARROWS, one_model
-from panels import Arrow, Directions, Figure, Mark, Plane, Route, Step
+from common import COHORT, GROUPED_ARROWS, ONE_MODEL, one_model
+from panels import IDLE, Arrow, Client, Directions, Exchange, Figure, Mark, Plane, Route, Step
 
 FEDAVG = Figure(
     "fedavg",
@@ -24,6 +24,57 @@ FEDAVG = Figure(
                 at=(0.32, 0.58),
             ),
             "The model moves by the mean of the updates. A client with more samples counts more.",
+        ),
+    ),
+)
+
+# Receives nothing, and sends no model.
+ALONE = Client(receives=(), sends=None)
+
+LOCAL = Figure(
+    "local",
+    "Local training: every client trains a model of its own, and nothing is sent.",
+    (
+        Step(
+            "A round: the cohort trains",
+            Exchange((), (ALONE, IDLE, ALONE, ALONE, IDLE), "nothing", "sample count $n_i$, loss"),
+            "Each client trains its own model on its own data and keeps it.",
+        ),
+        Step(
+            "Models drift apart",
+            Directions(
+                (
+                    Arrow(78, 0.85, 1, "$w_1$"),
+                    Arrow(-4, 1.05, 2, "$w_3$"),
+                    Arrow(-44, 0.65, 3, "$w_4$"),
+                ),
+                origin="$w_0$",
+                at=(0.32, 0.58),
+            ),
+            "All start from the same weights. Nothing is averaged.",
+        ),
+    ),
+)
+
+GIVES = Client(receives=())
+
+POOLED = Figure(
+    "pooled",
+    "Pooled training: all training data are in one place, and one model is trained on them.",
+    (
+        Step(
+            "Once: data are collected",
+            Exchange(ONE_MODEL, (GIVES,) * 5, "nothing", "all training data"),
+            "All clients' training data leave them. No federated method does this.",
+        ),
+        Step(
+            "A round: one model trains",
+            Directions(
+                (Arrow(20, 0.9, 1, "$w_{t+1}$", bold=True),),
+                origin="$w_t$",
+                at=(0.32, 0.58),
+            ),
+            "It takes as many steps as a cohort takes on average, one after another.",
         ),
     ),
 )

@@ -92,7 +92,7 @@ class Exchange:
         if len(self.models) == 1:
             places = [x + WIDTH / 2]
         else:
-            step = (WIDTH - 60) / len(self.models)
+            step = (WIDTH - 60) / max(1, len(self.models))  # a server may have no model
             places = [x + 52 + (index + 0.5) * step for index in range(len(self.models))]
         gap = WIDTH / len(self.clients)
         bottom = y + 124

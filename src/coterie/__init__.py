@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name == "__all__":
-        value = sorted([*_HOME, *_algorithms()])
+        value = sorted([*_HOME, *filter(_may_be_algorithm, _algorithms())])
     elif _may_be_algorithm(name) and name in _algorithms():
         value = _algorithms()[name]
     else:

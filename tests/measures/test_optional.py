@@ -14,7 +14,7 @@ from tests.simulations import ONE_EPOCH, plans, play, uniform
 
 
 def test_the_run_measure_compares_the_groups_of_the_round() -> None:
-    measure = MEASURES["cpd"](ONE_EPOCH, {})
+    measure = MEASURES["cpd"](ONE_EPOCH, ct.fedavg())
     rows = [
         r.row["cpd"]
         for r in play(ct.fedgsp(growth="linear", alpha=1.0, beta=2, kappa=1.0), measures=[measure])
@@ -32,7 +32,7 @@ def test_the_run_measure_compares_the_groups_of_the_round() -> None:
 
 
 def test_balance_of_a_chain_is_that_of_all_its_clients() -> None:
-    measure = MEASURES["balance"](ONE_EPOCH, {})
+    measure = MEASURES["balance"](ONE_EPOCH, ct.fedavg())
     population = blobs(clients=6)
     (row,) = (
         r.row["balance"]
@@ -46,7 +46,10 @@ def test_balance_of_a_chain_is_that_of_all_its_clients() -> None:
 
 def test_a_round_without_replies_has_no_divergence() -> None:
     (result,) = play(
-        ct.fedavg(), measures=[MEASURES["theory"](ONE_EPOCH, {})], rounds=1, faults=Faults(lose=1.0)
+        ct.fedavg(),
+        measures=[MEASURES["theory"](ONE_EPOCH, ct.fedavg())],
+        rounds=1,
+        faults=Faults(lose=1.0),
     )
     assert result.row["theory"] == dict.fromkeys(
         ("bound", "bound_one", "divergence", "divergence_one")
@@ -57,7 +60,7 @@ def test_a_round_without_replies_has_no_divergence() -> None:
 def test_balance_is_measured(name: str) -> None:
     method = ALGORITHMS[name]()
     five = uniform(blobs(), 5)
-    measures = make_measures(("balance",), ONE_EPOCH, {})
+    measures = make_measures(("balance",), ONE_EPOCH, ct.fedavg())
     for result in play(method, sampler=five, measures=measures):
         found = result.row["balance"]
         assert sum(found["weighted"]["b"]) == pytest.approx(1)
@@ -69,7 +72,7 @@ def test_balance_is_measured(name: str) -> None:
 
 def test_balance_of_plain_averaging_is_that_of_the_data() -> None:
     five = uniform(blobs(), 5)
-    measures = make_measures(("balance",), ONE_EPOCH, {})
+    measures = make_measures(("balance",), ONE_EPOCH, ct.fedavg())
     for result in play(ct.fedavg(), sampler=five, measures=measures):
         found = result.row["balance"]
         assert found["weighted"]["b"] == pytest.approx(found["plain"]["b"])

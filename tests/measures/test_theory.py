@@ -41,11 +41,11 @@ def test_the_gradient_divergence_falls_when_clients_are_grouped() -> None:
     assert two < 0.7 * one
     constants = Constants.of(population)
     assert bound(two, constants, SOLVER) < bound(one, constants, SOLVER)
-    assert bound(one, constants, SOLVER, eta_g=0.1, groups=2) > bound(one, constants, SOLVER)
+    assert bound(one, constants, SOLVER, shift=0.1) > bound(one, constants, SOLVER)
 
 
 def test_the_theory_is_an_option_of_a_run() -> None:
-    measures = (MEASURES["theory"](SOLVER, {"eta_g": 0.1}),)
+    measures = (MEASURES["theory"](SOLVER, ct.fedgroup(eta_g=0.1)),)
     rows = ct.run(
         ct.flexcfl(groups=2, alpha=3, eta_g=0.1),
         data=disjoint_neighbours(),
@@ -73,7 +73,7 @@ def test_the_theory_is_an_option_of_a_run() -> None:
 
 
 def test_measuring_changes_nothing() -> None:
-    measures = (MEASURES["theory"](SOLVER, {}),)
+    measures = (MEASURES["theory"](SOLVER, ct.fedavg()),)
     plain, measured = (
         play_covering(ct.flexcfl(groups=2, alpha=2), blobs(), 3, evaluation=Evaluation(measures=m))
         for m in ((), measures)

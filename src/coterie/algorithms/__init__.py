@@ -35,6 +35,8 @@ from coterie.algorithms.rfedavg import rfedavg_optimal as rfedavg_optimal
 from coterie.algorithms.fedgsp import fedgsp as fedgsp
 from coterie.algorithms.naive_gsp import naive_gsp as naive_gsp
 from coterie.algorithms.astraea import astraea as astraea
+from coterie.algorithms.local import local as local
+from coterie.algorithms.pooled import pooled as pooled
 # isort: on
 
 # Type checkers cannot follow what is computed here. For them `import X as X` makes a name public.

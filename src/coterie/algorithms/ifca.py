@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
@@ -12,13 +14,18 @@ from coterie.config.tables import Detector
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate, Train
+from coterie.errors import ConfigError
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.objectives import plain
-from coterie.rules.assigning import PlacesClients
+from coterie.rules.assigning import Assign, PlacesClients
+from coterie.rules.cold_start import GroupColdStart
 from coterie.rules.group_count import count_if_auto
 from coterie.rules.migration import Migration, Tau, migrating, previous_group
+from coterie.rules.starts import BestOfStarts, StartsFromClusters
 from coterie.rules.weighing import evenly
+
+Init = Literal["random", "cold_start"]
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,15 @@ def ifca(
     migration: Detector = "none",
     tau: Tau = 0.2,
     max_groups: Most = 8,
+    init: Init = "random",
+    restarts: Annotated[int, Field(ge=1)] = 1,
+    alpha: Annotated[int, Field(ge=1)] = 20,
 ) -> Method:
     """IFCA: each client joins the model with the lowest loss on its data.
 
     ``j* = argmin_j F_i(w_j)``, then ``w_j <- w_j + mean of delta_i``. The models start from
-    different initialisations.
+    different initialisations. These can lose groups: a model that is a little better for everybody
+    at the start is trained by everybody. ``init`` and ``restarts`` are two remedies.
 
     Args:
         groups: number of models ``m``, or ``auto``: as many as the clients of a cold start show.
@@ -68,6 +79,13 @@ def ifca(
             anew before each round.
         tau: threshold of the detector, as a share of a client's data.
         max_groups: the most that ``auto`` finds.
+        init: ``random`` models as in the paper, or those of FedGroup's ``cold_start``.
+        restarts: how many draws of random models are tried before the first round; the one with the
+            least mean loss is kept.
+        alpha: ``alpha * m`` clients take part in the cold start, or try every draw.
+
+    Raises:
+        ConfigError: for restarts together with a cold start, or with a number that is counted.
 
     Models: one per group, their number set or estimated.
 
@@ -77,7 +95,21 @@ def ifca(
         >>> ifca(groups=4).groups
         4
     """
-    rule, first_models = count_if_auto(LeastLoss(), groups, max_groups)
+    if restarts > 1 and (init == "cold_start" or groups == "auto"):
+        raise ConfigError(
+            f"algorithm.restarts: only draws of a known number of random models are tried again, "
+            f"got {restarts}; expected 1, or a number of groups with init = 'random'"
+        )
+    rule: Assign
+    if init == "cold_start":
+        cold_start = GroupColdStart(groups, alpha, max_groups=max_groups)
+        rule = StartsFromClusters(LeastLoss(), cold_start)
+        first_models = cold_start.first_models
+    elif restarts > 1 and groups != "auto":
+        rule = BestOfStarts(LeastLoss(), groups, restarts, alpha)
+        first_models = groups * restarts
+    else:
+        rule, first_models = count_if_auto(LeastLoss(), groups, max_groups)
     return Method(
         migrating(rule, Migration(migration, tau)),
         local=Train(plain, choose="least_loss"),
@@ -85,6 +117,6 @@ def ifca(
         weigh=evenly,
         groups=first_models,
         # From equal models every client would choose model 0, and the others would never train.
-        distinct_init=True,
-        at_most_clients=groups == "auto",
+        distinct_init=init == "random",
+        at_most_clients=groups == "auto" and init == "random",
     )

@@ -58,6 +58,9 @@ class Ledger:
             wanted = {(client, first + row * stride) for row in rows}
             fresh[at] = len(wanted - self.sent_models)
             self.sent_models |= wanted
+        # Of a model that stays with its client nothing is sent, so it is no transfer.
+        if not values:
+            fresh[:] = 0
         size = _FLOAT * values * fresh
         self.blocks.append(Block(key.round, key.what, False, ids, fresh, size))
 
@@ -65,8 +68,9 @@ class Ledger:
         """What clients sent; an update of all ``shared`` values counts as one model, anything less
         only as bytes."""
         size = sum(_FLOAT * math.prod(values.shape[1:]) for values in reply.fields.values())
-        whole = "delta" in reply.fields and reply.fields["delta"].shape[1:] == (shared,)
-        names = tuple(reply.fields)
+        fields = {name: values for name, values in reply.fields.items() if values[:1].size}
+        whole = "delta" in fields and fields["delta"].shape[1:] == (shared,)
+        names = tuple(fields)
         if not whole:
             names = tuple("slice" if name == "delta" else name for name in names)
         models = np.full(len(reply), int(whole))

@@ -127,7 +127,7 @@ KINDS: Mapping[str, Kind] = {
     "measure": Kind(
         module="coterie.measures.optional",
         table="MEASURES",
-        context=("solver", "options"),
+        context=("solver", "method"),
     ),
     "tracker": Kind(module="coterie.runs.tracking", table="TRACKERS"),
 }

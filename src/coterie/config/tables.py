@@ -45,6 +45,7 @@ class TrainTable(Table):
     sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform"
     evaluate_every: Count = 1
     evaluate_clients: Count | None = None
+    evaluate_loss: bool = False
     measures: tuple[str, ...] = ()
 
 

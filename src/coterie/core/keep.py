@@ -66,6 +66,35 @@ class Keep:
         return np.flatnonzero(moves)
 
 
+@dataclass(frozen=True, slots=True)
+class KeepLayers:
+    """What stays with the client, as a method says it before it knows the network.
+
+    Args:
+        names: of layers or tensors; ``None``: the whole model.
+    """
+
+    names: tuple[str, ...] | None = None
+
+    def of(self, layout: Layout) -> Keep:
+        """The coordinates in a network.
+
+        Args:
+            layout: of the network.
+
+        Raises:
+            ConfigError: for a name that the network does not have.
+
+        Example:
+            >>> from torch import nn
+            >>> KeepLayers().of(Layout.of(nn.Linear(3, 2)))
+            Keep(spans=((0, 8),))
+        """
+        if self.names is None:
+            return Keep(((0, layout.d),))
+        return keep_layers(layout, self.names)
+
+
 def keep_layers(layout: Layout, names: Iterable[str]) -> Keep:
     """The coordinates of some layers or tensors, as what stays with the client.
 

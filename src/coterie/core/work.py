@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from coterie.config.arguments import check_arguments
-from coterie.core.keep import Keep
+from coterie.core.keep import Keep, KeepLayers
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 
@@ -37,7 +37,8 @@ class Train:
             not leave the client.
         keep: coordinates that never leave the client. The reply's ``delta`` has only the others,
             ``[d - kept]``. The client stores them, and its next training and evaluation start from
-            its stored values; a client that never trained uses those of the model it is sent.
+            its stored values; a client that never trained uses those of the model it is sent. A
+            method names layers, and they become coordinates when it is fitted to its network.
 
     Raises:
         ValueError: for ``keep`` together with ``upload``.
@@ -50,7 +51,7 @@ class Train:
     full_gradient: bool = False
     upload: tuple[int, int] | None = None
     choose: Literal["least_loss"] | None = None
-    keep: Keep | None = None
+    keep: Keep | KeepLayers | None = None
 
     def __post_init__(self) -> None:
         if self.keep is not None and self.upload is not None:
@@ -63,14 +64,23 @@ class Train:
             return replace(base, epochs=1, steps=None, batch_size=2**31 - 1, lr=1.0, momentum=0.0)
         if self.steps is not None:
             return replace(base, steps=self.steps)
+        # A run whose budget is a number of steps keeps it, unless the work names epochs.
+        if base.steps is not None and self.epochs is None:
+            return base
         epochs = base.epochs if self.epochs is None else self.epochs
         return replace(base, epochs=max(0, epochs - self.spent), steps=None)
 
+    @property
+    def stays(self) -> Keep | None:
+        """The coordinates that stay with the client; ``None``: all of them move."""
+        assert not isinstance(self.keep, KeepLayers), "the method was not fitted to its network"
+        return self.keep
+
     def shared_size(self, d: int) -> int:
         """How many coordinates of a model of ``d`` pass between server and client."""
-        if self.keep is None:
+        if self.stays is None:
             return d
-        return d - self.keep.size
+        return d - self.stays.size
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Exactly what one client's reply holds: name -> (shape, NumPy dtype kind)."""

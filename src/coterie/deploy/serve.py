@@ -33,6 +33,7 @@ from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult
 from coterie.runs.prepare import make_quorum
 from coterie.runs.run import Run, make_progress, write_results
+from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import NODES, RunFolder
 
@@ -203,8 +204,11 @@ def _run_spec(federation: FederationSpec, attendance: Attendance) -> RunSpec:
         local=federation.solver,
         quorum=make_quorum(config),
         shift=attendance,
-        evaluate_every=train.evaluate_every,
-        evaluate_clients=train.evaluate_clients,
+        evaluation=Evaluation(
+            every=train.evaluate_every,
+            clients=train.evaluate_clients,
+            loss=train.evaluate_loss,
+        ),
     )
 
 

@@ -46,8 +46,8 @@ class KeepingEngine:
     def run(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Sequence[Reply]:
-        if isinstance(work, Train) and work.keep is not None:
-            return self._train(work, work.keep, ids, models, which, key)
+        if isinstance(work, Train) and work.stays is not None:
+            return self._train(work, work.stays, ids, models, which, key)
         if isinstance(work, Evaluate) and self.store.keep is not None:
             return self._evaluate(work, self.store.keep, ids, models, which, key)
         return self.engine.run(work, ids, models, which, key=key)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from coterie.algorithms.rfedavg import ClusterMemory, guarded
 from coterie.config import registry
@@ -21,21 +22,30 @@ from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
 from coterie.measures.view import Measure, RoundView
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.method import Method
+from coterie.methods.override import method_of
+from coterie.rules.inter_group import InterGroup, InterGroupStep
 
-# The local solver and the options of the algorithm -> a measure.
-MeasureFactory = Callable[[Solver, Mapping[str, Any]], Measure]
+# The local solver and what the run does -> a measure.
+MeasureFactory = Callable[[Solver, Method | Algorithm], Measure]
 
 
-def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
+def theory(solver: Solver, method: Method | Algorithm) -> Measure:
     """The gradient divergence inside groups, and the bound on the loss that follows from it.
 
-    The divergence is that of FedGroup's Definition 2 at the current models, the bound that of eq.
-    19 or 22 for logistic regression. Adds ``theory``: ``divergence`` with these groups,
-    ``divergence_one`` as if all were one group served by the mean of their models, and the
-    ``bound`` of each (``None`` for a network that is not convex); all ``None`` if no client
-    answers.
+    The divergence is that of FlexCFL's Definition 2 at the current models, the bound that of
+    FedGroup's eq. 19 or 22 for logistic regression. Adds ``theory``: ``divergence`` with these
+    groups, ``divergence_one`` as if all were one group served by the mean of their models, and the
+    ``bound`` of each (``None`` for a network that is not convex, or an inter-group rule whose
+    shift has no known bound); all ``None`` if no client answers.
+
+    Args:
+        solver: the run's local solver.
+        method: what the run does, for its inter-group aggregation.
     """
-    eta_g = float(options.get("eta_g", 0.0))
+    own = method_of(method)
+    inter_group = None if own is None else own.inter_group
 
     def measure(view: RoundView) -> Mapping[str, Any]:
         groups = view.groups
@@ -53,14 +63,25 @@ def theory(solver: Solver, options: Mapping[str, Any]) -> Measure:
         is_convex = groups.models.shape[1] == (clients.features + 1) * clients.classes
         if many is not None and one is not None and is_convex:
             constants = Constants.of(view.population)
-            found["bound"] = bound(many, constants, solver, eta_g, groups.k)
+            shift = _largest_shift(inter_group, groups.models)
+            if shift is not None:
+                found["bound"] = bound(many, constants, solver, shift)
             found["bound_one"] = bound(one, constants, solver)
         return {"theory": found}
 
     return measure
 
 
-def balance(solver: Solver, options: Mapping[str, Any]) -> Measure:
+def _largest_shift(inter_group: InterGroup | None, models: Tensor) -> float | None:
+    """How far inter-group aggregation can move a model; ``None`` if that is not known."""
+    if inter_group is None:
+        return 0.0
+    if isinstance(inter_group, InterGroupStep):
+        return inter_group.largest_shift(models)
+    return None
+
+
+def balance(solver: Solver, method: Method | Algorithm) -> Measure:
     """How equal the classes are that a round's model learned from.
 
     The clients' true label histograms are counted. Adds ``balance``: ``weighted`` by how much each
@@ -127,7 +148,7 @@ def evenness(counts: FloatArray) -> dict[str, Any]:
     return {"b": b.tolist(), "beta": beta, "distance": float(((b - 1 / len(b)) ** 2).sum())}
 
 
-def cpd(solver: Solver, options: Mapping[str, Any]) -> Measure:
+def cpd(solver: Solver, method: Method | Algorithm) -> Measure:
     """How alike the groups are that a round trained in parallel.
 
     The clients' true label histograms are counted. A group is a chain of the plan, or a client
@@ -156,21 +177,22 @@ MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theor
 
 
 def make_measures(
-    names: tuple[str, ...], solver: Solver, options: Mapping[str, Any]
+    names: tuple[str, ...], solver: Solver, method: Method | Algorithm
 ) -> tuple[Measure, ...]:
     """The measures of these names.
 
     Args:
         names: of `MEASURES`.
         solver: the run's local solver.
-        options: of the run's algorithm.
+        method: what the run does.
 
     Raises:
         ConfigError: for an unknown name.
 
     Example:
-        >>> len(make_measures(("balance", "cpd"), Solver(), {}))
+        >>> from coterie.algorithms import fedavg
+        >>> len(make_measures(("balance", "cpd"), Solver(), fedavg()))
         2
     """
-    given = {"solver": solver, "options": options}
+    given = {"solver": solver, "method": method}
     return tuple(registry.build("measure", {"name": name}, **given) for name in names)

@@ -192,6 +192,30 @@ def sampling_errors(
     }
 
 
+def estimate_for_all(
+    values: FloatArray, size: FloatArray, known: Mask, clients: tuple[int, int]
+) -> float | None:
+    """A mean per test sample over all clients, from a sample of them.
+
+    Args:
+        values: ``[n]``, a sum over each scored client's test samples.
+        size: ``[n]``, their test samples.
+        known: bool ``[n]``, which have a group.
+        clients: how many testable clients there are with a group and without.
+
+    Returns:
+        ``None`` without clients.
+
+    Example:
+        >>> known = np.array([True, False])
+        >>> estimate_for_all(np.array([4.0, 3.0]), np.array([4.0, 1.0]), known, (1, 4))
+        2.0
+    """
+    grouped = _strata(values[known], size[known], clients[0])
+    ungrouped = _strata(values[~known], size[~known], clients[1])
+    return ratio_estimate(grouped + ungrouped)[0]
+
+
 def _strata(correct: FloatArray, size: FloatArray, clients: int) -> list[Stratum]:
     """The stratum of one kind of clients, or none where none of them was sampled."""
     if not len(size):

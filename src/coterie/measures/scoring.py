@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,22 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.work import Evaluate
-from coterie.measures.sampling import EvaluationSample, sampling_errors
+from coterie.measures.sampling import EvaluationSample, estimate_for_all, sampling_errors
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Which clients are scored in a round, and by what.
+
+    Args:
+        sample: which clients stand for all; ``None``: all are scored.
+        loss: whether the mean cross-entropy on test samples is measured beside the accuracy.
+    """
+
+    sample: EvaluationSample | None = None
+    loss: bool = False
 
 
 def score_round(
@@ -24,7 +38,7 @@ def score_round(
     served: Served,
     groups: Groups,
     key: Key,
-    sample: EvaluationSample | None = None,
+    scoring: Scoring | None = None,
 ) -> dict[str, Any]:
     """The accuracies of a round, each client scored with the model that serves it.
 
@@ -37,22 +51,26 @@ def score_round(
         served: which model serves each client.
         groups: for membership.
         key: random stream.
-        sample: which clients stand for all; ``None``: all are scored.
+        scoring: which clients, and by what; ``None``: all, by their accuracy.
 
     Returns:
         ``accuracy`` over the clients that have a group now, ``accuracy_all`` over all,
         ``accuracy_mean``, the mean of the accuracies of clients with a group, whatever their sizes,
         ``accuracy_groups`` (``None`` for a group without test samples), ``accuracy_quantiles`` over
         clients with a group.
-        With a sample they are estimates, and `sampling_errors` says how good they are.
+        With ``loss`` also ``test_loss``, nats a test sample over the clients with a group, and
+        ``test_loss_all`` over all. With a sample all are estimates, and `sampling_errors` says how
+        good the accuracies are.
     """
+    scoring = scoring or Scoring()
+    sample = scoring.sample
     has_group = groups.member >= 0
     ids = np.flatnonzero(testable) if sample is None else sample.draw(testable, has_group)
     # With the group's model as it is now. The later code of FlexCFL scores the model that a client
     # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which = served.for_clients(ids)
     # `measure`, not `run`: scoring is no part of what a method costs, so the ledger leaves it out.
-    reply = clients.measure(Evaluate("test", loss=False), ids, models, which, key=key)
+    reply = clients.measure(Evaluate("test", loss=scoring.loss), ids, models, which, key=key)
     correct = reply.fields["correct"][:, 0]
     size = reply.fields["size"]
     member = groups.member[reply.ids]
@@ -73,13 +91,20 @@ def score_round(
         "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
         "accuracy_quantiles": quantiles,
     }
+    if scoring.loss:
+        losses = reply.fields["loss"][:, 0]
+        found["test_loss"] = _ratio(losses[known].sum(), size[known].sum())
+        found["test_loss_all"] = _ratio(losses.sum(), size.sum())
     if sample is None:
         return found
-    # The sample's `accuracy_all` replaces the plain one: both kinds of clients are weighed by how
-    # many they stand for.
+    # The sample's figures of all clients replace the plain ones: clients with a group and without
+    # are weighed by how many they stand for.
     grouped = int((testable & has_group).sum())
     ungrouped = int(testable.sum()) - grouped
-    return found | sampling_errors(correct, size, known, (grouped, ungrouped))
+    clients_of_kind = (grouped, ungrouped)
+    if scoring.loss:
+        found["test_loss_all"] = estimate_for_all(losses, size, known, clients_of_kind)
+    return found | sampling_errors(correct, size, known, clients_of_kind)
 
 
 def each_client(

@@ -20,12 +20,15 @@ from coterie.objectives import plain
 
 
 def gradient_divergence(clients: Clients, groups: Groups, key: Key) -> float | None:
-    """Intra-group gradient divergence (Definition 2, eqs. 12 and 13), at the current models.
+    """Intra-group gradient divergence at the current models (Definition 2).
+
+    Eq. 12 is the same in both papers. Eq. 13 is FlexCFL's, ``delta = sum_g sum_k p_g p_k
+    delta_{k,g}`` with the share ``p_g`` of a group; FedGroup's leaves out ``p_g``, so that its sum
+    grows with the number of groups.
 
     ``delta_{k,g} = |grad F_k(w_g) - grad F_g(w_g)|``, where the paper takes the maximum over ``w``,
-    and ``delta = sum_g sum_k p_k delta_{k,g}`` with ``p_k = n_k / sum of n over the group``. It is
-    averaged over the groups by their share of the samples, so that ``delta`` of one group and of
-    many can be compared.
+    ``p_k = n_k / sum of n over the group`` and ``p_g`` is the group's share of all samples. So
+    ``delta`` of one group and of many can be compared.
 
     Args:
         clients: each one's full gradient is computed; it does not count as traffic.
@@ -96,23 +99,28 @@ def _with_bias(x: Tensor) -> Tensor:
     return torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.float64)], dim=1)
 
 
-def bound(
-    delta: float, constants: Constants, solver: Solver, eta_g: float = 0.0, groups: int = 1
-) -> float:
-    """How far a group's loss may be from centralised training: eq. 19, and eq. 22 with ``eta_g >
-    0``.
+def bound(delta: float, constants: Constants, solver: Solver, shift: float = 0.0) -> float:
+    """How far a group's loss may be from centralised training: FedGroup's eq. 19, and eq. 22 where
+    groups aggregate with each other.
 
-    ``delta M / L ((eta L + 1)^E - 1) + M eta_g (|G| - 1)``. The printed eq. 22 forgets the ``M`` of
-    its last term (erratum P16). It holds for convex models and full-batch steps, of which ``E``
-    counts one an epoch.
+    ``delta M / L ((eta L + 1)^E - 1) + M shift``. The printed eq. 22 has ``shift = eta_g (|G| -
+    1)``, and forgets its ``M`` (erratum P16). That is how far the rules ``normalized_difference``
+    and ``normalized_model`` can move a model; ``InterGroupStep.largest_shift`` has a bound for each
+    rule. It holds for convex models and full-batch steps, of which ``E`` counts one an epoch.
+
+    Args:
+        delta: the gradient divergence.
+        constants: of the loss.
+        solver: local SGD.
+        shift: how far inter-group aggregation can move a model.
 
     Example:
-        >>> round(bound(1.0, Constants(2.0, 4.0), Solver(epochs=2, lr=0.5), eta_g=0.1, groups=3), 6)
+        >>> round(bound(1.0, Constants(2.0, 4.0), Solver(epochs=2, lr=0.5), shift=0.2), 6)
         6.8
     """
     # (eta L + 1)^E - 1, through logarithms: exact for small eta L, and cut off before it overflows.
     exponent = solver.epochs * math.log1p(solver.lr * constants.smoothness)
     growth = math.expm1(min(700.0, exponent))
     within_groups = delta * constants.lipschitz / constants.smoothness * growth
-    between_groups = constants.lipschitz * eta_g * (groups - 1)
+    between_groups = constants.lipschitz * shift
     return within_groups + between_groups

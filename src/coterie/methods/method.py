@@ -40,6 +40,7 @@ class Method:
             else that is an error.
         samples_cohort: the assign rule samples its clients itself, so its cohort is every client
             that can train.
+        pools_data: all clients' training data are brought to one place, as no federation does.
 
     Example:
         >>> from coterie.rules.single_group import everyone
@@ -57,3 +58,4 @@ class Method:
     distinct_init: bool = False
     at_most_clients: bool = False
     samples_cohort: bool = False
+    pools_data: bool = False

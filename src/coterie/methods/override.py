@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from coterie.core.keep import KeepLayers
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
 from coterie.core.vectors import Layout
@@ -55,7 +56,7 @@ def override(
     wanted = [key for key, value in replaced.items() if value is not None]
     if not wanted:
         return made
-    method = _method_of(made)
+    method = method_of(made)
     if method is None:
         raise ConfigError(
             f"{wanted[0]}: the algorithm has a step of its own, got {name!r}; expected one made "
@@ -73,8 +74,8 @@ def override(
 def fit_to_model(
     made: Method | Algorithm, module: nn.Module, key: Key
 ) -> tuple[Method | Algorithm, nn.Module]:
-    """The network as the method's objective needs it, and the method with a server that knows its
-    parameters.
+    """The network as the method's objective needs it, and the method with a server and kept layers
+    that know its parameters.
 
     Running statistics are averaged with any server, and the coefficients of FedFusion move at their
     own pace.
@@ -87,7 +88,7 @@ def fit_to_model(
     Raises:
         ConfigError: for a network that the objective cannot use.
     """
-    method = _method_of(made)
+    method = method_of(made)
     if method is None:
         return made, module
     objective = method.local.objective
@@ -106,11 +107,18 @@ def fit_to_model(
         for name, value in pace.items():
             speed[layout.span(name)] = value
         server = paced(server, speed)
-    return replace(method, server=server), module
+    local = method.local
+    if isinstance(local.keep, KeepLayers):
+        local = replace(local, keep=local.keep.of(layout))
+    return replace(method, local=local, server=server), module
 
 
-def _method_of(made: Method | Algorithm) -> Method | None:
-    """The slots of what was made; ``None`` for an algorithm with a step of its own."""
+def method_of(made: Method | Algorithm) -> Method | None:
+    """The slots of a method; ``None`` for an algorithm with a step of its own.
+
+    Args:
+        made: a method, or what runs it.
+    """
     if isinstance(made, Clustered):
         return made.method
     if isinstance(made, Method):

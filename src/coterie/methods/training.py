@@ -59,11 +59,11 @@ def _whole(reply: Reply, local: Train, d: int) -> Tensor:
     """The updates of a reply as float32 ``[n, d]``; what clients keep did not move for the
     server."""
     delta = torch.from_numpy(reply.fields["delta"])
-    if local.keep is None:
+    if local.stays is None:
         return delta
     # Full length again, so that no rule has to know that clients keep something.
     whole = torch.zeros(len(reply), d)
-    whole[:, torch.from_numpy(local.keep.shared(d))] = delta
+    whole[:, torch.from_numpy(local.stays.shared(d))] = delta
     return whole
 
 

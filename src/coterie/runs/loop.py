@@ -94,7 +94,7 @@ def simulate(
     """
     start = start or StartingPoint()
     schedule.check(population)
-    sample = schedule.evaluation.sample(population.clients, schedule.key)
+    scoring = schedule.evaluation.scoring(population.clients, schedule.key)
     groups = start.state
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
@@ -124,8 +124,8 @@ def simulate(
         evaluation_began = time.perf_counter()
         served = algorithm.serve(groups)
         if schedule.evaluates(number):
-            scoring = key.of("evaluate")
-            row |= score_round(clients, snapshot.testable, served, groups, scoring, sample)
+            testable = snapshot.testable
+            row |= score_round(clients, testable, served, groups, key.of("evaluate"), scoring)
         view = RoundView(clients, snapshot.population, groups, notes, key.of("measure"))
         row |= _measured(view, schedule.evaluation.measures)
 

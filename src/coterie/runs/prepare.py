@@ -34,7 +34,8 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
 from coterie.rules.migration import Migration
-from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
+from coterie.runs.schedule import Evaluation
+from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit, pool_if_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ def prepare_on(
     """
     network = make_network(config, population.shape, population.classes)
     algorithm, network = fit(make_method(config), network, config.seed)
-    local = make_solver(config)
+    population, local = pool_if_asked(
+        algorithm, population, make_solver(config), config.train.clients_per_round
+    )
     shift = make_shift(config.shifts())
     train = config.train
     spec = RunSpec(
@@ -130,9 +133,12 @@ def prepare_on(
         local=local,
         quorum=make_quorum(config),
         shift=shift,
-        evaluate_every=train.evaluate_every,
-        evaluate_clients=train.evaluate_clients,
-        measures=make_measures(train.measures, local, config.options("algorithm")),
+        evaluation=Evaluation(
+            every=train.evaluate_every,
+            clients=train.evaluate_clients,
+            loss=train.evaluate_loss,
+            measures=make_measures(train.measures, local, algorithm),
+        ),
     )
     return Prepared(config, spec, partition, label_names)
 

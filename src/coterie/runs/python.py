@@ -39,7 +39,8 @@ from coterie.rules.server import Server
 from coterie.runs.cohort import SamplerName
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
-from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler, fit
+from coterie.runs.schedule import Evaluation
+from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler, fit, pool_if_asked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,6 +122,7 @@ def run(
     quorum: Quorum | None = None,
     evaluate_every: Count = 1,
     evaluate_clients: Count | None = None,
+    evaluate_loss: bool = False,
     measures: Sequence[Measure] = (),
     server: Server | str | None = None,
     objective: Objective | str | None = None,
@@ -154,6 +156,7 @@ def run(
         evaluate_every: rounds between evaluations.
         evaluate_clients: score a random sample of so many clients, and state its standard error;
             ``None``: all.
+        evaluate_loss: whether the loss on test samples is measured beside the accuracy.
         measures: what else to measure in every round, see ``coterie.measures.optional``.
         server: how models move, in place of the method's own: a name of ``coterie list servers``,
             or a rule such as ``coterie.rules.server.yogi(lr=0.01)``.
@@ -182,8 +185,6 @@ def run(
         refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
     # Plain text and no Literal in the signature, since plugins add names.
     _check_choice("engine", "engine", engine)
-    if isinstance(sampler, str):
-        sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
     method = override(
         method,
         type(method).__name__,
@@ -193,6 +194,9 @@ def run(
     )
     network = Network.of(model, data.shape, data.classes, seed, local.l2)
     algorithm, network = fit(method, network, seed)
+    data, local = pool_if_asked(algorithm, data, local, clients_per_round)
+    if isinstance(sampler, str):
+        sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
     spec = RunSpec(
         algorithm,
         data,
@@ -203,9 +207,9 @@ def run(
         local=local,
         quorum=quorum or Quorum(),
         shift=shift,
-        evaluate_every=evaluate_every,
-        evaluate_clients=evaluate_clients,
-        measures=measures,
+        evaluation=Evaluation(
+            every=evaluate_every, clients=evaluate_clients, loss=evaluate_loss, measures=measures
+        ),
     )
     options = {
         "workers": workers,

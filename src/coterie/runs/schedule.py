@@ -11,6 +11,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError
 from coterie.measures.sampling import EvaluationSample
+from coterie.measures.scoring import Scoring
 from coterie.measures.view import Measure
 
 
@@ -21,23 +22,26 @@ class Evaluation:
     Args:
         every: score the models in every so many rounds, and in the last.
         clients: score so many clients at most, by a random order drawn once; ``None``: all.
+        loss: whether the mean loss on test samples goes into the row beside the accuracy.
         measures: what else to measure in every round; what they find goes into the row.
     """
 
     every: int = 1
     clients: int | None = None
+    loss: bool = False
     measures: Sequence[Measure] = ()
 
-    def sample(self, population: int, key: Key) -> EvaluationSample | None:
-        """The random order in which clients are scored; ``None``: all are.
+    def scoring(self, population: int, key: Key) -> Scoring:
+        """Which clients are scored, and by what.
 
         Args:
             population: number of clients ``N``.
             key: the run's stream.
         """
-        if self.clients is None:
-            return None
-        return EvaluationSample.of(self.clients, population, key)
+        sample = None
+        if self.clients is not None:
+            sample = EvaluationSample.of(self.clients, population, key)
+        return Scoring(sample, self.loss)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ Python, of a configuration, of a deployment, of the demonstration and of a study
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ from coterie.core.solver import Solver
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import make_clients
-from coterie.measures.view import Measure
+from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
-from coterie.methods.override import fit_to_model
+from coterie.methods.override import fit_to_model, method_of
 from coterie.models import build_model, decay_for
 from coterie.runs.cohort import Sampler, SamplerName
 from coterie.runs.schedule import Evaluation, Schedule
@@ -89,9 +89,7 @@ class RunSpec:
         local: local SGD.
         quorum: when a round counts.
         shift: how the clients' data change before each round.
-        evaluate_every: score the models in every so many rounds, and in the last.
-        evaluate_clients: score so many clients at most; ``None``: all.
-        measures: what else to measure in every round.
+        evaluation: what is measured, and when.
     """
 
     algorithm: Algorithm
@@ -103,9 +101,7 @@ class RunSpec:
     local: Solver = field(default_factory=Solver)
     quorum: Quorum = field(default_factory=Quorum)
     shift: Shift | None = None
-    evaluate_every: int = 1
-    evaluate_clients: int | None = None
-    measures: Sequence[Measure] = ()
+    evaluation: Evaluation = field(default_factory=Evaluation)
 
     @property
     def key(self) -> Key:
@@ -115,8 +111,7 @@ class RunSpec:
     @property
     def schedule(self) -> Schedule:
         """The rounds: who is asked, how data change, what is measured."""
-        evaluation = Evaluation(self.evaluate_every, self.evaluate_clients, self.measures)
-        return Schedule(self.sampler, self.rounds, self.key, self.shift, evaluation)
+        return Schedule(self.sampler, self.rounds, self.key, self.shift, self.evaluation)
 
     def make_clients(
         self,
@@ -156,6 +151,42 @@ def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algori
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
     fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
     return as_algorithm(fitted), Network(module, network.decay)
+
+
+def pool_if_asked(
+    algorithm: Algorithm, population: Population, local: Solver, per_round: int
+) -> tuple[Population, Solver]:
+    """All training data in one place, for a method that says so.
+
+    The first client holds them, and takes the steps in a round that ``per_round`` clients take on
+    average. Test data stay with their clients.
+
+    Args:
+        algorithm: what runs.
+        population: the clients and their data.
+        local: local SGD.
+        per_round: clients of a round.
+
+    Raises:
+        ConfigError: for a federation whose data are made client by client.
+    """
+    method = method_of(algorithm)
+    if method is None or not method.pools_data:
+        return population, local
+    if population.lazy:
+        raise ConfigError(
+            "algorithm.name: pooled needs all samples at once, got a federation that is made "
+            "client by client; expected lazy = false in [data]"
+        )
+    sizes = population.sizes("train")
+    sizes = sizes[sizes > 0]
+    steps = sum(local.count(int(size)) for size in sizes)
+    share = min(per_round, len(sizes)) / len(sizes)
+    everything = np.concatenate(population.train)
+    nothing = np.empty(0, np.int64)
+    train = (everything, *(nothing,) * (population.clients - 1))
+    budget = replace(local, steps=max(1, round(share * steps)))
+    return replace(population, train=train), budget
 
 
 def cohort_sampler(

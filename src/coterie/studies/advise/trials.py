@@ -15,6 +15,7 @@ from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.runs.prepare import make_method, make_network, make_solver
 from coterie.runs.run import Run
+from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
 
 HELD_OUT = 0.2  # of each client's training samples
@@ -171,7 +172,7 @@ class TrialSetup:
             ),
             local=local,
             # The loop's evaluation is not used: it would cost time in every round.
-            evaluate_every=self.budget.rounds,
+            evaluation=Evaluation(every=self.budget.rounds),
         )
 
     def open_clients(self, spec: RunSpec) -> Clients:

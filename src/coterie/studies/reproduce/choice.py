@@ -32,7 +32,7 @@ def choose(
 
     Example:
         >>> [line.name for line in choose(["fedgsp"], "full", "1", ["fedgsp"])]
-        ['fedgsp/accuracy', 'fedgsp/rounds-to-80']
+        ['fedgsp/accuracy', 'fedgsp/rounds-to-80', 'fedgsp/loss']
     """
     for name in papers:
         if name not in PAPERS:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coterie.measures.costs import Costs, GroupsInRound, constant, growing
 from coterie.models import spec
 from coterie.runs.prepare import load_data
+from coterie.studies.reproduce.costs import (
+    communication_seconds,
+    computation_seconds,
+    traffic_gigabytes,
+)
 from coterie.studies.reproduce.papers import Line
 
 Formula = Callable[[Line, str | None], float]
@@ -51,6 +55,18 @@ def flexcfl_transfers(
     return transfers
 
 
+def ifca_transfers(N: int, K: int, T: int, m: int, **_: Any) -> float:
+    """Transfers of IFCA: ``K (m + 1) T``, all models down and one up for each participant.
+
+    Args:
+        N: clients.
+        K: participants of a round.
+        T: rounds.
+        m: groups.
+    """
+    return K * (m + 1) * T
+
+
 def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> float:
     """Transfers of IFCA with migration: ``K (m + 1) T``, and ``m`` for each client that moves.
 
@@ -74,11 +90,20 @@ def ifca_mig_transfers(N: int, K: int, T: int, m: int, p: float, **_: Any) -> fl
         # Only clients that were met have a group to move from, at most K new ones a round.
         pairs = min(N, K * t) // 2
         moved += p * 2 * pairs
-    return K * (m + 1) * T + m * moved
+    return ifca_transfers(N=N, K=K, T=T, m=m) + m * moved
 
 
 def _flexcfl(line: Line, root: str | None) -> float:
     return flexcfl_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
+
+
+def _ifca(line: Line, root: str | None) -> float:
+    return ifca_transfers(**line.arguments) / fedavg_transfers(**line.arguments)
+
+
+def _fesem(line: Line, root: str | None) -> float:
+    """FeSEM moves what FedAvg moves: a model down and one up for each participant."""
+    return 1.0
 
 
 def _ifca_mig(line: Line, root: str | None) -> float:
@@ -94,43 +119,36 @@ def _eta_extra(line: Line, root: str | None) -> float:
 # --- FedGSP, Fig. 6: time and traffic -------------------------------------------------------------
 
 
-def _fedgsp_groups(costs: Costs) -> GroupsInRound:
-    """The growing number of groups of FedGSP, with the paper's settings."""
-    return growing("log", 2.0, 10, costs.clients)
-
-
-def _fedavg_groups(costs: Costs) -> GroupsInRound:
-    """One group per client: all train in parallel."""
-    return constant(costs.clients)
+def _algorithm(line: Line) -> Mapping[str, Any]:
+    """FedGSP with the paper's settings, or FedAvg."""
+    name = "fedavg"
+    if line.arguments["growth"] == "log":
+        name = "fedgsp"
+    return {"name": name}
 
 
 def _t_comp(line: Line, root: str | None) -> float:
-    costs = Costs()
-    groups = _fedavg_groups(costs)
-    if line.arguments["growth"] == "log":
-        groups = _fedgsp_groups(costs)
-    return costs.computation(line.arguments["rounds"], groups)
+    return computation_seconds(_algorithm(line), line.arguments["rounds"])
 
 
 def _t_comm(line: Line, root: str | None) -> float:
-    return Costs().communication(line.arguments["rounds"])
+    return communication_seconds(_algorithm(line), line.arguments["rounds"])
 
 
 def _d_comm(line: Line, root: str | None) -> float:
-    """Traffic in GB."""
-    return Costs().traffic(line.arguments["rounds"]) / 1e9
+    return traffic_gigabytes(_algorithm(line), line.arguments["rounds"])
 
 
 def _time_saved(line: Line, root: str | None) -> float:
     """What FedGSP saves of FedAvg's time, in percent: it needs fewer rounds."""
-    # With the paper's constants, which are the defaults.
-    costs = Costs()
-    rounds = line.arguments["rounds"]
-    fedavg_rounds = line.arguments["against"]
-    fedgsp = costs.computation(rounds, _fedgsp_groups(costs)) + costs.communication(rounds)
-    fedavg = costs.computation(fedavg_rounds, _fedavg_groups(costs))
-    fedavg += costs.communication(fedavg_rounds)
+    fedgsp = _seconds("fedgsp", line.arguments["rounds"])
+    fedavg = _seconds("fedavg", line.arguments["against"])
     return 100 * (1 - fedgsp / fedavg)
+
+
+def _seconds(name: str, rounds: int) -> float:
+    algorithm = {"name": name}
+    return computation_seconds(algorithm, rounds) + communication_seconds(algorithm, rounds)
 
 
 def _traffic_saved(line: Line, root: str | None) -> float:
@@ -166,6 +184,8 @@ FORMULAS: Mapping[str, Formula] = {
     "d_comm": _d_comm,
     "time_saved": _time_saved,
     "traffic_saved": _traffic_saved,
+    "ifca": _ifca,
+    "fesem": _fesem,
     "ifca_mig": _ifca_mig,
     "flexcfl": _flexcfl,
     "flexcfl_eta": _eta_extra,

@@ -26,32 +26,41 @@ from coterie.rules.weighing import Weigh, by_size
 Weighing = Literal["first_client", "by_size"]
 
 
-def first_client(groups: Groups, updates: Updates, round: Round | None = None) -> Matrix:
+def first_client(groups: Groups, updates: Updates, round: Round) -> Matrix:
     """Weigh only the first participant of each group (C1).
 
-    That is what the strategy "avg" of FlexCFL's code does since August 2021. It is a weighing rule,
-    for instance ``dataclasses.replace(ifca(3), weigh=first_client)``.
+    That is what the strategy "avg" of FlexCFL's code does since August 2021. Until every client was
+    sampled once, that code takes the clients in the order of their numbers, so the first one has
+    the lowest number. Later rounds take them in the random order in which they were drawn. It is a
+    weighing rule, for instance ``dataclasses.replace(ifca(3), weigh=first_client)``.
 
     Args:
-        groups: with ``k`` models.
+        groups: with ``k`` models and ``N`` clients.
         updates: of ``n`` clients.
-        round: not used.
+        round: for the cohort and the random order.
 
     Returns:
         float64 ``[k, n]``, a single 1 in the row of each group that has participants.
 
     Example:
         >>> import torch
+        >>> from coterie.core.keys import Key
         >>> groups = Groups(torch.zeros(2, 1), np.zeros(3, np.int64))
         >>> row = np.array([0, 1, 0])
         >>> updates = Updates(np.arange(3), row, torch.zeros(3, 1), np.ones(3), np.zeros(3))
-        >>> first_client(groups, updates).tolist()
+        >>> first_round = Round(0, Key(0), np.arange(3), clients=None)
+        >>> first_client(groups, updates, first_round).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
+    order = np.arange(len(updates))
+    cohort_size = len(round.cohort)
+    everyone_was_sampled = round.number * cohort_size >= len(groups.member)
+    if everyone_was_sampled:
+        order = round.key.of("first_client").generator().permutation(order)
     weights = np.zeros((groups.k, len(updates)))
-    # The index of the first update of each group, in the order of the updates.
-    rows, first = np.unique(updates.row, return_index=True)
-    weights[rows, first] = 1.0
+    # The position of the first update of each group in this order.
+    rows, first = np.unique(updates.row[order], return_index=True)
+    weights[rows, order[first]] = 1.0
     return weights
 
 

@@ -8,12 +8,18 @@ from typing import Any
 
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.summary import covered
-from coterie.studies.reproduce.papers import How
+from coterie.studies.reproduce.costs import (
+    CostOf,
+    communication_seconds,
+    computation_seconds,
+    traffic_gigabytes,
+)
+from coterie.studies.reproduce.papers import How, Line
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-# Of a run's rows, its summary and the line's target; `None` if the run does not have it.
-Metric = Callable[[Rows, Row, float], float | None]
+# Of a run's rows, its summary and the line that it is for; `None` if the run does not have it.
+Metric = Callable[[Rows, Row, Line], float | None]
 
 
 def median_accuracy(rows: Rows) -> float | None:
@@ -65,44 +71,73 @@ def _accuracy(summary: Row, figure: str) -> float | None:
     return 100 * fraction
 
 
-def _max(rows: Rows, summary: Row, target: float) -> float | None:
+def _max(rows: Rows, summary: Row, line: Line) -> float | None:
     return _accuracy(summary, "max")
 
 
-def _last10(rows: Rows, summary: Row, target: float) -> float | None:
+def _last10(rows: Rows, summary: Row, line: Line) -> float | None:
     return _accuracy(summary, "last10_mean")
 
 
-def _median(rows: Rows, summary: Row, target: float) -> float | None:
+def _median(rows: Rows, summary: Row, line: Line) -> float | None:
     return median_accuracy(rows)
 
 
-def _mean_local(rows: Rows, summary: Row, target: float) -> float | None:
+def _mean_local(rows: Rows, summary: Row, line: Line) -> float | None:
     return mean_local_accuracy(rows)
 
 
-def _rounds_to(rows: Rows, summary: Row, target: float) -> float | None:
-    return rounds_to_target(rows, target)
+def _rounds_to(rows: Rows, summary: Row, line: Line) -> float | None:
+    return rounds_to_target(rows, line.target)
 
 
-def _discrepancy_mean(rows: Rows, summary: Row, target: float) -> float | None:
+def _discrepancy_mean(rows: Rows, summary: Row, line: Line) -> float | None:
     return _mean(_values(rows, "discrepancy"))
 
 
-def _discrepancy_var(rows: Rows, summary: Row, target: float) -> float | None:
+def _discrepancy_var(rows: Rows, summary: Row, line: Line) -> float | None:
     # The variance of all rounds of a run, which are no sample of more of them.
     return statistics.pvariance(_values(rows, "discrepancy") or [0.0])
 
 
-def _cpd(rows: Rows, summary: Row, target: float) -> float | None:
+def _cpd(rows: Rows, summary: Row, line: Line) -> float | None:
     """Mean class probability distance of the groups that train in parallel."""
     # A skipped round has none, and one group alone has no distance to another.
     distances = [row["cpd"].get("label") for row in rows if row.get("cpd")]
     return _mean([distance for distance in distances if distance])
 
 
-def _transfers(rows: Rows, summary: Row, target: float) -> float | None:
+def _transfers(rows: Rows, summary: Row, line: Line) -> float | None:
     return float(sum(row["transfers"]["flexcfl"] for row in rows))
+
+
+def _test_loss(rows: Rows, summary: Row, line: Line) -> float | None:
+    """Loss of the round whose accuracy is printed, the best one."""
+    evaluated = [row for row in covered(rows) if row.get("test_loss") is not None]
+    if not evaluated:
+        return None
+    best = max(evaluated, key=lambda row: row["accuracy"])
+    return float(best["test_loss"])
+
+
+def _computation(rows: Rows, summary: Row, line: Line) -> float | None:
+    return _cost_to_target(computation_seconds, rows, line)
+
+
+def _communication(rows: Rows, summary: Row, line: Line) -> float | None:
+    return _cost_to_target(communication_seconds, rows, line)
+
+
+def _traffic(rows: Rows, summary: Row, line: Line) -> float | None:
+    return _cost_to_target(traffic_gigabytes, rows, line)
+
+
+def _cost_to_target(cost: CostOf, rows: Rows, line: Line) -> float | None:
+    """What a method costs by the paper's formulas, until its run reached the target."""
+    rounds = rounds_to_target(rows, line.target)
+    if rounds is None or line.tables is None:
+        return None
+    return cost(line.tables["algorithm"], rounds)
 
 
 METRICS: Mapping[str, Metric] = {
@@ -115,6 +150,10 @@ METRICS: Mapping[str, Metric] = {
     "discrepancy_var": _discrepancy_var,
     "cpd": _cpd,
     "transfers": _transfers,
+    "test_loss": _test_loss,
+    "t_comp": _computation,
+    "t_comm": _communication,
+    "d_comm": _traffic,
 }
 
 

@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from coterie.report.charts.accuracy import accuracy_chart
 from coterie.report.render import render
 from coterie.report.section import Chart, Section
-from coterie.report.view import RunView
-from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
+from coterie.studies.reproduce.panel_charts import panel_chart
+from coterie.studies.reproduce.panels import panels_of
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
 from coterie.studies.reproduce.reproduction import Outcome
+from coterie.studies.reproduce.results_file import write_results
 from coterie.studies.reproduce.tables import paper
 
 
@@ -44,7 +42,8 @@ class _Part:
 def write_reproduction(
     out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
 ) -> tuple[Path, Path]:
-    """Write ``reproduce.md`` and ``reproduce.html``; returns their paths.
+    """Write ``reproduce.md`` and ``reproduce.html``, and the same as data; returns the paths of the
+    first two.
 
     Args:
         out: folder, made if need be.
@@ -60,6 +59,7 @@ def write_reproduction(
     intro = _intro(profile, seeds)
     markdown.write_text(_markdown(outcomes, papers, intro), encoding="utf-8")
     html.write_text(_html(outcomes, papers, intro), encoding="utf-8")
+    write_results(out, outcomes, profile, seeds)
     return markdown, html
 
 
@@ -159,11 +159,10 @@ def _table_sections(of: Paper, part: _Part) -> list[Section]:
         rows.append([first, *((text, "figure") for text in figures), notes])
     note = f"{part.table.title}. {part.note}".strip()
     sections: list[Section] = [{"title": title, "note": note, "columns": COLUMNS, "rows": rows}]
-    if part.table.curves:
-        charts = _charts(of, part)
-        if charts:
-            curves = f"{title}: accuracy by round"
-            sections.append({"title": curves, "note": "First seed.", "charts": charts})
+    charts = _charts(of, part)
+    if charts:
+        note = "Each curve is the mean over the seeds, in a band from the lowest to the highest."
+        sections.append({"title": f"{title}: drawn", "note": note, "charts": charts})
     return sections
 
 
@@ -188,21 +187,12 @@ def _listing(title: str, note: str, first: str, rows: Sequence[tuple[str, str]])
 
 
 def _charts(of: Paper, part: _Part) -> list[Chart]:
-    """A chart of the runs of each row of the table, each run once."""
-    rows: dict[str, dict[Path, str]] = {}
-    for outcome in part.outcomes:
-        if outcome.folders:
-            row, column = outcome.line.name.split("/")
-            # The first seed stands for all; a chart of every seed would be full of curves.
-            rows.setdefault(row, {}).setdefault(outcome.folders[0], column)
-    charts: list[Chart] = []
-    for index, (row, runs) in enumerate(rows.items()):
-        # The chart shows accuracies alone, so the view needs no clients.
-        views = [
-            RunView(column, RunFolder(path).rows(), np.zeros(1, np.int64), ("",))
-            for path, column in runs.items()
-        ]
-        if any(view.accuracies for view in views):
-            chart_id = f"{of.name}-{part.table.name}-{index}"
-            charts.append({"id": chart_id, "title": row, "spec": accuracy_chart(views)})
-    return charts
+    """The charts of a table's panels."""
+    return [
+        {
+            "id": f"{of.name}-{part.table.name}-{number}",
+            "title": panel.title,
+            "spec": panel_chart(panel),
+        }
+        for number, panel in enumerate(panels_of(part.table, part.outcomes))
+    ]

@@ -39,6 +39,8 @@ class Line:
         place: keys and indices of the value in ``paper_tables.toml``.
         quick: whether the quick profile has it.
         shortcut: what the quick profile changes.
+        method: what a figure calls its run: the parts that set the algorithm.
+        against_method: what a figure calls the other run.
     """
 
     paper: str
@@ -60,6 +62,8 @@ class Line:
     place: tuple[Any, ...] | None
     quick: bool
     shortcut: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""
+    against_method: str = ""
 
     @property
     def rounds(self) -> int:
@@ -104,6 +108,24 @@ def _validated(tables: Tables, seed: int, root: str | None) -> RunConfig:
 
 
 @dataclass(frozen=True)
+class Drawings:
+    """What is drawn of a table, beside its figures.
+
+    Args:
+        curves: keys of ``panels.CURVES``: what is drawn round by round, each in a panel of its own.
+        together: whether the runs of all rows share these panels, as where a row is a method.
+        bars: whether the values of the lines are drawn, those of one row and unit in a panel.
+        grid: two options of the algorithm, which are the axes of a map of the lines' values; a row
+            is a panel.
+    """
+
+    curves: tuple[str, ...] = ()
+    together: bool = False
+    bars: bool = False
+    grid: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
 class PaperTable:
     """A table or figure of a paper.
 
@@ -111,14 +133,14 @@ class PaperTable:
         name: the value of ``--table``.
         title: what it holds.
         notes: keys of notes on the whole table.
-        curves: whether the page draws its runs.
+        drawings: what the page draws of its lines and their runs.
         lines: its lines with the full profile.
     """
 
     name: str
     title: str
     notes: tuple[str, ...]
-    curves: bool
+    drawings: Drawings
     lines: tuple[Line, ...]
 
 

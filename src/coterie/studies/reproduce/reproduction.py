@@ -63,18 +63,20 @@ class Outcome:
     Args:
         line: which.
         values: one for each seed that was run, in the line's unit.
+        seeds: of ``values``; empty for what is computed.
         last10: mean accuracy of the last ten evaluated rounds of its runs, in percent.
         rounds: of each of its runs.
         problem: why there is no value, or not for each seed.
-        folders: of its runs.
+        folders: for each seed, of its run and of the other run.
     """
 
     line: Line
     values: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
     last10: tuple[float, ...] = ()
     rounds: int = 0
     problem: str = ""
-    folders: tuple[Path, ...] = field(default=(), compare=False)
+    folders: tuple[tuple[Path, ...], ...] = field(default=(), compare=False)
 
     @property
     def mean(self) -> float | None:
@@ -219,23 +221,26 @@ class Reproduction:
     def _measured(self, line: Line, needs: Sequence[tuple[PaperRun, ...]]) -> Outcome:
         """The result of a line from its runs of all seeds."""
         values: list[float] = []
+        seeds: list[int] = []
         last10: list[float] = []
-        folders: list[Path] = []
+        folders: list[tuple[Path, ...]] = []
         problems: list[str] = []
-        for runs in needs:
+        for seed, runs in zip(self.seeds, needs, strict=True):
             undone = [one for one in runs if not is_done(one.run, self.runs)]
             # A seed counts if all its runs are done, so that differences are between equal seeds.
             if undone:
                 problems += [self._why_undone(one) for one in undone]
                 continue
             found = [_read(self.runs / one.run.id, line) for one in runs]
-            folders.append(self.runs / runs[0].run.id)
+            folders.append(tuple(self.runs / one.run.id for one in runs))
             if found[0].last10 is not None:
                 last10.append(found[0].last10)
             known = [one.value for one in found if one.value is not None]
             if len(known) < len(found):
                 problems.append(_why_unknown(line))
-            elif len(known) == 2:
+                continue
+            seeds.append(seed)
+            if len(known) == 2:
                 values.append(compared(line.how, *known))
             else:
                 values.append(known[0])
@@ -243,7 +248,15 @@ class Reproduction:
         if folders:
             rounds = line.rounds
         problem = "; ".join(dict.fromkeys(problems))
-        return Outcome(line, tuple(values), tuple(last10), rounds, problem, tuple(folders))
+        return Outcome(
+            line,
+            values=tuple(values),
+            seeds=tuple(seeds),
+            last10=tuple(last10),
+            rounds=rounds,
+            problem=problem,
+            folders=tuple(folders),
+        )
 
     def _why_undone(self, one: PaperRun) -> str:
         return self.problems.get(one.run.id) or missing_data(one.config) or "not run yet"
@@ -295,5 +308,5 @@ def _read(folder: Path, line: Line) -> _RunValues:
     run = RunFolder(folder)
     rows = run.rows()
     summary: dict[str, Any] = run.summary() or {}
-    value = METRICS[line.metric](rows, summary, line.target)
-    return _RunValues(value, METRICS["last10"](rows, summary, 0.0))
+    value = METRICS[line.metric](rows, summary, line)
+    return _RunValues(value, METRICS["last10"](rows, summary, line))

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from coterie.studies.reproduce import PAPERS
-from coterie.studies.reproduce.papers import Line, Paper, PaperTable, Tables
+from coterie.studies.reproduce.papers import Drawings, Line, Paper, PaperTable, Tables
 from coterie.studies.reproduce.parts import configuration_of
 
 Place = tuple[Any, ...]
@@ -88,8 +88,21 @@ def _table(name: str, content: Mapping[str, Any], table: Tables) -> PaperTable:
         name=table["name"],
         title=table["title"],
         notes=tuple(table.get("notes", ())),
-        curves=table.get("curves", False),
+        drawings=_drawings(table),
         lines=tuple(lines),
+    )
+
+
+def _drawings(table: Tables) -> Drawings:
+    grid = table.get("grid")
+    if grid is not None:
+        x, y = grid
+        grid = (x, y)
+    return Drawings(
+        curves=tuple(table.get("curves", ())),
+        together=table.get("together", False),
+        bars=table.get("bars", False),
+        grid=grid,
     )
 
 
@@ -113,7 +126,8 @@ def _line(
     # A dash in print: the paper did not run it, so there is nothing to compare.
     if place is not None and value is None:
         return None
-    tables, against = _configurations(content, table, row, column)
+    parts, against_parts = _parts(table, row, column)
+    tables = _configuration(content, parts)
     line = f"{row['name']}/{column['name']}"
     quick = table.get("quick", {})
     # A column's setting wins over the row's, and that over the table's.
@@ -136,7 +150,7 @@ def _line(
         compute=compute,
         how=settings.get("how", "value"),
         tables=tables,
-        against=against,
+        against=_configuration(content, against_parts),
         arguments=row.get("arguments", {}),
         target=settings.get("target", 0.0),
         full_rounds=full_rounds,
@@ -145,22 +159,38 @@ def _line(
         place=place,
         quick=any(fnmatchcase(line, pattern) for pattern in quick.get("lines", ())),
         shortcut=quick,
+        method=_method_name(content, parts),
+        against_method=_method_name(content, against_parts),
     )
 
 
-def _configurations(
-    content: Mapping[str, Any], table: Tables, row: Tables, column: Tables
-) -> tuple[Tables | None, Tables | None]:
-    """The configurations of a line's run and of the other run, where it has them."""
+def _parts(table: Tables, row: Tables, column: Tables) -> tuple[list[str], list[str]]:
+    """The parts of a line's run and of the other run; empty where it has none."""
     common = [*table.get("parts", ()), *row.get("parts", ())]
     parts = [*common, *column.get("parts", ())]
-    tables = None
-    if parts:
-        tables = configuration_of(content, parts)
-    against = None
+    against = []
     if "against" in column:
-        against = configuration_of(content, [*common, *column["against"]])
-    return tables, against
+        against = [*common, *column["against"]]
+    return parts, against
+
+
+def _configuration(content: Mapping[str, Any], parts: Sequence[str]) -> Tables | None:
+    if not parts:
+        return None
+    return configuration_of(content, parts)
+
+
+def _method_name(content: Mapping[str, Any], parts: Sequence[str]) -> str:
+    """The parts that set the algorithm or its options, from the last that names one."""
+    found: list[str] = []
+    for part in parts:
+        algorithm = content["part"][part].get("algorithm")
+        # A part that names an algorithm replaces the one before with all its options.
+        if algorithm is not None and "name" in algorithm:
+            found = []
+        if algorithm is not None:
+            found.append(part)
+    return " ".join(found)
 
 
 def _seconds(row: Tables, column: Tables) -> float:

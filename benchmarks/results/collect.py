@@ -1,0 +1,185 @@
+"""Take what `coterie reproduce` measured into the result files of this folder.
+
+    coterie reproduce flexcfl --table 3 --row mnist-mclr --profile full --seeds 0-2
+    python -m benchmarks.results.collect runs/reproduce/reproduce.json --machine "two cores ..."
+
+Every line of a paper becomes a record of ``reproduce-<paper>.json``. A line that is there already is
+replaced, and keeps its note, in which a gap is explained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import records
+from benchmarks.results.papers import printed_values
+from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
+
+Line = Mapping[str, Any]
+
+UNITS = {"percent": "%", "share": "%", "count": "", "number": "", "ratio": ""}
+DECIMALS = {"percent": 1, "share": 1, "count": 0, "number": 4, "ratio": 2}
+TITLES = {
+    "fedgroup": "FedGroup (Duan et al., 2021)",
+    "flexcfl": "FlexCFL (Duan et al., 2022)",
+    "fedclust": "FedClust (Islam et al., 2024)",
+    "fedgsp": "FedGSP (Zeng et al., 2022)",
+    "rfedavg": "RFedAvg (Wang et al., 2021)",
+}
+
+
+def place_text(line: Line) -> str | None:
+    """Where a printed value is, as `papers.printed_at` finds it; ``None`` if there is none.
+
+    The place of a line is a path of keys and indices. The index of a row is replaced by values that
+    tell the row from the others.
+    """
+    if line["printed"] is None or line["place"] is None:
+        return None
+    paper, table, *path = line["place"]
+    words = [f"{paper}.{table}"]
+    if path[:1] == ["rows"]:
+        rows = printed_values()[paper][table]["rows"]
+        words += _telling(rows, path[1])
+        path = path[2:]
+    return " ".join([*words, *map(str, path)])
+
+
+def _telling(rows: Sequence[Mapping[str, Any]], number: int) -> list[str]:
+    """Values of a row that no other row has all of."""
+    wanted = rows[number]
+    words: list[str] = []
+    for key in ("dataset", "model", "method", "classes", "classes_per_device"):
+        if key in wanted:
+            words.append(str(wanted[key]))
+    return words
+
+
+def record_of(line: Line, measured: str, note: str | None) -> Record:
+    """The record of a line.
+
+    Args:
+        line: of ``reproduce.json``.
+        measured: key of its measurement.
+        note: why it differs from print, as it was written for the record before.
+    """
+    at = place_text(line)
+    places = DECIMALS[line["unit"]]
+    return Record(
+        case=case_of(line["table"]),
+        subject=line["line"],
+        metric="ours",
+        unit=UNITS[line["unit"]],
+        values=tuple(round(value, places) for value in line["values"]),
+        seeds=tuple(line["seeds"]) or None,
+        rounds=line["rounds"] or None,
+        measured=measured,
+        printed=None if at is None else Printed(value=line["printed"], at=at),
+        note=note,
+    )
+
+
+def last_ten_of(line: Line, measured: str) -> Record | None:
+    """The record of the mean of the last ten rounds beside a maximum."""
+    if line["metric"] not in ("max", "median") or len(line["last10"]) != len(line["seeds"]):
+        return None
+    return Record(
+        case=case_of(line["table"]),
+        subject=line["line"],
+        metric="last ten",
+        unit=UNITS[line["unit"]],
+        values=tuple(round(value, 1) for value in line["last10"]),
+        seeds=tuple(line["seeds"]),
+        rounds=line["rounds"],
+        measured=measured,
+    )
+
+
+def case_of(table: str) -> str:
+    """What a page calls a table or figure.
+
+    Example:
+        >>> case_of("4a"), case_of("fig6")
+        ('Table 4a', 'Fig. 6')
+    """
+    if table.startswith("fig"):
+        return f"Fig. {table.removeprefix('fig')}"
+    return f"Table {table}"
+
+
+def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurement) -> ResultPage:
+    """The page with new records of some lines in place of those it has."""
+    known = {record.key: record for record in page.records}
+    for line in lines:
+        if not line["values"]:
+            continue
+        key = f"{case_of(line['table'])}/{line['line']}/ours"
+        note = known[key].note if key in known else None
+        record = record_of(line, measured, note)
+        known[record.key] = record
+        last_ten = last_ten_of(line, measured)
+        if last_ten is not None:
+            known[last_ten.key] = last_ten
+    used = {record.measured for record in known.values()}
+    measurements = {**page.measurements, measured: how}
+    return ResultPage(
+        question=page.question,
+        topic=page.topic,
+        settings=page.settings,
+        measurements={key: value for key, value in measurements.items() if key in used},
+        records=tuple(known.values()),
+    )
+
+
+def _empty(paper: str) -> ResultPage:
+    return ResultPage(
+        question=f"What does `coterie reproduce {paper}` give beside every printed value?",
+        topic="reproduction",
+        settings=None,
+        measurements={},
+        records=(),
+    )
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    )
+    return found.stdout.strip()
+
+
+def main() -> int:
+    """Merge a file of results into the pages of its papers."""
+    parser = argparse.ArgumentParser(description="Take results of coterie reproduce into pages.")
+    parser.add_argument("results", type=Path, help="reproduce.json of the output folder")
+    parser.add_argument("--machine", required=True, help="processor, cores and load, in words")
+    parser.add_argument("--commit", default=None, help="that measured; default: the current one")
+    options = parser.parse_args()
+    content = json.loads(options.results.read_text(encoding="utf-8"))
+    commit = options.commit or _commit()
+    today = datetime.date.today().isoformat()
+    for paper in dict.fromkeys(line["paper"] for line in content["lines"]):
+        name = f"reproduce-{paper}"
+        page = records.read(name) if (FOLDER / f"{name}.json").exists() else _empty(paper)
+        lines = [line for line in content["lines"] if line["paper"] == paper]
+        how = Measurement(
+            what=f"Lines measured on {today}, commit {commit}",
+            settings="",
+            machine=options.machine,
+            date=today,
+            commit=commit,
+            command=f"coterie reproduce {paper} --profile {content['profile']}",
+        )
+        records.write(name, merged(page, lines, f"{today} {commit}", how))
+        print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

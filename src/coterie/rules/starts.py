@@ -1,0 +1,153 @@
+"""Other first models than a single draw of random ones, for methods that choose by loss.
+
+Random models can lose groups: where one of them is a little better for everybody at the start, it
+is trained by everybody, and the others stay behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clients.round import Round
+from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.work import Evaluate, Train
+from coterie.math.group_count import estimate_notes
+from coterie.rules.assigning import Assign, PlacesClients
+from coterie.rules.cold_start import DirectionMemory, GroupColdStart
+
+
+@dataclass(frozen=True, slots=True)
+class StartMemory:
+    """That the first models were made.
+
+    Args:
+        models: how many there are.
+    """
+
+    record_name: ClassVar[str] = "start"
+    models: int
+
+
+@dataclass(frozen=True)
+class StartsFromClusters(PlacesClients):
+    """An assign rule whose first models come from FedGroup's cold start (Alg. 3).
+
+    The clients of the cold start train briefly from ``w_0``. Each first model is ``w_0`` plus the
+    mean update of a cluster of them, so each is better for some clients from the start. With
+    ``groups = "auto"`` rounds are skipped while too few of these clients answer.
+
+    Args:
+        assign: the rule inside.
+        cold_start: which clients are asked, and how their updates are clustered.
+    """
+
+    assign: Assign
+    cold_start: GroupColdStart
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        if groups.memory.get(StartMemory) is not None:
+            return self.assign(groups, round)
+        formed = self.cold_start.form(groups, round.of("cold_start"))
+        if formed.memory.get(DirectionMemory) is None:
+            no_clients = round.cohort[:0]
+            return groups, Plan(no_clients, no_clients, notes={"uncounted": 1})
+        asked = int((formed.member >= 0).sum())
+        # The directions placed the models; a rule that chooses by loss does not use them again.
+        groups = replace(formed, memory=groups.memory).remember(StartMemory(formed.k))
+        groups, plan = self.assign(groups, round)
+        notes = {"cold_start": asked, **plan.notes}
+        if self.cold_start.groups == "auto":
+            notes |= estimate_notes(formed.k)
+        return groups, replace(plan, notes=notes)
+
+
+@dataclass(frozen=True)
+class BestOfStarts(PlacesClients):
+    """An assign rule that tries several draws of first models, and goes on with the best.
+
+    ``alpha * groups`` clients try every draw. In each of ``rounds`` short rounds they choose the
+    model with the least loss and train it ``steps`` steps, and each model moves to the mean of what
+    its clients made of it. Then they report their losses, and the draw is kept that minimises the
+    objective of IFCA, ``mean_i min_j F_i(w_j)``, as one restarts k-means. A draw that lost a group
+    has a higher objective, since a model less serves everybody.
+
+    Args:
+        assign: the rule inside.
+        groups: models of a draw ``m``; the state begins with those of all draws, ``m * restarts``.
+        restarts: draws.
+        alpha: clients asked for each model.
+        rounds: short rounds of each trial.
+        steps: mini-batch steps of a client in each of them.
+    """
+
+    assign: Assign
+    groups: int
+    restarts: int
+    alpha: int = 20
+    rounds: int = 3
+    steps: int = 50
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        if groups.memory.get(StartMemory) is not None:
+            return self.assign(groups, round)
+        trial = round.of("restarts")
+        clients = self._sample(groups, trial)
+        best = None
+        least = np.inf
+        for number in range(self.restarts):
+            first = number * self.groups
+            drawn = groups.models[first : first + self.groups]
+            models = self._trained(drawn, clients, trial.of(str(number)))
+            objective = self._objective(models, clients, trial.of(f"{number}/score"))
+            # Of equal draws the first one is kept, whatever the engine.
+            if objective is not None and objective < least:
+                least = objective
+                best = models
+        if best is None:
+            no_clients = round.cohort[:0]
+            return groups, Plan(no_clients, no_clients, notes={"unstarted": 1})
+        groups = groups.select(range(self.groups))
+        untrained = np.zeros(self.groups, bool)
+        groups = replace(groups, models=best, trained=untrained)
+        groups = groups.remember(StartMemory(self.groups))
+        groups, plan = self.assign(groups, round)
+        return groups, replace(plan, notes={"cold_start": len(clients), **plan.notes})
+
+    def _sample(self, groups: Groups, round: Round) -> IntArray:
+        trainable = round.trainable(len(groups.member))
+        order = round.key.of("sample").generator().permutation(trainable)
+        return np.sort(order[: self.alpha * self.groups])
+
+    def _trained(self, models: Tensor, clients: IntArray, round: Round) -> Tensor:
+        """A draw of models after the short rounds, float32 ``[m, d]``."""
+        work = Train(round.objective, steps=self.steps, choose="least_loss")
+        every_model = np.tile(np.arange(self.groups), (len(clients), 1))
+        for number in range(self.rounds):
+            key = round.key.of(f"train/{number}")
+            reply = round.clients.run(work, clients, models, every_model, key=key)
+            if not len(reply):
+                break
+            delta = torch.from_numpy(reply.fields["delta"]).to(torch.float64)
+            choice = reply.fields["choice"].astype(np.int64)
+            models = models.clone()
+            for j in np.unique(choice):
+                of_model = delta[torch.from_numpy(choice == j)]
+                models[j] = (models[j] + of_model.mean(dim=0)).to(torch.float32)
+        return models
+
+    def _objective(self, models: Tensor, clients: IntArray, round: Round) -> float | None:
+        """Mean loss of a sample under the best model of its client; ``None`` without a reply."""
+        every_model = np.tile(np.arange(self.groups), (len(clients), 1))
+        work = Evaluate("train")
+        reply = round.clients.run(work, clients, models, every_model, key=round.key)
+        size = reply.fields["size"].sum()
+        if not size:
+            return None
+        return float(reply.fields["loss"].min(axis=1).sum() / size)

@@ -1,0 +1,256 @@
+"""What the panels of a paper's figures show: curves by round, bars, and maps of two options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.report.series import CurvePoint, Series
+from coterie.report.view import RunView
+from coterie.runs.store import RunFolder
+from coterie.studies.reproduce.papers import PaperTable, Unit
+from coterie.studies.reproduce.reproduction import Outcome
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn of every round.
+
+    Args:
+        title: of its axis, with the unit.
+        value: of a row of ``rounds.jsonl``; ``None`` where the round has none.
+    """
+
+    title: str
+    value: Callable[[Row], float | None]
+
+
+def _accuracy(row: Row) -> float | None:
+    if row.get("accuracy") is None:
+        return None
+    return 100 * float(row["accuracy"])
+
+
+def _cpd(row: Row) -> float | None:
+    """Median class probability distance; one group alone has no distance to another."""
+    distances = row.get("cpd") or {}
+    return distances.get("label")
+
+
+CURVES: Mapping[str, Curve] = {
+    "accuracy": Curve("accuracy, %", _accuracy),
+    "loss": Curve("training loss, nats", lambda row: row.get("loss")),
+    "test_loss": Curve("test loss, nats", lambda row: row.get("test_loss")),
+    "discrepancy": Curve("discrepancy", lambda row: row.get("discrepancy")),
+    "cpd": Curve("class probability distance, median", _cpd),
+}
+
+AXES: Mapping[Unit, str] = {
+    "percent": "accuracy, points",
+    "share": "share, %",
+    "count": "count",
+    "number": "value",
+    "ratio": "ratio to the other method",
+}
+
+
+@dataclass(frozen=True)
+class PanelSeries:
+    """A curve of a panel.
+
+    Args:
+        label: the method, as the legend names it.
+        points: by round: mean, least and greatest over the seeds.
+    """
+
+    label: str
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True)
+class CurvePanel:
+    """Curves by round.
+
+    Args:
+        title: of the panel.
+        axis: what is drawn, with its unit.
+        series: one for each method.
+    """
+
+    title: str
+    axis: str
+    series: tuple[PanelSeries, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line's value beside the printed one.
+
+    Args:
+        label: of the line.
+        ours: mean over the seeds.
+        printed: ``None`` if the paper prints none.
+    """
+
+    label: str
+    ours: float
+    printed: float | None
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """Bars of the lines of one row that have the same unit.
+
+    Args:
+        title: of the panel.
+        axis: what is drawn, with its unit.
+        bars: one for each line.
+    """
+
+    title: str
+    axis: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class GridPanel:
+    """Values of a row's lines over two options of the algorithm.
+
+    Args:
+        title: of the panel.
+        axes: names of the options, the one across first.
+        cells: ``(across, up, value)``.
+    """
+
+    title: str
+    axes: tuple[str, str]
+    cells: tuple[tuple[float, float, float], ...]
+
+
+Panel = CurvePanel | BarPanel | GridPanel
+
+
+def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
+    """The panels of a table, of the lines that have results.
+
+    Args:
+        table: says what is drawn.
+        outcomes: of its lines.
+    """
+    drawings = table.drawings
+    rows = _by_row(outcomes)
+    found: list[Panel] = []
+    groups = {table.title: list(outcomes)} if drawings.together else rows
+    for title, members in groups.items():
+        runs = _runs_by_method(members)
+        found += [
+            panel
+            for name in drawings.curves
+            if (panel := _curve_panel(title, CURVES[name], runs)) is not None
+        ]
+    for title, members in rows.items():
+        if drawings.bars:
+            found += _bar_panels(title, members)
+        if drawings.grid is not None:
+            found += _grid_panels(title, drawings.grid, members)
+    return found
+
+
+def _by_row(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    rows: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        row = outcome.line.name.split("/")[0]
+        rows.setdefault(row, []).append(outcome)
+    return rows
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+# The runs of a method, one for each seed.
+RunsByMethod = dict[str, list[Path]]
+
+
+def _runs_by_method(outcomes: Iterable[Outcome]) -> RunsByMethod:
+    """All runs of some lines, those compared against included, by short names of their methods."""
+    found: RunsByMethod = {}
+    for outcome in outcomes:
+        names = (outcome.line.method, outcome.line.against_method)
+        for runs in outcome.folders:
+            # Several lines may read figures off the same run; it is drawn once.
+            for name, run in zip(names, runs, strict=False):
+                known = found.setdefault(name, [])
+                if run not in known:
+                    known.append(run)
+    return dict(zip(short_names(list(found)), found.values(), strict=True))
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names without the words that all of them share, unless nothing is left of one.
+
+    Args:
+        names: of methods, as the parts of their configurations.
+
+    Example:
+        >>> short_names(["fedgsp log a1-b10", "fedgsp log a2-b5"])
+        ['a1-b10', 'a2-b5']
+        >>> short_names(["flexcfl", "flexcfl eta5"])
+        ['flexcfl', 'flexcfl eta5']
+    """
+    if len(names) < 2:
+        return list(names)
+    words = [name.split() for name in names]
+    shared = set.intersection(*map(set, words))
+    shorter = [" ".join(word for word in one if word not in shared) for one in words]
+    if not all(shorter):
+        return list(names)
+    return shorter
+
+
+def _curve_panel(title: str, curve: Curve, runs: RunsByMethod) -> CurvePanel | None:
+    """The panel of a value; ``None`` if no run has it."""
+    series = [PanelSeries(label, _points(label, curve, paths)) for label, paths in runs.items()]
+    shown = tuple(one for one in series if one.points)
+    if not shown:
+        return None
+    return CurvePanel(f"{title}: {curve.title}", curve.title, shown)
+
+
+def _points(label: str, curve: Curve, paths: Iterable[Path]) -> tuple[CurvePoint, ...]:
+    # The series needs rounds alone, so the views need no clients.
+    views = [RunView(label, RunFolder(path).rows(), np.zeros(1, np.int64), ("",)) for path in paths]
+    values = [[curve.value(row) for row in view.rounds] for view in views]
+    return tuple(Series(label, tuple(views)).curve(values))
+
+
+# --- bars and grids -------------------------------------------------------------------------------
+
+
+def _bar_panels(title: str, outcomes: Iterable[Outcome]) -> list[BarPanel]:
+    by_unit: dict[Unit, list[Bar]] = {}
+    for outcome in outcomes:
+        if outcome.mean is not None:
+            column = outcome.line.name.split("/")[1]
+            bar = Bar(column, outcome.mean, outcome.line.printed)
+            by_unit.setdefault(outcome.line.unit, []).append(bar)
+    return [
+        BarPanel(f"{title}: {AXES[unit]}", AXES[unit], tuple(bars))
+        for unit, bars in by_unit.items()
+    ]
+
+
+def _grid_panels(title: str, axes: tuple[str, str], outcomes: Iterable[Outcome]) -> list[GridPanel]:
+    across, up = axes
+    cells = []
+    for outcome in outcomes:
+        if outcome.mean is not None and outcome.line.tables is not None:
+            options = outcome.line.tables["algorithm"]
+            cells.append((float(options[across]), float(options[up]), outcome.mean))
+    if not cells:
+        return []
+    return [GridPanel(title, axes, tuple(cells))]

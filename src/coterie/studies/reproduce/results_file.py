@@ -1,0 +1,56 @@
+"""The results of a reproduction as data, for other programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.runs.files import replace_file
+from coterie.studies.reproduce.papers import Profile
+from coterie.studies.reproduce.reproduction import Outcome
+
+FILE = "reproduce.json"
+
+
+def write_results(
+    out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
+) -> Path:
+    """Write ``reproduce.json``: what is known of every line, seed by seed; returns its path.
+
+    Args:
+        out: folder, which exists.
+        outcomes: of the lines, in their order.
+        profile: of the lines.
+        seeds: of the runs.
+    """
+    content = {
+        "profile": profile,
+        "seeds": list(seeds),
+        "lines": [_line(outcome) for outcome in outcomes],
+    }
+    path = out / FILE
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path, text.encode())
+    return path
+
+
+def _line(outcome: Outcome) -> dict[str, Any]:
+    line = outcome.line
+    return {
+        "paper": line.paper,
+        "table": line.table,
+        "line": line.name,
+        "unit": line.unit,
+        "metric": line.metric or line.compute,
+        "printed": line.printed,
+        "place": line.place,
+        "values": outcome.values,
+        "seeds": outcome.seeds,
+        "last10": outcome.last10,
+        "rounds": outcome.rounds,
+        "full_rounds": line.full_rounds,
+        "notes": line.notes,
+        "problem": outcome.problem,
+    }

@@ -1,0 +1,183 @@
+"""The panels of the papers' figures: which runs they show, under which names, with which values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.studies.reproduce.computed import FORMULAS
+from coterie.studies.reproduce.panel_charts import panel_chart
+from coterie.studies.reproduce.panels import (
+    CURVES,
+    BarPanel,
+    CurvePanel,
+    GridPanel,
+    panels_of,
+    short_names,
+)
+from coterie.studies.reproduce.papers import PaperTable
+from coterie.studies.reproduce.reproduction import Outcome
+from coterie.studies.reproduce.tables import paper
+
+ROUNDS = 3
+DRAWN = [
+    (of, table)
+    for of in ("fedgroup", "flexcfl", "fedgsp", "rfedavg")
+    for table in paper(of).tables
+    if table.drawings.curves
+]
+
+
+def table(of: str, name: str) -> PaperTable:
+    return next(one for one in paper(of).tables if one.name == name)
+
+
+def rows_of(method: str, seed: int) -> list[dict[str, Any]]:
+    """Rows that say which method and seed they are of, and which value."""
+    base = sum(map(ord, method)) % 97 + seed
+    return [
+        {
+            "round": round,
+            "accuracy": (base + round) / 1000,
+            "loss": base + round + 0.1,
+            "test_loss": base + round + 0.2,
+            "discrepancy": base + round + 0.3,
+            "cpd": {"label": base + round + 0.4},
+        }
+        for round in range(ROUNDS)
+    ]
+
+
+def written(folder: Path, method: str, seed: int) -> Path:
+    run = folder / f"{method} {seed}"
+    run.mkdir(exist_ok=True)
+    lines = [json.dumps(row) for row in rows_of(method, seed)]
+    (run / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    return run
+
+
+def outcomes_of(of: PaperTable, folder: Path, seeds: int = 2) -> list[Outcome]:
+    """Results of all lines of a table, each with the runs that it needs."""
+    found = []
+    for number, line in enumerate(of.lines):
+        names = [line.method]
+        if line.against is not None:
+            names.append(line.against_method)
+        runs: tuple[tuple[Path, ...], ...] = ()
+        if not line.compute:
+            # Runs of other rows are other runs.
+            row = line.name.split("/")[0]
+            (folder / row).mkdir(exist_ok=True)
+            runs = tuple(
+                tuple(written(folder / row, name, seed) for name in names) for seed in range(seeds)
+            )
+        found.append(Outcome(line, (float(number),), folders=runs))
+    return found
+
+
+def labels(panel: CurvePanel) -> list[str]:
+    return [one.label for one in panel.series]
+
+
+@pytest.mark.parametrize(("of", "drawn"), DRAWN, ids=lambda x: getattr(x, "name", x))
+def test_every_curve_is_the_value_of_its_own_method(
+    of: str, drawn: PaperTable, tmp_path: Path
+) -> None:
+    panels = [
+        panel
+        for panel in panels_of(drawn, outcomes_of(drawn, tmp_path))
+        if isinstance(panel, CurvePanel)
+    ]
+    rows = {line.name.split("/")[0] for line in drawn.lines if not line.compute}
+    places = 1 if drawn.drawings.together else len(rows)
+    assert len(panels) == places * len(drawn.drawings.curves)
+    methods = {name for line in drawn.lines for name in (line.method, line.against_method) if name}
+    short = dict(zip(short_names(sorted(methods)), sorted(methods), strict=True))
+    for panel in panels:
+        curve = next(one for one in CURVES.values() if one.title == panel.axis)
+        assert len(set(labels(panel))) == len(labels(panel)) >= 1
+        for series in panel.series:
+            # A panel of one method shows its whole name.
+            method = short.get(series.label, series.label)
+            assert method in methods
+            for point in series.points:
+                values = [curve.value(rows_of(method, seed)[point.round]) for seed in range(2)]
+                known = [value for value in values if value is not None]
+                assert (point.low, point.high) == (min(known), max(known))
+                assert point.mean == pytest.approx(sum(known) / 2)
+            assert [point.round for point in series.points] == list(range(ROUNDS))
+
+
+def test_both_sides_of_a_difference_are_drawn(tmp_path: Path) -> None:
+    fig2 = table("rfedavg", "fig2")
+    panels = panels_of(fig2, outcomes_of(fig2, tmp_path))
+    by_title = {panel.title: panel for panel in panels}
+    panel = by_title["1-class: accuracy, %"]
+    assert isinstance(panel, CurvePanel)
+    assert labels(panel) == ["rfedavg", "kmeans", "fedavg", "optimal"]
+
+
+def test_the_ablation_of_fedgsp_shows_four_methods_in_three_panels(tmp_path: Path) -> None:
+    fig3 = table("fedgsp", "fig3")
+    panels = panels_of(fig3, outcomes_of(fig3, tmp_path))
+    assert [panel.title.split(": ")[1] for panel in panels] == [
+        CURVES["cpd"].title,
+        CURVES["accuracy"].title,
+        CURVES["test_loss"].title,
+    ]
+    for panel in panels:
+        assert isinstance(panel, CurvePanel)
+        assert sorted(labels(panel)) == ["fedavg", "fedgsp", "naive", "naive-icg"]
+
+
+def test_methods_that_are_rows_share_a_panel(tmp_path: Path) -> None:
+    table1 = table("fedgsp", "1")
+    first = panels_of(table1, outcomes_of(table1, tmp_path))[0]
+    assert isinstance(first, CurvePanel)
+    assert len(labels(first)) == 9
+    assert {"fedavg", "fedyogi", "fedgsp"} <= set(labels(first))
+
+
+def test_a_grid_has_a_cell_for_each_pair_of_options(tmp_path: Path) -> None:
+    fig4 = table("fedgsp", "fig4")
+    panels = panels_of(fig4, outcomes_of(fig4, tmp_path))
+    assert [panel.title for panel in panels] == ["linear", "log", "exp"]
+    log = panels[1]
+    assert isinstance(log, GridPanel)
+    assert {(x, y) for x, y, _ in log.cells} == {(1, 10), (2, 5), (2, 10), (2, 20), (4, 10)}
+
+
+def test_bars_have_our_values_and_the_printed_ones(tmp_path: Path) -> None:
+    fig6 = table("flexcfl", "fig6")
+    outcomes = outcomes_of(fig6, tmp_path)
+    panels = [one for one in panels_of(fig6, outcomes) if isinstance(one, BarPanel)]
+    transfers = next(one for one in panels if one.title.startswith("mnist-mclr: ratio"))
+    bars = {bar.label: bar for bar in transfers.bars}
+    assert {"ifca-transfers", "fesem-transfers", "ifca-mig-transfers"} <= set(bars)
+    assert bars["flexcfl-transfers"].printed == 1.26
+    for outcome in outcomes:
+        row, column = outcome.line.name.split("/")
+        if row == "mnist-mclr" and outcome.line.unit == "ratio":
+            assert bars[column].ours == outcome.mean
+
+
+def test_ifca_and_fesem_move_what_the_formulas_say() -> None:
+    lines = {line.name: line for line in table("flexcfl", "fig6").lines}
+    ifca = lines["mnist-mclr/ifca-transfers"]
+    fesem = lines["mnist-mclr/fesem-transfers"]
+    # Three models down and one up, where FedAvg has one down and one up.
+    assert FORMULAS[ifca.compute](ifca, None) == 2.0
+    assert FORMULAS[fesem.compute](fesem, None) == 1.0
+
+
+def test_every_panel_can_be_drawn(tmp_path: Path) -> None:
+    for of, name in (("rfedavg", "fig2"), ("fedgsp", "fig4"), ("flexcfl", "fig6")):
+        drawn = table(of, name)
+        (tmp_path / name).mkdir(exist_ok=True)
+        for panel in panels_of(drawn, outcomes_of(drawn, tmp_path / name)):
+            spec = panel_chart(panel)
+            assert spec["width"] == "container"
+            assert "layer" in spec or "mark" in spec
