@@ -14,6 +14,7 @@ from torch import nn
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.quorum import Quorum
+from coterie.core.client_store import ClientStore
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.memory import Memory
@@ -21,7 +22,7 @@ from coterie.core.objective import Objective
 from coterie.core.updates import Updates
 from coterie.core.vectors import Layout, flatten
 from coterie.data.shifts import SHIFTS
-from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
+from coterie.engines import Faults, FaultyEngine, KeepingEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.override import fit_to_model, override
@@ -75,19 +76,24 @@ def states(
     engine: Any,
     quorum: Quorum | None = None,
     start: StartingPoint | None = None,
+    rounds: int = ROUNDS,
+    store: ClientStore | None = None,
     **options: Any,
 ) -> list[Any]:
-    net = net_for(algorithm)
     key = Key(3)
+    fitted, net = fit_to_model(algorithm, small_net(), key)
     sampler = Sampler("cover_then_uniform", np.arange(population.clients), 4, key)
-    with Clients(engine, quorum=quorum or Quorum(), shape=shape_of(net, population)) as clients:
+    store = store or ClientStore()
+    shape = shape_of(net, population)
+    keeping = KeepingEngine(engine, store)
+    with Clients(keeping, quorum=quorum or Quorum(), shape=shape, store=store) as clients:
         return list(
             simulate(
-                algorithm,
+                as_algorithm(fitted),
                 clients,
                 population,
                 initial_models(net, key),
-                Schedule(sampler, ROUNDS, key, **options),
+                Schedule(sampler, rounds, key, **options),
                 start=start,
             )
         )
@@ -149,8 +155,9 @@ def test_order_of_arrival_does_not_matter(make: Make) -> None:
 @every
 def test_a_step_does_not_change_its_input(make: Make) -> None:
     population = blobs()
-    algorithm = as_algorithm(make(2))
     key = Key(3)
+    fitted, net = fit_to_model(make(2), small_net(), key)
+    algorithm = as_algorithm(fitted)
     before = run(make(2))[1].groups
     optimiser = {name: row.clone() for name, row in before.optimiser.items()}
     memory = {name: value.clone() for name, value in before.memory.tensors().items()}
@@ -162,8 +169,8 @@ def test_a_step_does_not_change_its_input(make: Make) -> None:
         memory=Memory.from_tensors(memory),
         trained=None if before.trained is None else before.trained.copy(),
     )
-    net = net_for(algorithm)
-    with Clients(engine_of("serial", population, net), shape=shape_of(net, population)) as clients:
+    engine = KeepingEngine(engine_of("serial", population, net))
+    with Clients(engine, shape=shape_of(net, population)) as clients:
         algorithm.step(before, round_of(clients, [0, 3, 5], key.at(2)))
     same(before, kept)
 
@@ -194,11 +201,17 @@ def test_resuming_equals_a_straight_run(make: Make) -> None:
     population = blobs()
     method = make(2)
     straight = run(method)
+    first_half = ClientStore()
+    run(method, rounds=2, store=first_half)
+    # A checkpoint holds the groups, and what clients keep.
+    restored = ClientStore()
+    restored.restore(first_half.state())
     resumed = states(
         as_algorithm(method),
         population,
         engine_of("serial", population, net_for(method)),
         start=StartingPoint(2, straight[1].groups),
+        store=restored,
     )
     for a, b in zip(straight[2:], resumed, strict=True):
         same(a.groups, b.groups)

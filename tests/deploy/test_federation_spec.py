@@ -48,6 +48,20 @@ def test_what_nodes_cannot_do_is_refused_before_any_is_asked(factory: str, words
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("local", "keeps a part of the model with its clients"),
+        ("pooled", "brings all training data to one place.*a federated method"),
+    ],
+)
+def test_baselines_that_are_no_federation_are_refused(name: str, words: str) -> None:
+    tables = tomllib.loads(CONFIG)
+    tables["algorithm"] = {"name": name}
+    with pytest.raises(ConfigError, match=f"^algorithm.name: {words}"):
+        FederationSpec.of(check(tables), (1, 8, 8), LABELS)
+
+
 def test_a_federation_is_made_of_its_configuration() -> None:
     spec = FederationSpec.of(check(tomllib.loads(CONFIG)), (1, 8, 8), LABELS)
     assert (spec.classes, spec.migration, spec.objective) == (10, None, plain)

@@ -62,6 +62,9 @@ class FederationSpec:
             what = f"keeps a part of the model with its clients, got {config.algorithm.name!r}"
             expected = "a method that shares the whole model: nodes store no parts of models yet"
             raise ConfigError(f"algorithm.name: {what}; expected {expected}")
+        if algorithm.method.pools_data:
+            what = f"brings all training data to one place, got {config.algorithm.name!r}"
+            raise ConfigError(f"algorithm.name: {what}; expected a federated method")
         return cls(config, shape, labels, network, algorithm)
 
     @property

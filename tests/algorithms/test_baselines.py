@@ -1,0 +1,146 @@
+"""Every client alone, and all data in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import coterie as ct
+from coterie import algorithms
+from coterie.config import check
+from coterie.core.solver import Solver
+from coterie.errors import ConfigError
+from coterie.methods.algorithm import as_algorithm
+from coterie.runs.run import run_config
+from coterie.runs.spec import pool_if_asked
+from tests.conftest import blobs
+from tests.lazy_federations import federation
+
+SOLVER = Solver(epochs=2, batch_size=5, lr=0.1)
+NET = torch.nn.Linear(6, 4)
+
+
+def run(method: ct.Method, data: ct.Population, **options: object) -> ct.Result:
+    settings = {"rounds": 3, "clients_per_round": 4, "local": SOLVER, "engine": "serial"}
+    return ct.run(method, data=data, model=NET, **{**settings, **options})  # type: ignore[arg-type]
+
+
+def weights(result: ct.Result, client: int) -> torch.Tensor:
+    return torch.cat([p.detach().ravel() for p in result.model_for(client).parameters()])
+
+
+def test_a_client_alone_has_the_model_of_a_federation_of_one() -> None:
+    """Its own training data, in the same rounds, with the same draws, and nobody else."""
+    data = blobs()
+    alone = run(algorithms.local(), data, clients_per_round=data.clients)
+    one = ct.run(
+        ct.fedavg(),
+        data=data,
+        model=NET,
+        rounds=3,
+        local=SOLVER,
+        engine="serial",
+        sampler=lambda round: np.array([5]),
+    )
+    assert torch.allclose(weights(alone, 5), weights(one, 5), atol=1e-6)
+    assert not torch.allclose(weights(alone, 5), weights(alone, 6), atol=1e-3)
+
+
+def test_of_a_client_alone_nothing_but_numbers_is_sent() -> None:
+    fields: set[str] = set()
+    totals = []
+    ct.run(
+        algorithms.local(),
+        data=blobs(),
+        model=NET,
+        rounds=2,
+        clients_per_round=4,
+        local=SOLVER,
+        engine="serial",
+        on_round=lambda result: (
+            totals.append(result.row["transfers"]),
+            fields.update(f for block in result.blocks for f in block.fields),
+        ),
+    )
+    assert fields == {"size", "loss"}
+    assert [(t["models"], t["down_bytes"]) for t in totals] == [(0, 0), (0, 0)]
+
+
+def test_a_client_that_never_trained_has_the_first_weights() -> None:
+    result = ct.run(
+        algorithms.local(),
+        data=blobs(),
+        model=NET,
+        rounds=2,
+        local=SOLVER,
+        engine="serial",
+        sampler=lambda round: np.array([0, 1]),
+    )
+    first = torch.cat([p.detach().ravel() for p in NET.parameters()])
+    assert torch.equal(weights(result, 7), first)
+    assert not torch.equal(weights(result, 1), first)
+
+
+def test_pooled_data_are_all_training_data_and_the_budget_is_that_of_a_cohort() -> None:
+    data = blobs()
+    algorithm = as_algorithm(algorithms.pooled())
+    pooled, local = pool_if_asked(algorithm, data, SOLVER, per_round=4)
+    rows = np.sort(np.concatenate(data.train))
+    assert np.array_equal(np.sort(pooled.train[0]), rows)
+    assert sum(len(part) for part in pooled.train[1:]) == 0
+    assert all(np.array_equal(a, b) for a, b in zip(pooled.test, data.test, strict=True))
+    steps = [2 * -(-size // 5) for size in data.sizes("train").tolist()]
+    assert local.steps == round(4 / data.clients * sum(steps))
+
+
+def test_pooled_training_is_sgd_on_all_samples() -> None:
+    """One round by the run equals the local solver on one client that holds everything."""
+    data = blobs()
+    result = run(algorithms.pooled(), data, rounds=1)
+    pooled, local = pool_if_asked(as_algorithm(algorithms.pooled()), data, SOLVER, per_round=4)
+    one = ct.run(
+        ct.fedavg(),
+        data=pooled,
+        model=NET,
+        rounds=1,
+        local=local,
+        engine="serial",
+        sampler=lambda round: np.array([0]),
+    )
+    assert torch.equal(weights(result, 3), weights(one, 3))
+    assert len(set(result.groups.tolist())) == 1
+
+
+def test_a_budget_of_steps_is_kept() -> None:
+    """It was replaced by whole epochs."""
+    data = blobs()
+    few = run(ct.fedavg(), data, local=Solver(epochs=2, batch_size=5, lr=0.1, steps=1), rounds=1)
+    more = run(ct.fedavg(), data, local=Solver(epochs=2, batch_size=5, lr=0.1, steps=9), rounds=1)
+    first = torch.cat([p.detach().ravel() for p in NET.parameters()])
+    assert 0 < (weights(few, 0) - first).norm() < (weights(more, 0) - first).norm()
+
+
+def test_lazy_data_cannot_be_pooled() -> None:
+    with pytest.raises(ConfigError, match=r"pooled needs all samples at once"):
+        pool_if_asked(as_algorithm(algorithms.pooled()), federation(lazy=True), SOLVER, per_round=4)
+
+
+@pytest.mark.parametrize("name", ["local", "pooled"])
+def test_baselines_are_run_by_name(name: str, tmp_path: Path) -> None:
+    tables = {
+        "seed": 1,
+        "data": {
+            "source": "digits",
+            "partition": {"kind": "planted", "clients": 12, "groups": 3, "how": "swap"},
+        },
+        "model": {"name": "mclr"},
+        "train": {"rounds": 4, "clients_per_round": 6},
+        "algorithm": {"name": name},
+        "engine": {"name": "serial"},
+    }
+    summary = run_config(check(tables), tmp_path / name)
+    assert summary["algorithm"] == name
+    assert summary["accuracy"]["final"] > 0.15
