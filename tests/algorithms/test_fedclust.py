@@ -21,6 +21,7 @@ from coterie.rules.one_shot import span
 from tests.conftest import (
     real_data,
     round_of,
+    same_partition,
     small_net,
     two_classes_each,
 )
@@ -115,3 +116,53 @@ def test_planted_label_groups_of_cifar10_are_found_in_one_round() -> None:
     )
     assert result.rows[0]["agreement"]["ari"] == 1.0
     assert result.rows[0]["notes"]["groups"] == 2
+
+
+def digits_with_swapped_labels(seed: int) -> ct.Population:
+    table = {"kind": "planted", "clients": 48, "groups": 3, "how": "swap"}
+    return ct.load("digits", partition=table, seed=seed)
+
+
+def first_round(method: ct.Method, data: ct.Population, seed: int) -> ct.Result:
+    local = ct.Solver(epochs=1, batch_size=10, lr=0.03)
+    return ct.run(
+        method,
+        data=data,
+        model="mclr",
+        local=local,
+        rounds=1,
+        clients_per_round=6,
+        seed=seed,
+        engine="serial",
+    )
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_swapped_labels_of_30_samples_a_client_are_found_without_a_wide_gap(seed: int) -> None:
+    """The tree is right, but noise makes all distances alike: no gap is a tenth of the last."""
+    data = digits_with_swapped_labels(seed)
+    by_gap = first_round(ct.fedclust(threshold="gap", warmup_epochs=10), data, seed)
+    found = first_round(ct.fedclust(warmup_epochs=10), data, seed)
+    assert set(by_gap.groups.tolist()) == {0}
+    assert same_partition(found.groups, data.planted)
+    line = found.rows[0]["notes"]["grouping"]
+    assert line.startswith("3 groups found by silhouettes: no gap between merges is 10 % of the")
+
+
+def test_one_group_is_explained_in_a_line() -> None:
+    data = digits_with_swapped_labels(2)
+    notes = first_round(ct.fedclust(threshold="gap", warmup_epochs=10), data, 2).rows[0]["notes"]
+    line = notes["grouping"]
+    assert line.startswith("one group found: the largest gap between merges is ")
+    assert "and 10 % is needed" in line
+    below = float(line.rpartition(" ")[2])
+    # lambda is a ninth above the last distance, since a newcomer there would open a gap.
+    assert below == pytest.approx(0.9 * notes["threshold"], rel=1e-3)
+    finer = first_round(ct.fedclust(threshold=0.99 * below, warmup_epochs=10), data, 2)
+    assert len(set(finer.groups.tolist())) > 1
+    assert "grouping" not in finer.rows[0]["notes"]
+
+
+def test_nothing_is_explained_where_a_gap_was_found_or_a_number_given() -> None:
+    for method in (ct.fedclust(), ct.fedclust(groups=1), ct.fedclust(threshold=99.0)):
+        assert "grouping" not in Run(method, two_classes_each()).step([0, 1])

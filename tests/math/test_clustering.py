@@ -15,7 +15,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist, squareform
 from torch import Tensor
 
-from coterie.math.clustering import agglomerate, largest_gap, linkage_distance
+from coterie.math.clustering import agglomerate, linkage_distance
+from coterie.math.cuts import largest_gap
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.measures.scoring import agreement
 from tests.conftest import same_partition

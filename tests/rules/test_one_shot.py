@@ -208,13 +208,16 @@ def test_groups_start_from_the_first_model_and_train_apart() -> None:
     [
         (
             lambda: ct.fedclust(threshold=0.0),
-            "threshold: out of range, got 0.0; expected a number > 0 or 'auto'",
+            "threshold: out of range, got 0.0; expected a number > 0 or one of 'auto', 'gap'",
         ),
         (
             lambda: ct.fedclust(threshold="atuo"),
-            "expected a number > 0 or 'auto'; did you mean 'auto'?",
+            "expected a number > 0 or one of 'auto', 'gap'; did you mean 'auto'?",
         ),
-        (lambda: ct.pacfl(threshold=181), "expected a number > 0 and <= 180 or 'auto'"),
+        (
+            lambda: ct.pacfl(threshold=181),
+            "expected a number > 0 and <= 180 or one of 'auto', 'gap'",
+        ),
         (lambda: ct.flhc(metric="l3"), "expected one of 'l1', 'l2', 'cosine'"),
         (
             lambda: ct.fedclust(linkage="weighted"),

@@ -39,7 +39,8 @@ def fedclust(
 
     Args:
         linkage: how clusters are merged.
-        threshold: ``lambda``, the distance up to which they are; ``auto``: the largest gap.
+        threshold: ``lambda``, the distance up to which they are; ``gap``: found by the largest gap;
+            ``auto``: the same, and by silhouettes where no gap is wide enough.
         groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
             decides.
         layer: ``final``, or the name of a layer or a tensor of the model.

@@ -39,7 +39,8 @@ def flhc(
         epochs: local epochs of the training that is clustered; ``None``: the run's.
         metric: ``l1`` (Manhattan), ``l2`` or ``cosine``.
         linkage: how clusters are merged.
-        threshold: the distance up to which they are, ``T``; ``auto``: the largest gap.
+        threshold: the distance up to which they are, ``T``; ``gap``: found by the largest gap;
+            ``auto``: the same, and by silhouettes where no gap is wide enough.
         groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
             decides.
         migration: with a detector, clients whose data drifted send their update anew.

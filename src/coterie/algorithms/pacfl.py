@@ -9,6 +9,7 @@ from pydantic import Field
 
 from coterie.config.arguments import validated
 from coterie.config.tables import Detector
+from coterie.math.clustering import Automatic
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration, Tau, migrating
@@ -21,7 +22,7 @@ def pacfl(
     # has the smallest angle between single vectors, and WPGMA for "average".
     vectors: Annotated[int, Field(ge=1)] = 3,
     angle: Angle = "entry_min",
-    threshold: Annotated[float, Field(gt=0, le=180)] | Literal["auto"] = "auto",
+    threshold: Annotated[float, Field(gt=0, le=180)] | Automatic = "auto",
     groups: GroupCount | None = None,
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted",
     migration: Detector = "none",
@@ -41,7 +42,8 @@ def pacfl(
         angle: ``entry_min``: between single vectors, as the reference code; ``principal``: between
             their spans.
         threshold: up to how many degrees clusters are merged (the code's script for CIFAR-10 has
-            4.9); ``auto``: the largest gap.
+            4.9); ``gap``: the largest one; ``auto``: the same, and silhouettes where no gap is wide
+            enough.
         groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
             decides.
         linkage: how clusters are merged; ``weighted`` (WPGMA) is what the code calls average.

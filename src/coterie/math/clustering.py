@@ -11,12 +11,18 @@ import numpy as np
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread
+from coterie.math.cuts import (
+    by_first_appearance,
+    cut_after,
+    largest_gap,
+    middle_of_gap,
+    silhouette_count,
+)
 from coterie.math.similarity import Matrix
 
 Linkage = Literal["average", "complete", "single", "ward", "weighted"]
-
-# A gap between merge heights counts from this share of the last height on.
-GAP = 0.1
+# Rules that find the height of a cut.
+Automatic = Literal["auto", "gap"]
 
 
 # --- agglomerative --------------------------------------------------------------------------------
@@ -45,21 +51,22 @@ class Clusters:
 def agglomerate(
     distance: Matrix,
     method: Linkage = "average",
-    threshold: float | Literal["auto"] = "auto",
+    threshold: float | Automatic = "auto",
     count: int | None = None,
 ) -> Clusters:
-    """Agglomerative hierarchical clustering, cut at a height, at a number, or at the largest gap.
+    """Agglomerative hierarchical clustering, cut at a height, at a number, or automatically.
 
     - ``threshold``: clusters merge while they are at most that far apart.
     - ``count``: that many clusters (or ``n``, where there are fewer); ``lambda`` is then the middle
       of the gap.
-    - ``auto``: see ``largest_gap``.
+    - ``gap``: see ``cuts.largest_gap``.
+    - ``auto``: as ``gap``; where that finds one cluster, ``cuts.silhouette_count`` is the number.
 
     Args:
         distance: ``[n, n]``, symmetric.
         method: ``average`` (UPGMA), ``complete``, ``single``, ``ward``, ``weighted`` (WPGMA, what
             PACFL's code does).
-        threshold: ``lambda`` or ``auto``.
+        threshold: ``lambda``, ``auto`` or ``gap``.
         count: number of clusters; it goes before the threshold.
 
     Source: Day and Edelsbrunner, Efficient Algorithms for Agglomerative Hierarchical Clustering
@@ -77,13 +84,26 @@ def agglomerate(
     n = len(distance)
     tree = _merge(distance, method)
     heights = tree[:, 2]
+    if count is None and threshold == "auto":
+        count = _count_without_gap(distance, tree)
     if count is not None:
         merges = max(0, n - count)
-        return Clusters(_cut_after(tree, merges), tree, _middle_of_gap(heights, merges))
-    height = largest_gap(heights) if threshold == "auto" else threshold
+        return Clusters(cut_after(tree, merges), tree, middle_of_gap(heights, merges))
+    height = largest_gap(heights) if isinstance(threshold, str) else threshold
     # No linkage above merges lower than it did before, so what lies below the cut came first.
     merges = int((heights <= height).sum())
-    return Clusters(_cut_after(tree, merges), tree, height)
+    return Clusters(cut_after(tree, merges), tree, height)
+
+
+def _count_without_gap(distance: Matrix, tree: Matrix) -> int | None:
+    """The number of clusters where no gap tells it; ``None`` where a gap does, or all are one."""
+    heights = tree[:, 2]
+    if (heights > largest_gap(heights)).any():
+        return None
+    count = silhouette_count(distance, tree)
+    if count == 1:
+        return None
+    return count
 
 
 def _merge(distance: Matrix, method: Linkage) -> Matrix:
@@ -97,36 +117,6 @@ def _merge(distance: Matrix, method: Linkage) -> Matrix:
     # Unchecked: a distance that is made of products has rounding on its diagonal, which is refused.
     tree: Matrix = linkage(squareform(distance, checks=False), method)
     return tree
-
-
-def largest_gap(heights: FloatArray) -> float:
-    """The height at which to cut a tree by its largest gap, which FedClust leaves open.
-
-    Of the merge heights ``z_1 <= ... <= z_{n-1}`` the largest gap ``z_{k+1} - z_k`` with ``k >=
-    n/2``, cut in its middle. Where it is under a tenth of ``z_{n-1}`` all is one cluster, and the
-    height is ``z_{n-1} / 0.9``: from there on a point would open a gap of a tenth. Infinite where
-    all points are one.
-
-    Args:
-        heights: float64 ``[n-1]``, ascending.
-
-    Example:
-        >>> largest_gap(np.array([1.0, 1.0, 1.5, 6.0, 7.0]))
-        3.75
-        >>> largest_gap(np.array([8.0, 8.5, 9.0]))
-        10.0
-    """
-    last = float(heights.max(initial=0))
-    n = len(heights) + 1
-    if last == 0:
-        return float("inf")
-    # Early merges join pairs; a gap among them would leave more than half of the clients alone.
-    first = -(-n // 2) - 1
-    gaps = np.diff(heights[first:])
-    if not len(gaps) or gaps.max() < GAP * last:
-        return last / (1 - GAP)
-    at = first + int(gaps.argmax())
-    return float(heights[at] + heights[at + 1]) / 2
 
 
 def linkage_distance(
@@ -182,29 +172,6 @@ def _ward_distance(to_members: Matrix, among: Matrix) -> FloatArray:
     return found
 
 
-def _cut_after(tree: Matrix, merges: int) -> IntArray:
-    """Labels after so many of a tree's merges.
-
-    scipy cuts at heights, which cannot separate merges of equal height.
-    """
-    n = len(tree) + 1
-    root = np.arange(n + merges)
-    for at, pair in enumerate(tree[:merges, :2].astype(np.int64)):
-        root[pair] = n + at
-    # From the last merge down each node takes the root of its parent, which is already final.
-    for node in range(n + merges - 1, -1, -1):
-        root[node] = root[root[node]]
-    return _by_first_appearance(root[:n])
-
-
-def _middle_of_gap(heights: FloatArray, merges: int) -> float:
-    """Half-way between the last merge done and the first one left; infinite where none is left."""
-    if merges >= len(heights):
-        return float("inf")
-    done = heights[merges - 1] if merges else 0
-    return float(heights[merges] + done) / 2
-
-
 def complete_linkage(distance: Matrix, m: int) -> IntArray:
     """Agglomerative clustering with complete linkage, cut at exactly ``m`` clusters (FedGroup).
 
@@ -227,7 +194,7 @@ def complete_linkage(distance: Matrix, m: int) -> IntArray:
     tree = _merge(distance, "complete")
     labels = fcluster(tree, m, "maxclust").astype(np.int64) - 1
     # Merges of equal height leave fewer clusters than asked for.
-    return _by_first_appearance(_fill_empty(labels, distance.mean(axis=1), m))
+    return by_first_appearance(_fill_empty(labels, distance.mean(axis=1), m))
 
 
 # --- k-means --------------------------------------------------------------------------------------
@@ -260,7 +227,7 @@ def kmeans(features: Matrix, m: int, key: Key) -> IntArray:
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = model.fit_predict(features).astype(np.int64)
     distance = np.linalg.norm(features - model.cluster_centers_[labels], axis=1)
-    return _by_first_appearance(_fill_empty(labels, distance, m))
+    return by_first_appearance(_fill_empty(labels, distance, m))
 
 
 def scatter(points: Matrix, labels: IntArray) -> float:
@@ -285,12 +252,3 @@ def _fill_empty(labels: IntArray, distance: Matrix, m: int) -> IntArray:
         has_company = np.bincount(labels, minlength=m)[labels] > 1
         labels[np.argmax(np.where(has_company, distance, -1.0))] = empty
     return labels
-
-
-def _by_first_appearance(labels: IntArray) -> IntArray:
-    """The same partition with labels in order of first appearance.
-
-    Libraries number clusters as they like; a run must not depend on it.
-    """
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)

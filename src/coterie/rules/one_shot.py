@@ -20,18 +20,19 @@ from coterie.core.plan import Plan
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Train
 from coterie.errors import ConfigError
-from coterie.math.clustering import Linkage, agglomerate, linkage_distance
+from coterie.math.clustering import Automatic, Linkage, agglomerate, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.group_count import GroupCount
 from coterie.math.similarity import Matrix
 from coterie.math.subspaces import entry_min, principal_angles
 from coterie.rules.assigning import PlacesClients
+from coterie.rules.cut_notes import cut_notes
 from coterie.rules.group_count import enough_to_count
 from coterie.rules.single_group import everyone
 
 Metric = Literal["l1", "l2", "cosine"]
 Angle = Literal["entry_min", "principal"]
-Threshold = Annotated[float, Field(gt=0)] | Literal["auto"]
+Threshold = Annotated[float, Field(gt=0)] | Automatic
 # Clients whose distances are kept for the report's heat map; it grows with their square.
 SHOWN = 500
 _METRICS = {"l1": l1, "l2": l2, "cosine": cosine_distance}
@@ -177,14 +178,15 @@ class OneShot(PlacesClients):
     Args:
         signature: what is asked for.
         linkage: how clusters are merged.
-        threshold: ``lambda``, or ``auto`` for the largest gap (``clustering.largest_gap``).
+        threshold: ``lambda``; ``gap``: the largest one (``cuts.largest_gap``); ``auto``: the same, and
+            silhouettes where no gap is wide enough (``cuts.silhouette_count``).
         groups: number of groups instead of a threshold; newcomers then never open one.
         after: rounds of FedAvg before; newcomers train in it as all clients do.
     """
 
     signature: Signature
     linkage: Linkage = "average"
-    threshold: float | Literal["auto"] = "auto"
+    threshold: float | Automatic = "auto"
     groups: int | None = None
     after: int = 0
 
@@ -197,7 +199,7 @@ class OneShot(PlacesClients):
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         notes: Counter[str] = Counter()
-        found: dict[str, float | None] = {}
+        found: dict[str, float | str | None] = {}
         memory = groups.memory.get(SignatureMemory)
         if memory is None:
             self._check_groups(len(groups.member))
@@ -207,6 +209,8 @@ class OneShot(PlacesClients):
             memory = groups.memory.get(SignatureMemory)
             if memory is not None:
                 found = {"groups": groups.k, "threshold": _finite(memory.threshold)}
+                if self._is_automatic():
+                    found |= cut_notes(memory.tree[:, 2], groups.k)
         else:
             cohort = round.cohort
             new = cohort[(groups.member[cohort] < 0) | (memory.cluster[cohort] < 0)]
@@ -214,6 +218,10 @@ class OneShot(PlacesClients):
                 groups = self._place(groups, memory, new, round.of("newcomers"), notes)
         ids = round.cohort[groups.member[round.cohort] >= 0]
         return groups, Plan(ids, groups.member[ids], notes={**notes, **found})
+
+    def _is_automatic(self) -> bool:
+        """Whether the distances decide how many groups there are."""
+        return self.groups is None and isinstance(self.threshold, str)
 
     def _check_groups(self, clients: int) -> None:
         if self.groups is not None and self.groups > clients:
@@ -230,7 +238,7 @@ class OneShot(PlacesClients):
         origin = groups.models[0]
         ids, rows = self._ask(origin, trainable, round, notes)
         least = round.least_replies
-        if self.groups is None and self.threshold == "auto":
+        if self._is_automatic():
             # The largest gap between merges means nothing among three clients.
             least = enough_to_count(round, trainable)
         if len(ids) < least:
