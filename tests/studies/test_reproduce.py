@@ -128,6 +128,20 @@ def test_every_printed_value_has_a_line_or_a_reason() -> None:
             assert place in covered or key.endswith("_std") or matched or excused, place
 
 
+def test_fedclust_has_a_number_of_clusters_and_its_sweep_has_nothing_in_print() -> None:
+    lines = {f"{line.table} {line.name}": line for line in LINES if line.paper == "fedclust"}
+    row = lines["1 fedclust/fmnist"]
+    assert row.configs(seed=0)[0].algorithm.options["groups"] == 30
+    assert "fedclust" in row.notes
+    sweep = [line for line in lines.values() if line.table == "sweep"]
+    assert len(sweep) == 24
+    assert {line.printed for line in sweep} == {None}
+    config = lines["sweep ward-by-share/5"].configs(seed=0)[0]
+    assert config.algorithm.options["groups"] == 5
+    assert config.algorithm.options["linkage"] == "ward"
+    assert config.data.partition.options["test"] == "proportional"
+
+
 def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
     found = {(line.paper, line.table, line.name): line for line in LINES}
     assert found["flexcfl", "3", "femnist-mlp/rac"].printed == 69.4
