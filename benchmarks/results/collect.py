@@ -24,14 +24,9 @@ from benchmarks.results.records import FOLDER, Measurement, Printed, Record, Res
 Line = Mapping[str, Any]
 
 UNITS = {"percent": "%", "share": "%", "count": "", "number": "", "ratio": ""}
+# Keys of the printed tables that say which row it is.
+NAMES_OF_ROWS = ("dataset", "model", "method", "classes", "classes_per_device")
 DECIMALS = {"percent": 1, "share": 1, "count": 0, "number": 4, "ratio": 2}
-TITLES = {
-    "fedgroup": "FedGroup (Duan et al., 2021)",
-    "flexcfl": "FlexCFL (Duan et al., 2022)",
-    "fedclust": "FedClust (Islam et al., 2024)",
-    "fedgsp": "FedGSP (Zeng et al., 2022)",
-    "rfedavg": "RFedAvg (Wang et al., 2021)",
-}
 
 
 def place_text(line: Line) -> str | None:
@@ -52,13 +47,21 @@ def place_text(line: Line) -> str | None:
 
 
 def _telling(rows: Sequence[Mapping[str, Any]], number: int) -> list[str]:
-    """Values of a row that no other row has all of."""
+    """Values of a row that no other row has all of: those that name it, and more where they must."""
     wanted = rows[number]
-    words: list[str] = []
-    for key in ("dataset", "model", "method", "classes", "classes_per_device"):
-        if key in wanted:
-            words.append(str(wanted[key]))
+    names = [key for key in NAMES_OF_ROWS if key in wanted]
+    words = [str(wanted[key]) for key in names]
+    for key, value in wanted.items():
+        if _rows_with(rows, words) == 1:
+            break
+        # The 10 of ten classes is a number of rounds in another row.
+        if key not in names:
+            words.append(str(value))
     return words
+
+
+def _rows_with(rows: Sequence[Mapping[str, Any]], words: Sequence[str]) -> int:
+    return sum(set(words) <= {str(value) for value in row.values()} for row in rows)
 
 
 def record_of(line: Line, measured: str, note: str | None) -> Record:
@@ -154,6 +157,11 @@ def _commit() -> str:
     return found.stdout.strip()
 
 
+def _command(paper: str, content: Mapping[str, Any]) -> str:
+    seeds = ",".join(map(str, content["seeds"]))
+    return f"coterie reproduce {paper} --profile {content['profile']} --seeds {seeds}"
+
+
 def main() -> int:
     """Merge a file of results into the pages of its papers."""
     parser = argparse.ArgumentParser(description="Take results of coterie reproduce into pages.")
@@ -174,7 +182,7 @@ def main() -> int:
             machine=options.machine,
             date=today,
             commit=commit,
-            command=f"coterie reproduce {paper} --profile {content['profile']}",
+            command=_command(paper, content),
         )
         records.write(name, merged(page, lines, f"{today} {commit}", how))
         print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")

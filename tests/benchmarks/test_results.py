@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.results import build, papers, records
-from benchmarks.results.figures import above, decimals, number, summary
+from benchmarks.results import build, collect, papers, records
+from benchmarks.results.figures import above, decimals, middle, number, summary
 from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
 from benchmarks.results.tables import comparison, course, pivot
 
@@ -223,3 +223,74 @@ def test_course_has_a_column_for_every_round():
         "| --- | --- | --- |",
         "| FedAvg | 1.0 | 2.0 |",
     ]
+
+
+# --- results of `coterie reproduce` ---------------------------------------------------------------
+
+REPRODUCED = [name for name in NAMES if name.startswith("reproduce-") and "quick" not in name]
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_every_gap_of_two_points_is_explained_by_a_test_or_called_open(name):
+    for found in records.read(name).records:
+        if found.printed is None or found.unit != "%":
+            continue
+        gap = abs(middle(found) - found.printed.value)
+        if gap > 2:
+            assert found.note is not None, f"{found.key}: {gap:.1f} points and no reason"
+            assert found.note.startswith(("Tested", "Open")), found.key
+
+
+def line(**changed):
+    return {
+        "paper": "flexcfl",
+        "table": "3",
+        "line": "mnist-mclr/fedavg",
+        "unit": "percent",
+        "metric": "max",
+        "printed": 89.4,
+        "place": ["flexcfl", "table3", "rows", 0, "FedAvg"],
+        "values": [89.58, 88.31],
+        "seeds": [0, 1],
+        "last10": [84.04, 80.72],
+        "rounds": 300,
+        "full_rounds": 300,
+        **changed,
+    }
+
+
+def test_a_line_of_a_reproduction_becomes_records_with_its_printed_value():
+    made = collect.merged(page(measurements={}), [line()], "today", MEASURED)
+    best, last = made.records
+    assert best.key == "Table 3/mnist-mclr/fedavg/ours"
+    assert (best.values, best.seeds, best.rounds) == ((89.6, 88.3), (0, 1), 300)
+    assert best.printed == Printed(value=89.4, at="flexcfl.table3 MNIST MCLR FedAvg")
+    assert papers.printed_at(best.printed.at) == 89.4
+    assert (last.metric, last.values) == ("last ten", (84.0, 80.7))
+
+
+def test_a_line_that_is_measured_again_replaces_its_record_and_keeps_its_note():
+    first = collect.merged(
+        page(measurements={}), [line(), line(line="mnist-mclr/ifca")], "a", MEASURED
+    )
+    noted = first.records[0].model_copy(update={"note": "Open."})
+    first = first.model_copy(update={"records": (noted, *first.records[1:])})
+    again = collect.merged(first, [line(values=[90.0, 91.0])], "b", MEASURED)
+    assert again.records[0].values == (90.0, 91.0)
+    assert again.records[0].note == "Open."
+    assert again.records[0].measured == "b"
+    assert set(again.measurements) == {"a", "b"}
+
+
+def test_a_line_without_a_value_leaves_the_page_as_it_is():
+    assert (
+        collect.merged(
+            page(measurements={}), [line(values=[], seeds=[], last10=[])], "a", MEASURED
+        ).records
+        == ()
+    )
+
+
+@pytest.mark.parametrize("place", [None, ["flexcfl", "table3", "rows", 0, "FedAvg"]])
+def test_a_line_that_the_paper_does_not_print_has_no_place(place):
+    assert collect.place_text(line(printed=None, place=place)) is None
