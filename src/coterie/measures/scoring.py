@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
@@ -75,22 +75,7 @@ def score_round(
     size = reply.fields["size"]
     member = groups.member[reply.ids]
     known = member >= 0
-    right = np.bincount(member[known], correct[known], groups.k)
-    total = np.bincount(member[known], size[known], groups.k)
-    # Clients of any size count alike here, unlike in the weighted accuracies.
-    own = correct[known] / size[known]
-    mean = None
-    quantiles = None
-    if len(own):
-        mean = float(own.mean())
-        quantiles = {name: float(np.quantile(own, q)) for name, q in QUANTILES.items()}
-    found = {
-        "accuracy": _ratio(right.sum(), total.sum()),
-        "accuracy_all": _ratio(correct.sum(), size.sum()),
-        "accuracy_mean": mean,
-        "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
-        "accuracy_quantiles": quantiles,
-    }
+    found = _accuracies(correct, size, member, groups.k)
     if scoring.loss:
         losses = reply.fields["loss"][:, 0]
         found["test_loss"] = _ratio(losses[known].sum(), size[known].sum())
@@ -105,6 +90,34 @@ def score_round(
     if scoring.loss:
         found["test_loss_all"] = estimate_for_all(losses, size, known, clients_of_kind)
     return found | sampling_errors(correct, size, known, clients_of_kind)
+
+
+def _accuracies(correct: FloatArray, size: FloatArray, member: IntArray, k: int) -> dict[str, Any]:
+    """The accuracies of the clients that were scored, as a row has them.
+
+    Args:
+        correct: ``[n]``, correct predictions of each client.
+        size: ``[n]``, their test samples.
+        member: int64 ``[n]``, their groups, -1 for none.
+        k: number of groups.
+    """
+    known = member >= 0
+    right = np.bincount(member[known], correct[known], k)
+    total = np.bincount(member[known], size[known], k)
+    # Clients of any size count alike here, unlike in the weighted accuracies.
+    own = correct[known] / size[known]
+    mean = None
+    quantiles = None
+    if len(own):
+        mean = float(own.mean())
+        quantiles = {name: float(np.quantile(own, q)) for name, q in QUANTILES.items()}
+    return {
+        "accuracy": _ratio(right.sum(), total.sum()),
+        "accuracy_all": _ratio(correct.sum(), size.sum()),
+        "accuracy_mean": mean,
+        "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
+        "accuracy_quantiles": quantiles,
+    }
 
 
 def each_client(

@@ -197,6 +197,7 @@ def run(
     data, local = pool_if_asked(algorithm, data, local, clients_per_round)
     if isinstance(sampler, str):
         sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
+    evaluation = Evaluation(evaluate_every, evaluate_clients, evaluate_loss, measures)
     spec = RunSpec(
         algorithm,
         data,
@@ -207,9 +208,7 @@ def run(
         local=local,
         quorum=quorum or Quorum(),
         shift=shift,
-        evaluation=Evaluation(
-            every=evaluate_every, clients=evaluate_clients, loss=evaluate_loss, measures=measures
-        ),
+        evaluation=evaluation,
     )
     options = {
         "workers": workers,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from coterie.measures.costs import rounds_to_target
+from coterie.runs.store import RunFolder
 from coterie.runs.summary import covered
 from coterie.studies.reproduce.costs import (
     CostOf,
@@ -174,3 +177,25 @@ def compared(how: How, value: float, other: float) -> float:
     if how == "ratio":
         return value / other
     return 100 * (1 - value / other)
+
+
+@dataclass(frozen=True)
+class RunValues:
+    """What a line reads off a run: its metric, and the mean of the last ten evaluated rounds."""
+
+    value: float | None
+    last10: float | None
+
+
+def read_run(folder: Path, line: Line) -> RunValues:
+    """What a line reads off the run in a folder.
+
+    Args:
+        folder: of the run.
+        line: says which metric.
+    """
+    run = RunFolder(folder)
+    rows = run.rows()
+    summary: dict[str, Any] = run.summary() or {}
+    value = METRICS[line.metric](rows, summary, line)
+    return RunValues(value, METRICS["last10"](rows, summary, line))

@@ -16,7 +16,7 @@ from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panels import panels_of
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
 from coterie.studies.reproduce.reproduction import Outcome
-from coterie.studies.reproduce.results_file import write_results
+from coterie.studies.reproduce.results_file import write_results_file
 from coterie.studies.reproduce.tables import paper
 
 
@@ -59,7 +59,7 @@ def write_reproduction(
     intro = _intro(profile, seeds)
     markdown.write_text(_markdown(outcomes, papers, intro), encoding="utf-8")
     html.write_text(_html(outcomes, papers, intro), encoding="utf-8")
-    write_results(out, outcomes, profile, seeds)
+    write_results_file(out, outcomes, profile, seeds)
     return markdown, html
 
 

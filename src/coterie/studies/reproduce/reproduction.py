@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from filelock import Timeout
 
@@ -18,7 +17,7 @@ from coterie.runs.run import Stopped
 from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.computed import FORMULAS, NEED_DATA
 from coterie.studies.reproduce.datasets import missing_data
-from coterie.studies.reproduce.metrics import METRICS, compared
+from coterie.studies.reproduce.metrics import compared, read_run
 from coterie.studies.reproduce.papers import Line
 from coterie.sweep.plan import ID_DIGITS, SweepRun
 from coterie.sweep.run_once import carry_out, is_done
@@ -231,7 +230,7 @@ class Reproduction:
             if undone:
                 problems += [self._why_undone(one) for one in undone]
                 continue
-            found = [_read(self.runs / one.run.id, line) for one in runs]
+            found = [read_run(self.runs / one.run.id, line) for one in runs]
             folders.append(tuple(self.runs / one.run.id for one in runs))
             if found[0].last10 is not None:
                 last10.append(found[0].last10)
@@ -294,19 +293,3 @@ def compute_line(line: Line, root: str | None = None) -> Outcome:
         return Outcome(line, (float(FORMULAS[line.compute](line, root)),))
     except DataError as error:
         return Outcome(line, problem=" ".join(str(error).split()))
-
-
-@dataclass(frozen=True)
-class _RunValues:
-    """What a line reads off a run: its metric, and the mean of the last ten evaluated rounds."""
-
-    value: float | None
-    last10: float | None
-
-
-def _read(folder: Path, line: Line) -> _RunValues:
-    run = RunFolder(folder)
-    rows = run.rows()
-    summary: dict[str, Any] = run.summary() or {}
-    value = METRICS[line.metric](rows, summary, line)
-    return _RunValues(value, METRICS["last10"](rows, summary, line))

@@ -14,7 +14,7 @@ from coterie.studies.reproduce.reproduction import Outcome
 FILE = "reproduce.json"
 
 
-def write_results(
+def write_results_file(
     out: Path, outcomes: Sequence[Outcome], profile: Profile, seeds: Sequence[int]
 ) -> Path:
     """Write ``reproduce.json``: what is known of every line, seed by seed; returns its path.

@@ -133,12 +133,9 @@ def _line(
     # A column's setting wins over the row's, and that over the table's.
     settings = {**table, **row, **column}
     compute = settings.get("compute", "")
-    metric = ""
     full_rounds = 0
-    if not compute:
-        metric = settings.get("metric", "max")
-        if tables is not None:
-            full_rounds = tables["train"]["rounds"]
+    if not compute and tables is not None:
+        full_rounds = tables["train"]["rounds"]
     return Line(
         paper=name,
         table=table["name"],
@@ -146,7 +143,7 @@ def _line(
         printed=value,
         printed_std=std,
         unit=settings.get("unit", "percent"),
-        metric=metric,
+        metric="" if compute else settings.get("metric", "max"),
         compute=compute,
         how=settings.get("how", "value"),
         tables=tables,
