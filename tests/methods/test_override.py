@@ -15,7 +15,7 @@ from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients, ModelShape
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
-from coterie.engines.serial import SerialEngine
+from coterie.engines import KeepingEngine, SerialEngine
 from coterie.local.runner import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import fit_to_model, override
@@ -69,10 +69,11 @@ def test_whatever_clients_train_follows_the_objective(name: str) -> None:
     method = override(MAKES.get(name, ALGORITHMS[name])(), objective=proximal(0.25))
     assert isinstance(method, ct.Method)
     population = blobs()
-    net = small_net()
+    fitted, net = fit_to_model(method, small_net(), ct.Key(0))
     engine = RecordingEngine(SerialEngine(LocalRunner(population, net, ct.Solver(epochs=1))))
-    clients = Clients(engine, shape=ModelShape(4, 6, Layout.of(net)))  # type: ignore[arg-type]
-    algorithm = as_algorithm(method)
+    keeping = KeepingEngine(engine)  # type: ignore[arg-type]
+    clients = Clients(keeping, shape=ModelShape(4, 6, Layout.of(net)), store=keeping.store)
+    algorithm = as_algorithm(fitted)
     state = algorithm.init(lambda j: flatten(net) + j, population.clients)
     for number in range(3):
         state, _ = algorithm.step(state, round_of(clients, np.arange(12), ct.Key(0).at(number)))
