@@ -9,7 +9,9 @@ from torch import nn
 
 import coterie as ct
 from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.ledger import Ledger
 from coterie.clients.transfers import SERVER
+from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.data.shifts import SHIFTS
 from coterie.engines import SerialEngine
@@ -81,3 +83,11 @@ def test_every_transfer_is_spelt_out() -> None:
     assert sum(t.models for t in listed if t.receiver == SERVER) == 4
     assert result.row["transfers"]["models"] == 12
     assert sum(t.bytes for t in down) == result.row["transfers"]["down_bytes"]
+
+
+def test_a_reply_of_no_client_keeps_the_names_of_its_fields() -> None:
+    """The ledger names what was sent by the fields' shapes, not by how many clients answered."""
+    ledger = Ledger()
+    empty = Reply(0, np.empty(0, np.int64), {"delta": np.empty((0, 3), np.float32)})
+    ledger.received(Key(0), empty, 3)
+    assert ledger.blocks[0].fields == ("delta",)

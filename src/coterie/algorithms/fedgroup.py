@@ -146,7 +146,7 @@ def _follow_models(groups: Groups) -> Groups:
     assert memory.seen is not None
     assert groups.trained is not None
     change = groups.models - memory.seen
-    # A group that nobody trained keeps its last direction (the last non-empty round).
+    # A group that no client trained keeps its last direction (of its last non-empty round).
     moved = torch.from_numpy(groups.trained) & (change != 0).any(dim=1)
     latest = torch.where(moved[:, None], change, memory.latest)
     # GrouProx averages all groups, empty ones among them; FlexCFL only those with members.

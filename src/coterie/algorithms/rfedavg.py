@@ -138,7 +138,7 @@ class LossThreshold:
         reply = round.clients.run(Evaluate("train"), round.cohort, groups.models, which, key=key)
         past = memory.loss
         if not len(reply) and past is None:
-            # Nobody has reported a loss yet: the threshold of the first round, where l_t = l_0.
+            # No client has reported a loss yet: the threshold of the first round, where l_t = l_0.
             memory = replace(memory, threshold=math.cos(self.theta))
             return groups.remember(memory), {}
         loss = past

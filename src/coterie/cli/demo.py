@@ -130,7 +130,7 @@ class Arrivals:
     ) -> Sequence[Reply]:
         """Ask the clients that have joined by the round of the key."""
         joined = self.since[ids] <= key.round
-        # The others are as clients that do not answer: no method is told who will come.
+        # The others do not answer yet: no method knows in advance which clients will join.
         if joined.any():
             return self.engine.run(work, ids[joined], models, which[joined], key=key)
         return []
@@ -210,7 +210,7 @@ def _run(name: str, spec: RunSpec, clients: Clients, console: Console) -> RunVie
         histograms=population.histograms(),
         planted=population.planted,
     )
-    # One model: nobody was placed anywhere.
+    # One model: no client was placed in a group.
     if run.groups.k == 1:
         return view
     return replace(view, joined=joined, newcomers=since > 0)

@@ -72,7 +72,7 @@ def print_error(message: str) -> None:
 
 def save_traceback(error: Exception) -> str:
     """Save the traceback to a new file in the current folder; returns the line that names it."""
-    # A file and not the terminal: a user is told one line, and can attach all of it to a report.
+    # In a file: the terminal shows one line, and the file can be attached to a report.
     text = "".join(traceback.format_exception(error))
     first_line = (str(error).splitlines() or [""])[0]
     what = f"coterie: a bug, got {type(error).__name__} ({first_line})"

@@ -68,7 +68,10 @@ class Ledger:
         """What clients sent; an update of all ``shared`` values counts as one model, anything less
         only as bytes."""
         size = sum(_FLOAT * math.prod(values.shape[1:]) for values in reply.fields.values())
-        fields = {name: values for name, values in reply.fields.items() if values[:1].size}
+        # By the shape of one client's value: a reply of no client at all keeps its names.
+        fields = {
+            name: values for name, values in reply.fields.items() if math.prod(values.shape[1:])
+        }
         whole = "delta" in fields and fields["delta"].shape[1:] == (shared,)
         names = tuple(fields)
         if not whole:

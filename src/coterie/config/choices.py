@@ -117,7 +117,7 @@ def _choose(kind: str, table: Any, refused: list[str]) -> Choice:
     try:
         return Choice(kind, registry.find(kind, name), custom=not registered)
     except ConfigError as error:
-        # Collected and not raised: a user is told all mistakes of a file at once.
+        # Collected and not raised: all mistakes of a file are reported at once.
         refused.append(str(error))
         # As a custom one, so that its name is not reported once more, as an unknown one.
         return Choice(kind, custom=True)

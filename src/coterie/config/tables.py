@@ -54,7 +54,7 @@ class QuorumTable(Table):
     a row may take."""
 
     min_replies: Count = 1
-    # A run that nobody answers must end by itself, and one bad minute must not end it.
+    # A run without any reply must end by itself, and one bad minute must not end it.
     max_skipped_rounds: Annotated[Int, Field(ge=0)] = 10
     max_wait: Positive | None = None
 

@@ -69,7 +69,7 @@ class Memory:
         if found is not None:
             assert isinstance(found, kind), f"two records are named {kind.record_name!r}"
             return found
-        # Made when it is asked for: whoever asks names the type, and with it those of the fields.
+        # Made here and not on loading: only the caller knows the type, and with it the fields' types.
         return _record(kind, self._saved)
 
     def with_record(self, record: Record) -> Memory:

@@ -16,7 +16,7 @@ import tomli_w
 
 from coterie.errors import ConfigError, RemoteError, install_command
 
-# Flower reports its use, looks for updates and installs packages unless it is told not to.
+# Flower reports its use, looks for updates and installs packages unless it is configured not to.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

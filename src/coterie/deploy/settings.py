@@ -98,7 +98,7 @@ class DeploymentSettings:
 
 def _check_keys(record: type[DeploymentSettings], tables: Mapping[str, Any], file: str) -> None:
     known = [field.name for field in fields(record)]
-    # Of how many clients and of which data a federation is, nobody can guess.
+    # Number of clients and data of a federation have no sensible default.
     required = [field.name for field in fields(record) if field.default is MISSING]
     expected = ", ".join(known)
     unknown = [name for name in tables if name not in known]

@@ -70,7 +70,7 @@ class PoolEngine(SimulationEngine):
         return self.pool.processes
 
     def set_population(self, population: Population) -> None:
-        # Workers are told what changed hands. Other samples altogether need new workers.
+        # Workers get the samples that changed hands. Other samples altogether need new workers.
         if population.x is not self.runner.population.x:
             self.close()
         moves = self.runner.set_population(population)

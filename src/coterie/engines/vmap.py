@@ -51,7 +51,7 @@ class VmapEngine(SimulationEngine):
     ) -> None:
         where = Device(find_device(device), precision, graphs)
         self.blocks = Blocks(runner.module, runner.solver, runner.decay, where, memory)
-        # A runner scores where it is told to when it is made, and the one given was told the CPU.
+        # A runner's device is fixed when it is made, and the given one scores on the CPU.
         if where.name != "cpu":
             runner = LocalRunner(
                 runner.population, runner.module, runner.solver, runner.decay, where.name

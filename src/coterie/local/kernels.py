@@ -766,7 +766,7 @@ def descend(
     most = min(batches.size, len(x))
     buffers = make_buffers(layers, most)
     given = buffers.given
-    # The gradient of what each layer is given; nobody asks for that of the samples.
+    # The gradient of each layer's input; that of the samples themselves is not needed.
     wanted = [
         np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))
     ]
@@ -785,7 +785,7 @@ def descend(
             labels[s] = y[order[first + s]]
             given[0][s] = x[order[first + s]]
         forward(vector, layers, buffers, b)
-        # Softmax and error overwrite the logits: nobody asks for those again. The loss counts only
+        # Softmax and error overwrite the logits, which are not needed again. The loss counts only
         # in the last pass, whose mean is what a client reports.
         loss += errors(given[-1][:b], labels, turn == len(ends) - 1)
         for f in range(len(velocity)):

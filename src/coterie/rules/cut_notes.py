@@ -1,4 +1,4 @@
-"""What a user is told about an automatic cut of a tree of merges."""
+"""Warnings about an automatic cut of a tree of merges."""
 
 from __future__ import annotations
 

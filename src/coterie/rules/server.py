@@ -1,6 +1,7 @@
 """How a model moves on the weighted update of its participants.
 
-All rules work on the rows of ``[k, d]`` at once; a row nobody trained neither moves nor decays.
+All rules work on the rows of ``[k, d]`` at once. A row that no client trained neither moves nor
+decays.
 With ``D`` the weighted mean of the updates, the adaptive ones are those of Reddi et al., Adaptive
 Federated Optimization (2021), Alg. 2:
 
@@ -190,8 +191,8 @@ def _rows(groups: Groups, name: str, start: float) -> Tensor:
     """The optimiser's rows, float64 ``[k, d]``; models that have none begin with ``start``.
 
     A rule that splits groups takes their rows along (``Groups.select``); one that opens new models
-    leaves them without. Where there are more rows than models, nobody knows whose they are, and all
-    begin anew.
+    leaves them without. Where there are more rows than models, it is unknown which belong to which,
+    and all begin anew.
     """
     shape = groups.models.shape
     kept = groups.optimiser.get(name, torch.empty(0, shape[1]))

@@ -1,5 +1,5 @@
 """How much each reply counts for each model: a matrix ``W [k, n]`` whose rows sum to 1, or are 0
-where nobody trained."""
+where no client trained."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shares(k: int, row: IntArray, weight: FloatArray) -> Matrix:
     matrix = np.zeros((k, len(row)))
     matrix[row, np.arange(len(row))] = weight
     total = matrix.sum(axis=1, keepdims=True)
-    # A group that nobody trained keeps a row of zeros, and so its model.
+    # A group that no client trained keeps a row of zeros, and so its model.
     return np.divide(matrix, total, out=matrix, where=total > 0)
 
 
