@@ -23,6 +23,7 @@ KINDS = (
     "shifts",
     "servers",
     "objectives",
+    "attacks",
     "engines",
 )
 # Key of a configuration -> module and name of the registry of its names, and the group of plugins.

@@ -25,8 +25,8 @@ from coterie.config.tables import (
 from coterie.config.upgrade import default_detector
 from coterie.errors import ConfigError
 
-CHOICES = ("source", "partition", "model", "algorithm", "server", "objective")
-OPTIONAL = ("server", "objective")
+CHOICES = ("source", "partition", "model", "algorithm", "server", "objective", "attack")
+OPTIONAL = ("server", "objective", "attack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ def _model(
         "algorithm": (models["algorithm"], ...),
         "server": (models["server"], None),
         "objective": (models["objective"], None),
+        "attack": (models["attack"], None),
         "shift": (_shift_type(shift), None),
         "train": (_train_model(), ...),
         "engine": (engine, engine()),

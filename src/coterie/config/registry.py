@@ -116,6 +116,14 @@ KINDS: Mapping[str, Kind] = {
         place=("shift",),
         record=KindTable,
     ),
+    "attack": Kind(
+        module="coterie.engines.attacks",
+        table="ATTACKS",
+        selector="kind",
+        place=("attack",),
+        record=KindTable,
+        article="an",
+    ),
     "engine": Kind(
         module="coterie.engines.registry",
         table="ENGINES",

@@ -1,7 +1,7 @@
 """The tables of a configuration, as typed records.
 
 Tables that name a choice (``[data]``, ``[data.partition]``, ``[model]``, ``[algorithm]``, and where
-there are any ``[server]``, ``[objective]``, ``[shift]``) have the options of the registered factory
+there are any ``[server]``, ``[objective]``, ``[shift]``, ``[attack]``) have the options of the registered factory
 besides; `coterie.config.choices` reads those from its signature.
 """
 
@@ -20,7 +20,7 @@ Positive = Annotated[Float, Field(gt=0)]
 NotNegative = Annotated[Float, Field(ge=0)]
 # Of drift; coterie.rules.migration has their distances.
 Detector = Literal["none", "per_label", "counts", "ordinal"]
-ChoiceKind = Literal["source", "partition", "model", "algorithm", "server", "objective"]
+ChoiceKind = Literal["source", "partition", "model", "algorithm", "server", "objective", "attack"]
 
 # K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20  # by default, or all clients where there are fewer
@@ -122,7 +122,7 @@ class EngineTable(ChoiceTable):
 
 
 class KindTable(ChoiceTable):
-    """``[data.partition]`` or ``[shift]``."""
+    """``[data.partition]``, ``[shift]`` or ``[attack]``."""
 
     not_options: ClassVar[frozenset[str]] = frozenset({"kind"})
     kind: str
@@ -161,6 +161,7 @@ class RunConfig(Table):
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
         server: a server optimiser in place of the algorithm's own, or nothing.
         objective: what clients minimise in place of the algorithm's own, or nothing.
+        attack: what some clients of a simulation do to the run, or nothing.
         migration: which clients lose their group because their data drifted, in place of the
             algorithm's own; nothing where it has none.
         folder: where ``module:factory`` is found; filled in with the folder that the run was
@@ -181,6 +182,7 @@ class RunConfig(Table):
     shift: KindTable | tuple[KindTable, ...] | None = None
     server: NamedTable | None = None
     objective: NamedTable | None = None
+    attack: KindTable | None = None
     migration: MigrationTable | None = None
     folder: str | None = None
     # Private, so that it is no key of the file and no part of the hash.
@@ -200,6 +202,7 @@ class RunConfig(Table):
             "algorithm": self.algorithm,
             "server": self.server,
             "objective": self.objective,
+            "attack": self.attack,
         }
         return tables[kind]
 

@@ -108,6 +108,9 @@ def _check_real(config: RunConfig) -> None:
     if config.shift is not None:
         what = "real data move by themselves, got a shift"
         raise ConfigError(f"shift.kind: {what}; expected no [shift]")
+    if config.attack is not None:
+        what = f"only a simulation makes clients attack, got {config.attack.kind!r}"
+        raise ConfigError(f"attack.kind: {what}; expected no [attack]")
     if config.train.measures:
         got = ", ".join(config.train.measures)
         raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")

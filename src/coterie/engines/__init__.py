@@ -7,6 +7,8 @@ from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
 from coterie.deprecated import renamed
+from coterie.engines.attacking import AttackingEngine, poisoned
+from coterie.engines.attacks import ATTACKS, Attack
 from coterie.engines.faults import Faults, FaultyEngine
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.make import make_clients
@@ -16,7 +18,10 @@ from coterie.engines.serial import SerialEngine
 from coterie.engines.vmap import VmapEngine
 
 __all__ = [
+    "ATTACKS",
     "ENGINES",
+    "Attack",
+    "AttackingEngine",
     "Clients",
     "Faults",
     "FaultyEngine",
@@ -29,6 +34,7 @@ __all__ = [
     "Simulation",
     "VmapEngine",
     "make_clients",
+    "poisoned",
 ]
 
 

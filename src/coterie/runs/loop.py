@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients.clients import Clients
@@ -95,6 +96,8 @@ def simulate(
     start = start or StartingPoint()
     schedule.check(population)
     scoring = schedule.evaluation.scoring(population.clients, schedule.key)
+    # What the models do for attackers is no figure of the method.
+    honest = schedule.honest(population.clients)
     groups = start.state
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
@@ -124,10 +127,12 @@ def simulate(
         evaluation_began = time.perf_counter()
         served = algorithm.serve(groups)
         if schedule.evaluates(number):
-            testable = snapshot.testable
+            testable = snapshot.testable & honest
             row |= score_round(clients, testable, served, groups, key.of("evaluate"), scoring)
         view = RoundView(clients, snapshot.population, groups, notes, key.of("measure"))
-        row |= _measured(view, schedule.evaluation.measures)
+        row |= _measured(view, schedule.evaluation.measures, honest)
+        if schedule.attackers:
+            row["attackers"] = int((~honest[cohort]).sum())
 
         # Step 4: what was refused and how long it took.
         row["refused"] = _by_name(ledger.refused + clients.ledger.read().refused)
@@ -169,11 +174,15 @@ def _cohort(
     return schedule.sampler(number)
 
 
-def _measured(view: RoundView, measures: Sequence[Measure]) -> dict[str, Any]:
-    """How well planted groups were found, and what else is measured in a round."""
+def _measured(
+    view: RoundView, measures: Sequence[Measure], honest: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """How well planted groups of honest clients were found, and what else is measured in a
+    round."""
     found: dict[str, Any] = {}
-    if view.population.planted is not None:
-        found["agreement"] = agreement(view.groups.member, view.population.planted)
+    planted = view.population.planted
+    if planted is not None:
+        found["agreement"] = agreement(view.groups.member[honest], planted[honest])
     for measure in measures:
         found |= measure(view)
     return found

@@ -28,6 +28,7 @@ from coterie.data import (
     populate,
 )
 from coterie.data.shifts import make_shift
+from coterie.engines import Attack
 from coterie.errors import ConfigError
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
@@ -139,6 +140,7 @@ def prepare_on(
             loss=train.evaluate_loss,
             measures=make_measures(train.measures, local, algorithm),
         ),
+        attack=make_attack(config),
     )
     return Prepared(config, spec, partition, label_names)
 
@@ -215,6 +217,15 @@ def make_solver(config: RunConfig) -> Solver:
 def make_quorum(config: RunConfig) -> Quorum:
     """When a round counts, as ``[quorum]`` says."""
     return Quorum(**config.quorum.model_dump())
+
+
+def make_attack(config: RunConfig) -> Attack | None:
+    """What some clients do to the run, as ``[attack]`` says; ``None``: all are honest."""
+    if config.attack is None:
+        return None
+    table = {"kind": config.attack.kind, **config.attack.options}
+    attack: Attack = registry.build("attack", table)
+    return attack
 
 
 def make_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> Network:

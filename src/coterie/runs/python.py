@@ -29,6 +29,7 @@ from coterie.core.vectors import Layout, state_dict
 from coterie.data import load_population
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
+from coterie.engines import Attack
 from coterie.local.device import Precision
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm
@@ -127,6 +128,7 @@ def run(
     server: Server | str | None = None,
     objective: Objective | str | None = None,
     migration: Migration | Detector | None = None,
+    attack: Attack | str | None = None,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -165,6 +167,9 @@ def run(
         migration: which clients lose their group because their data drifted, in place of the
             method's own: a detector, ``none`` for none, or
             ``coterie.rules.migration.Migration("per_label", tau=0.3)``.
+        attack: what some clients do to the run: a name of ``coterie list attacks``, or an attack
+            such as ``coterie.engines.attacks.sign_flip(share=0.1)``. Accuracies are then of the
+            honest clients.
         on_round: called after each round.
 
     Raises:
@@ -209,6 +214,7 @@ def run(
         quorum=quorum or Quorum(),
         shift=shift,
         evaluation=evaluation,
+        attack=_named("attack", attack),
     )
     options = {
         "workers": workers,
@@ -245,12 +251,12 @@ def _sampler(
     return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
 
 
-def _named(kind: Literal["server", "objective"], value: Any) -> Any:
+def _named(kind: Literal["server", "objective", "attack"], value: Any) -> Any:
     """A rule by its name, with the defaults of its options; a rule as it is."""
     if not isinstance(value, str):
         return value
     _check_choice(kind, kind, value, ", or a rule of coterie's")
-    return registry.build(kind, {"name": value})
+    return registry.build(kind, {registry.KINDS[kind].selector: value})
 
 
 def _check_choice(argument: str, kind: str, name: str, or_else: str = "") -> None:

@@ -141,10 +141,11 @@ class Run:
 
     def score_clients(self) -> tuple[IntArray, IntArray]:
         """What the model that serves each client makes of its test samples: how many it classifies
-        correctly, and how many there are, int64 ``[N]`` both."""
+        correctly, and how many there are, int64 ``[N]`` both; zero for attackers."""
         snapshot = self.progress.snapshot or FederationSnapshot.start(self.spec.population)
         served = self.spec.algorithm.serve(self.groups)
-        testable = np.flatnonzero(snapshot.testable)
+        honest = self.spec.schedule.honest(self.spec.population.clients)
+        testable = np.flatnonzero(snapshot.testable & honest)
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
         return each_client(self.clients, testable, served, key)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.population import Population
@@ -54,6 +57,7 @@ class Schedule:
         key: the run's stream.
         shift: how the clients' data change before each round.
         evaluation: what is measured, and when.
+        attackers: clients of a simulation that attack; nothing is measured of them.
     """
 
     sampler: Callable[..., IntArray]
@@ -61,6 +65,17 @@ class Schedule:
     key: Key
     shift: Shift | None = None
     evaluation: Evaluation = Evaluation()
+    attackers: tuple[int, ...] = ()
+
+    def honest(self, population: int) -> NDArray[np.bool_]:
+        """The clients that do not attack, bool ``[N]``.
+
+        Args:
+            population: number of clients ``N``.
+        """
+        honest = np.ones(population, bool)
+        honest[list(self.attackers)] = False
+        return honest
 
     def evaluates(self, number: int) -> bool:
         """Whether the models are scored in a round: every so often, and in the last."""

@@ -20,7 +20,7 @@ from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
-from coterie.engines import make_clients
+from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.method import Method
@@ -90,6 +90,7 @@ class RunSpec:
         quorum: when a round counts.
         shift: how the clients' data change before each round.
         evaluation: what is measured, and when.
+        attack: of some clients, in a simulation; ``None``: all are honest.
     """
 
     algorithm: Algorithm
@@ -102,6 +103,19 @@ class RunSpec:
     quorum: Quorum = field(default_factory=Quorum)
     shift: Shift | None = None
     evaluation: Evaluation = field(default_factory=Evaluation)
+    attack: Attack | None = None
+
+    @property
+    def attackers(self) -> IntArray:
+        """The clients that attack, int64, ascending.
+
+        Raises:
+            ConfigError: for clients that are not there.
+        """
+        if self.attack is None:
+            return np.empty(0, np.int64)
+        able = np.flatnonzero(self.population.sizes("train") > 0)
+        return self.attack.attackers(able, self.population.clients, self.key)
 
     @property
     def key(self) -> Key:
@@ -111,7 +125,8 @@ class RunSpec:
     @property
     def schedule(self) -> Schedule:
         """The rounds: who is asked, how data change, what is measured."""
-        return Schedule(self.sampler, self.rounds, self.key, self.shift, self.evaluation)
+        attackers = tuple(self.attackers.tolist())
+        return Schedule(self.sampler, self.rounds, self.key, self.shift, self.evaluation, attackers)
 
     def make_clients(
         self,
@@ -128,11 +143,19 @@ class RunSpec:
             load_samples: reads all samples on the machine of a Ray actor.
 
         Raises:
-            ConfigError: for an engine that cannot be had, or that cannot train this network.
+            ConfigError: for an engine that cannot be had, or that cannot train this network, and
+                for an attack that the data do not allow.
         """
-        return make_clients(
+        attackers = self.attackers
+        population = self.population
+        if self.attack is not None:
+            population = poisoned(population, self.attack, attackers)
+        # What attackers have made of their samples is in no file that another machine could read.
+        if population is not self.population:
+            load_samples = None
+        clients = make_clients(
             engine,
-            self.population,
+            population,
             self.network.module,
             self.local,
             decay=self.network.decay,
@@ -140,6 +163,9 @@ class RunSpec:
             load_samples=load_samples,
             **options,
         )
+        if self.attack is not None:
+            clients.engine = AttackingEngine(clients.engine, self.attack, attackers)
+        return clients
 
 
 def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algorithm, Network]:
