@@ -157,9 +157,21 @@ def _commit() -> str:
     return found.stdout.strip()
 
 
-def _command(paper: str, content: Mapping[str, Any]) -> str:
-    seeds = ",".join(map(str, content["seeds"]))
-    return f"coterie reproduce {paper} --profile {content['profile']} --seeds {seeds}"
+def command_of(paper: str, profile: str, seeds: Sequence[int], lines: Sequence[Line]) -> str:
+    """The command that measured some lines of a paper.
+
+    A line that names its own seeds has others only if the command names none.
+
+    Args:
+        paper: of the lines.
+        profile: of the lines.
+        seeds: of the command, or those that it has by itself.
+        lines: of ``reproduce.json``.
+    """
+    command = f"coterie reproduce {paper} --profile {profile}"
+    if any(line["seeds"] and line["seeds"] != list(seeds) for line in lines):
+        return command
+    return f"{command} --seeds {','.join(map(str, seeds))}"
 
 
 def main() -> int:
@@ -182,7 +194,7 @@ def main() -> int:
             machine=options.machine,
             date=today,
             commit=commit,
-            command=_command(paper, content),
+            command=command_of(paper, content["profile"], content["seeds"], lines),
         )
         records.write(name, merged(page, lines, f"{today} {commit}", how))
         print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")

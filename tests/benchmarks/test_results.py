@@ -269,6 +269,14 @@ def test_a_line_of_a_reproduction_becomes_records_with_its_printed_value():
     assert (last.metric, last.values) == ("last ten", (84.0, 80.7))
 
 
+def test_the_command_of_lines_with_their_own_seeds_names_none():
+    usual = line(seeds=[0, 1])
+    special = line(seeds=[2, 15])
+    command = "coterie reproduce flexcfl --profile full"
+    assert collect.command_of("flexcfl", "full", [0, 1], [usual]) == f"{command} --seeds 0,1"
+    assert collect.command_of("flexcfl", "full", [0, 1], [usual, special]) == command
+
+
 def test_a_line_that_is_measured_again_replaces_its_record_and_keeps_its_note():
     first = collect.merged(
         page(measurements={}), [line(), line(line="mnist-mclr/ifca")], "a", MEASURED

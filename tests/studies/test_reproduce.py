@@ -27,7 +27,12 @@ from coterie.cli.main import invoke
 from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.choice import choose, with_profile
-from coterie.studies.reproduce.command import Selection, raise_failures, reproduce_tables
+from coterie.studies.reproduce.command import (
+    Selection,
+    open_reproduction,
+    raise_failures,
+    reproduce_tables,
+)
 from coterie.studies.reproduce.computed import FORMULAS, fedavg_transfers, flexcfl_transfers
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS
@@ -187,6 +192,32 @@ def test_the_quick_profile_fits_twenty_minutes_with_all_data(tmp_path: Path) -> 
     loading = LOADING_SECONDS * sum(line.compute in ("clients", "samples") for line in made.lines)
     assert sum(one.seconds for one in made.all_runs) + loading < 20 * 60
     assert {line.paper for line in made.lines if not line.compute} == set(PAPERS)
+
+
+@pytest.mark.parametrize("name", ["fedgroup", "flexcfl"])
+def test_the_lines_of_femnist_have_seeds_near_the_printed_number_of_samples(name: str) -> None:
+    lines = [line for line in LINES if line.paper == name]
+    femnist = [line for line in lines if line.name.startswith("femnist")]
+    assert {line.seeds for line in femnist} == {(2, 15, 25)}
+    assert {line.seeds for line in lines if line not in femnist} == {()}
+    # As many as the full profile has, so that no line has fewer runs than others.
+    assert len(femnist[0].seeds) == paper(name).seeds
+
+
+def test_a_line_runs_with_the_seeds_that_it_names(tmp_path: Path) -> None:
+    chosen = choose(["flexcfl"], "full", "3", ["mnist-mclr/fedavg", "femnist-mclr/fedavg"])
+    made = Reproduction(chosen, [0, 1], tmp_path)
+    assert made.seeds_of == [[0, 1], [2, 15]]
+    assert [[one.config.seed for (one,) in needs] for needs in made.needs] == [[0, 1], [2, 15]]
+
+
+def test_seeds_of_the_command_line_are_those_of_all_lines(tmp_path: Path) -> None:
+    rows = ["mnist-mclr/fedavg", "femnist-mclr/fedavg"]
+    selection = Selection(["flexcfl"], "3", rows, "full", seeds="7,9")
+    made, _ = open_reproduction(selection, tmp_path)
+    assert made.seeds_of == [[7, 9], [7, 9]]
+    made, _ = open_reproduction(replace(selection, seeds=None), tmp_path)
+    assert made.seeds_of == [[0, 1, 2], [2, 15, 25]]
 
 
 def test_lines_are_chosen_by_table_and_row() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -38,8 +38,8 @@ class Selection:
         table: one table.
         rows: names of rows or lines.
         profile: ``quick`` or ``full``.
-        seeds: as ``0-2``; default: one for the quick profile, the paper's number of them for the
-            full one.
+        seeds: as ``0-2``, for every line; default: one for the quick profile, the paper's number
+            of them for the full one, where a line may name its own.
     """
 
     papers: Sequence[str] = ()
@@ -76,6 +76,8 @@ def open_reproduction(
     seeds = _default_seeds(lines, profile)
     if selection.seeds is not None:
         seeds = read_seeds(selection.seeds)
+        # An option on the command line wins over the seeds that a line names.
+        lines = [replace(line, seeds=()) for line in lines]
     return Reproduction(lines, seeds, out / "runs", root), profile
 
 

@@ -56,14 +56,14 @@ def write_reproduction(
     html = out / "reproduce.html"
     names = dict.fromkeys(outcome.line.paper for outcome in outcomes)
     papers = {name: list(_parts(paper(name), outcomes)) for name in names}
-    intro = _intro(profile, seeds)
+    intro = _intro(profile, seeds, outcomes)
     markdown.write_text(_markdown(outcomes, papers, intro), encoding="utf-8")
     html.write_text(_html(outcomes, papers, intro), encoding="utf-8")
     write_results_file(out, outcomes, profile, seeds)
     return markdown, html
 
 
-def _intro(profile: Profile, seeds: Sequence[int]) -> str:
+def _intro(profile: Profile, seeds: Sequence[int], outcomes: Sequence[Outcome]) -> str:
     word = "seeds"
     if len(seeds) == 1:
         word = "seed"
@@ -72,6 +72,8 @@ def _intro(profile: Profile, seeds: Sequence[int]) -> str:
         "is the mean over seeds with its standard deviation, and the difference is ours less the "
         "paper's."
     )
+    if any(outcome.line.seeds for outcome in outcomes):
+        text += " Lines whose notes name seeds have these."
     if profile == "quick":
         text += " These are fewer rounds than in print: a check of the direction, no reproduction."
     return text

@@ -41,6 +41,7 @@ class Line:
         shortcut: what the quick profile changes.
         method: what a figure calls its run: the parts that set the algorithm.
         against_method: what a figure calls the other run.
+        seeds: in place of 0, 1, ..., where the paper's file names seeds for one of the parts.
     """
 
     paper: str
@@ -64,6 +65,7 @@ class Line:
     shortcut: Mapping[str, Any] = field(default_factory=dict)
     method: str = ""
     against_method: str = ""
+    seeds: tuple[int, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -88,7 +90,7 @@ class Line:
         return tuple(_validated(tables, seed, root) for tables in wanted)
 
     def config(self, root: str | None = None) -> RunConfig:
-        """The configuration of its run with seed 0, for a formula.
+        """The configuration of its run with the first seed, for a formula.
 
         Args:
             root: folder of the datasets; default: that of the environment.
@@ -96,7 +98,8 @@ class Line:
         Raises:
             ConfigError: if it has none, or it is not valid.
         """
-        return _validated(self.tables or {}, 0, root)
+        seed = next(iter(self.seeds), 0)
+        return _validated(self.tables or {}, seed, root)
 
 
 def _validated(tables: Tables, seed: int, root: str | None) -> RunConfig:
@@ -151,7 +154,7 @@ class Paper:
     Args:
         name: of `PAPERS`.
         title: authors and year.
-        seeds: of the full profile, ``0 .. seeds - 1``.
+        seeds: how many the full profile has: ``0 .. seeds - 1``, or those that a line names.
         tables: in the paper's order.
         notes: key -> where paper, reference code and this run differ.
         left_out: what of the paper has no line, and why.

@@ -104,7 +104,7 @@ class Reproduction:
 
     Args:
         lines: as a profile runs them.
-        seeds: of every run.
+        seeds: of the runs. A line that names seeds has as many of its own.
         runs: folder of the runs; each has a folder named by the hash of its configuration.
         root: folder of the datasets; default: the environment variable ``COTERIE_DATA``.
 
@@ -127,13 +127,16 @@ class Reproduction:
         self.root = root
         # Of the runs that failed, or that another process works on: id -> one line.
         self.problems: dict[str, str] = {}
+        # line -> its seeds
+        self.seeds_of = [list(line.seeds or self.seeds)[: len(self.seeds)] for line in self.lines]
         # line -> seed -> its run and, if it has one, the other run
         self.needs: list[list[tuple[PaperRun, ...]]] = [[] for _ in self.lines]
         by_id: dict[str, PaperRun] = {}
         # Seeds outside, so that all lines have one seed before any has two.
-        for seed in self.seeds:
-            for line, needs in zip(self.lines, self.needs, strict=True):
-                made = [PaperRun.of(line, config) for config in line.configs(seed, root)]
+        for number in range(len(self.seeds)):
+            for line, seeds, needs in zip(self.lines, self.seeds_of, self.needs, strict=True):
+                configs = line.configs(seeds[number], root)
+                made = [PaperRun.of(line, config) for config in configs]
                 # Lines of several tables may need the same run; it is executed once.
                 needs.append(tuple(by_id.setdefault(one.run.id, one) for one in made))
         self.all_runs = list(by_id.values())
@@ -214,17 +217,19 @@ class Reproduction:
             if line.compute:
                 found.append(self._computed[index])
             else:
-                found.append(self._measured(line, self.needs[index]))
+                found.append(self._measured(line, self.seeds_of[index], self.needs[index]))
         return found
 
-    def _measured(self, line: Line, needs: Sequence[tuple[PaperRun, ...]]) -> Outcome:
+    def _measured(
+        self, line: Line, seeds_of_line: Sequence[int], needs: Sequence[tuple[PaperRun, ...]]
+    ) -> Outcome:
         """The result of a line from its runs of all seeds."""
         values: list[float] = []
         seeds: list[int] = []
         last10: list[float] = []
         folders: list[tuple[Path, ...]] = []
         problems: list[str] = []
-        for seed, runs in zip(self.seeds, needs, strict=True):
+        for seed, runs in zip(seeds_of_line, needs, strict=True):
             undone = [one for one in runs if not is_done(one.run, self.runs)]
             # A seed counts if all its runs are done, so that differences are between equal seeds.
             if undone:

@@ -158,6 +158,7 @@ def _line(
         shortcut=quick,
         method=_method_name(content, parts),
         against_method=_method_name(content, against_parts),
+        seeds=_seeds_of(content, parts),
     )
 
 
@@ -188,6 +189,12 @@ def _method_name(content: Mapping[str, Any], parts: Sequence[str]) -> str:
         if algorithm is not None:
             found.append(part)
     return " ".join(found)
+
+
+def _seeds_of(content: Mapping[str, Any], parts: Sequence[str]) -> tuple[int, ...]:
+    """The seeds that the file names for one of these parts; none: those of every line."""
+    named: Mapping[str, Sequence[int]] = content.get("seeds_of", {})
+    return next((tuple(named[part]) for part in parts if part in named), ())
 
 
 def _seconds(row: Tables, column: Tables) -> float:
