@@ -29,8 +29,10 @@ class Section(TypedDict, total=False):
         title: its heading.
         note: what it shows, in a sentence or more.
         charts: one or several.
-        columns: names of the columns of a table.
-        rows: of the table; a cell is a text, or a text and a class of the style sheet.
+        columns: names of the columns of a table, each a text, or a text and a class.
+        rows: of the table; a cell is a text, or a text and a class of the style sheet: ``figure``
+            and ``text`` are set right and left. Without one, the first column is set left, all
+            others right.
         texts: each a name and a long text, which is folded.
         part: sections that follow each other with the same part stand under its heading.
         wide: several charts stand two beside each other.
@@ -40,7 +42,7 @@ class Section(TypedDict, total=False):
     title: Required[str]
     note: Required[str]
     charts: Sequence[Chart]
-    columns: Sequence[str]
+    columns: Sequence[Any]
     rows: Sequence[Sequence[Any]]
     texts: Sequence[tuple[str, str]]
     part: str

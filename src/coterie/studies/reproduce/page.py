@@ -156,11 +156,12 @@ def _table_sections(of: Paper, part: _Part) -> list[Section]:
     title = f"{of.title}, {name}"
     rows = []
     for outcome in part.outcomes:
-        # Figures are set right-aligned; the first and the last column are text.
         first, *figures, notes = outcome_row(outcome)
-        rows.append([first, *((text, "figure") for text in figures), notes])
+        rows.append([first, *((text, "figure") for text in figures), (notes, "text")])
+    *names, last = COLUMNS
+    columns = [*names, (last, "text")]
     note = f"{part.table.title}. {part.note}".strip()
-    sections: list[Section] = [{"title": title, "note": note, "columns": COLUMNS, "rows": rows}]
+    sections: list[Section] = [{"title": title, "note": note, "columns": columns, "rows": rows}]
     charts = _charts(of, part)
     if charts:
         note = "Each curve is the mean over the seeds, in a band from the lowest to the highest."
@@ -183,9 +184,8 @@ def _note_sections(of: Paper, parts: Sequence[_Part]) -> list[Section]:
 
 
 def _listing(title: str, note: str, first: str, rows: Sequence[tuple[str, str]]) -> Section:
-    # Lists: the page takes a pair for a text and its style.
-    cells = [list(row) for row in rows]
-    return {"title": title, "note": note, "columns": [first, ""], "rows": cells}
+    cells = [[name, (text, "text")] for name, text in rows]
+    return {"title": title, "note": note, "columns": [first, ("", "text")], "rows": cells}
 
 
 def _charts(of: Paper, part: _Part) -> list[Chart]:
