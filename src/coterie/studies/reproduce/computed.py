@@ -7,11 +7,7 @@ from typing import Any
 
 from coterie.models import spec
 from coterie.runs.prepare import load_data
-from coterie.studies.reproduce.costs import (
-    communication_seconds,
-    computation_seconds,
-    traffic_gigabytes,
-)
+from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.papers import Line
 
 Formula = Callable[[Line, str | None], float]
@@ -127,16 +123,13 @@ def _algorithm(line: Line) -> Mapping[str, Any]:
     return {"name": name}
 
 
-def _t_comp(line: Line, root: str | None) -> float:
-    return computation_seconds(_algorithm(line), line.arguments["rounds"])
+def _cost(quantity: Quantity) -> Formula:
+    """What the rounds of a line cost."""
 
+    def compute(line: Line, root: str | None) -> float:
+        return cost(quantity, _algorithm(line), line.arguments["rounds"])
 
-def _t_comm(line: Line, root: str | None) -> float:
-    return communication_seconds(_algorithm(line), line.arguments["rounds"])
-
-
-def _d_comm(line: Line, root: str | None) -> float:
-    return traffic_gigabytes(_algorithm(line), line.arguments["rounds"])
+    return compute
 
 
 def _time_saved(line: Line, root: str | None) -> float:
@@ -148,7 +141,7 @@ def _time_saved(line: Line, root: str | None) -> float:
 
 def _seconds(name: str, rounds: int) -> float:
     algorithm = {"name": name}
-    return computation_seconds(algorithm, rounds) + communication_seconds(algorithm, rounds)
+    return cost("t_comp", algorithm, rounds) + cost("t_comm", algorithm, rounds)
 
 
 def _traffic_saved(line: Line, root: str | None) -> float:
@@ -179,9 +172,9 @@ FORMULAS: Mapping[str, Formula] = {
     "parameters": _parameters,
     "clients": _clients,
     "samples": _samples,
-    "t_comp": _t_comp,
-    "t_comm": _t_comm,
-    "d_comm": _d_comm,
+    "t_comp": _cost("t_comp"),
+    "t_comm": _cost("t_comm"),
+    "d_comm": _cost("d_comm"),
     "time_saved": _time_saved,
     "traffic_saved": _traffic_saved,
     "ifca": _ifca,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from coterie.measures.costs import Costs, GroupsInRound, constant, growing
 
-# The options of an algorithm and a number of rounds -> what these cost.
-CostOf = Callable[[Mapping[str, Any], int], float]
+Quantity = Literal["t_comp", "t_comm", "d_comm"]
 
 
 def groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
@@ -29,47 +28,25 @@ def groups_in_round(algorithm: Mapping[str, Any]) -> GroupsInRound:
     return growing(growth, algorithm.get("alpha", 2.0), algorithm.get("beta", 10), clients)
 
 
-def _costs(algorithm: Mapping[str, Any]) -> Costs:
-    return Costs(kappa=algorithm.get("kappa", 0.3))
-
-
-def computation_seconds(algorithm: Mapping[str, Any], rounds: int) -> float:
-    """Seconds of computation, eq. 15.
+def cost(quantity: Quantity, algorithm: Mapping[str, Any], rounds: int) -> float:
+    """What so many rounds of a method cost by the paper's formulas.
 
     Args:
+        quantity: ``t_comp``: seconds of computation (eq. 15); ``t_comm``: seconds of communication
+            (eq. 16); ``d_comm``: traffic in GB (eq. 17).
         algorithm: the table of a configuration.
         rounds: how many.
 
     Example:
-        >>> round(computation_seconds({"name": "fedgsp"}, 34), 2)
-        10.19
+        >>> fedgsp = {"name": "fedgsp"}
+        >>> f"{cost('t_comp', fedgsp, 34):.2f} s, {cost('t_comm', fedgsp, 34):.1f} s"
+        '10.19 s, 2669.2 s'
+        >>> f"{cost('d_comm', {'name': 'fedavg'}, 470):.1f} GB"
+        '2615.2 GB'
     """
-    return _costs(algorithm).computation(rounds, groups_in_round(algorithm))
-
-
-def communication_seconds(algorithm: Mapping[str, Any], rounds: int) -> float:
-    """Seconds of communication, eq. 16.
-
-    Args:
-        algorithm: the table of a configuration.
-        rounds: how many.
-
-    Example:
-        >>> round(communication_seconds({"name": "fedgsp"}, 34), 1)
-        2669.2
-    """
-    return _costs(algorithm).communication(rounds)
-
-
-def traffic_gigabytes(algorithm: Mapping[str, Any], rounds: int) -> float:
-    """Traffic in GB, eq. 17.
-
-    Args:
-        algorithm: the table of a configuration.
-        rounds: how many.
-
-    Example:
-        >>> round(traffic_gigabytes({"name": "fedavg"}, 470), 1)
-        2615.2
-    """
-    return _costs(algorithm).traffic(rounds) / 1e9
+    costs = Costs(kappa=algorithm.get("kappa", 0.3))
+    if quantity == "t_comp":
+        return costs.computation(rounds, groups_in_round(algorithm))
+    if quantity == "t_comm":
+        return costs.communication(rounds)
+    return costs.traffic(rounds) / 1e9

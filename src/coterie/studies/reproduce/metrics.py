@@ -11,12 +11,7 @@ from typing import Any
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import covered
-from coterie.studies.reproduce.costs import (
-    CostOf,
-    communication_seconds,
-    computation_seconds,
-    traffic_gigabytes,
-)
+from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.papers import How, Line
 
 Row = Mapping[str, Any]
@@ -123,24 +118,16 @@ def _test_loss(rows: Rows, summary: Row, line: Line) -> float | None:
     return float(best["test_loss"])
 
 
-def _computation(rows: Rows, summary: Row, line: Line) -> float | None:
-    return _cost_to_target(computation_seconds, rows, line)
-
-
-def _communication(rows: Rows, summary: Row, line: Line) -> float | None:
-    return _cost_to_target(communication_seconds, rows, line)
-
-
-def _traffic(rows: Rows, summary: Row, line: Line) -> float | None:
-    return _cost_to_target(traffic_gigabytes, rows, line)
-
-
-def _cost_to_target(cost: CostOf, rows: Rows, line: Line) -> float | None:
+def _cost_to_target(quantity: Quantity) -> Metric:
     """What a method costs by the paper's formulas, until its run reached the target."""
-    rounds = rounds_to_target(rows, line.target)
-    if rounds is None or line.tables is None:
-        return None
-    return cost(line.tables["algorithm"], rounds)
+
+    def read(rows: Rows, summary: Row, line: Line) -> float | None:
+        rounds = rounds_to_target(rows, line.target)
+        if rounds is None or line.tables is None:
+            return None
+        return cost(quantity, line.tables["algorithm"], rounds)
+
+    return read
 
 
 METRICS: Mapping[str, Metric] = {
@@ -154,9 +141,9 @@ METRICS: Mapping[str, Metric] = {
     "cpd": _cpd,
     "transfers": _transfers,
     "test_loss": _test_loss,
-    "t_comp": _computation,
-    "t_comm": _communication,
-    "d_comm": _traffic,
+    "t_comp": _cost_to_target("t_comp"),
+    "t_comm": _cost_to_target("t_comm"),
+    "d_comm": _cost_to_target("d_comm"),
 }
 
 
