@@ -311,8 +311,13 @@ def test_runs_are_done_once_and_come_to_a_page(two_lines: list[Line], tmp_path: 
     assert f"{gap:+.1f}" in row
     assert "3 of 300" in row
     assert "**C1**" in shown
-    assert "mnist-mclr/ifca-c1" in html.read_text(encoding="utf-8")
-    assert "<script src" not in html.read_text(encoding="utf-8")
+    written = html.read_text(encoding="utf-8")
+    assert "mnist-mclr/ifca-c1" in written
+    assert "<script src" not in written
+    # Texts are set left, with their heading, and figures right.
+    assert '<th scope="col" class="text">notes</th>' in written
+    assert '<td class="text">C7</td>' in written
+    assert '<td class="figure">89.4</td>' in written
     data = json.loads((tmp_path / "reproduce.json").read_text())
     assert [line["line"] for line in data["lines"]] == ["mnist-mclr/fedavg", "mnist-mclr/ifca-c1"]
     for line, outcome in zip(data["lines"], outcomes, strict=True):
