@@ -75,3 +75,11 @@ def test_a_default_written_out_is_the_same_configuration(tables: dict[str, Any])
     one = config_hash(check(tables).resolved())
     tables["algorithm"]["eta_g"] = 0
     assert config_hash(check(tables).resolved()) == one
+
+
+def test_an_option_that_came_later_counts_where_it_is_used(tables: dict[str, Any]) -> None:
+    one = check(tables).resolved()
+    before = {**one, "train": {k: v for k, v in one["train"].items() if k != "evaluate_local"}}
+    assert config_hash(before) == config_hash(one)
+    tables["train"]["evaluate_local"] = True
+    assert differing(check(tables).resolved(), before) == ["train.evaluate_local"]

@@ -62,6 +62,14 @@ def test_baselines_that_are_no_federation_are_refused(name: str, words: str) -> 
         FederationSpec.of(check(tables), (1, 8, 8), LABELS)
 
 
+def test_networks_of_nodes_are_not_remembered() -> None:
+    tables = tomllib.loads(CONFIG)
+    tables["train"]["evaluate_local"] = True
+    with pytest.raises(ConfigError, match=r"^train\.evaluate_local: .*expected false$") as caught:
+        FederationSpec.of(check(tables), (1, 8, 8), LABELS)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_federation_is_made_of_its_configuration() -> None:
     spec = FederationSpec.of(check(tomllib.loads(CONFIG)), (1, 8, 8), LABELS)
     assert (spec.classes, spec.migration, spec.objective) == (10, None, plain)

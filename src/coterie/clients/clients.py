@@ -51,6 +51,8 @@ class Clients:
         able: int64, the clients that can train (they are present and hold samples); ``None``: all.
         drift_reports: what clients that notice drift themselves reported; a simulation has none.
         store: what the clients of a simulation keep; a checkpoint holds it (``store.state()``).
+        local_networks: the network that each client of a simulation trained last; ``None``: they
+            are not remembered.
 
     Attributes:
         ledger: what was sent and received.
@@ -63,6 +65,7 @@ class Clients:
     able: IntArray | None = None
     drift_reports: DriftReports | None = None
     store: ClientStore = field(default_factory=ClientStore)
+    local_networks: ClientStore | None = None
     ledger: Ledger = field(default_factory=Ledger, init=False)
 
     @property

@@ -29,6 +29,9 @@ IRRELEVANT = (
 )
 # With vmap these can, in the last digits: clients that train together are summed in another order.
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
+# Options that came later, with the value that leaves a run as it was before them. A run that writes
+# this value is the same run as one that says nothing, so runs that are done stay done.
+ADDED = {("train", "evaluate_local"): False}
 
 
 def _with_migration(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +70,8 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in _leaves(_with_migration(resolved), ()):
         # An entry of IRRELEVANT may be a whole table, such as `[log]`, or a single key.
         beginnings = {path[:length] for length in range(1, len(path) + 1)}
-        if not beginnings & irrelevant:
+        as_before = path in ADDED and ADDED[path] == value
+        if not beginnings & irrelevant and not as_before:
             found[spelled(path)] = value
     return found
 

@@ -46,6 +46,7 @@ class TrainTable(Table):
     evaluate_every: Count = 1
     evaluate_clients: Count | None = None
     evaluate_loss: bool = False
+    evaluate_local: bool = False
     measures: tuple[str, ...] = ()
 
 

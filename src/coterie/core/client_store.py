@@ -82,6 +82,10 @@ class ClientStore:
         """Which of these clients have stored something, bool ``[n]``."""
         return np.array([client in self._vectors for client in ids.tolist()], bool)
 
+    def ids(self) -> IntArray:
+        """The clients that have stored something, int64 ``[m]``, ascending."""
+        return np.array(sorted(self._vectors), np.int64)
+
     def get(self, ids: IntArray) -> Vectors:
         """What these clients keep, float32 ``[n, kept]``; all of them must have been met."""
         return np.stack([self._vectors[client] for client in ids.tolist()])
@@ -100,7 +104,7 @@ class ClientStore:
     def state(self) -> KeptState:
         """Everything, as arrays."""
         # In ascending order, so that the same state makes the same checkpoint, byte for byte.
-        ids = np.array(sorted(self._vectors), np.int64)
+        ids = self.ids()
         if self.keep is None:
             return KeptState(ids, np.empty((0, 0), np.float32), np.empty((0, 2), np.int64))
         vectors = np.empty((len(ids), self.keep.size), np.float32)

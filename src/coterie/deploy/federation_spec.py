@@ -111,6 +111,9 @@ def _check_real(config: RunConfig) -> None:
     if config.attack is not None:
         what = f"only a simulation makes clients attack, got {config.attack.kind!r}"
         raise ConfigError(f"attack.kind: {what}; expected no [attack]")
+    if config.train.evaluate_local:
+        what = "nodes do not remember the networks that they trained, got true"
+        raise ConfigError(f"train.evaluate_local: {what}; expected false")
     if config.train.measures:
         got = ", ".join(config.train.measures)
         raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")

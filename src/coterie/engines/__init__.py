@@ -11,6 +11,7 @@ from coterie.engines.attacking import AttackingEngine, poisoned
 from coterie.engines.attacks import ATTACKS, Attack
 from coterie.engines.faults import Faults, FaultyEngine
 from coterie.engines.keeping import KeepingEngine
+from coterie.engines.local_networks import RememberingEngine
 from coterie.engines.make import make_clients
 from coterie.engines.pool import PoolEngine
 from coterie.engines.registry import ENGINES, Simulation
@@ -29,6 +30,7 @@ __all__ = [
     "Ledger",
     "PoolEngine",
     "Quorum",
+    "RememberingEngine",
     "ReplyValidator",
     "SerialEngine",
     "Simulation",

@@ -13,11 +13,13 @@ from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
 from coterie.core.client_store import ClientStore
+from coterie.core.engine import Engine
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout
 from coterie.data.population import Population
 from coterie.deprecated import renamed
 from coterie.engines.keeping import KeepingEngine
+from coterie.engines.local_networks import RememberingEngine
 from coterie.engines.registry import Simulation, make_engine
 from coterie.local import LocalRunner
 
@@ -30,6 +32,7 @@ def make_clients(
     *,
     decay: tuple[str, ...] = (),
     quorum: Quorum | None = None,
+    remember_networks: bool = False,
     load_samples: Callable[[], Tensor] | None = None,
     **options: Any,
 ) -> Clients:
@@ -43,6 +46,8 @@ def make_clients(
         solver: local SGD.
         decay: names of the kernels that carry L2.
         quorum: how many replies make a round.
+        remember_networks: whether each client remembers the network that it trained last
+            (``Clients.local_networks``).
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
         options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
             ``round_timeout``, ``device``, ... Options of other engines have no effect.
@@ -52,7 +57,12 @@ def make_clients(
             network.
     """
     runner = LocalRunner(population, module, solver, decay)
-    engine = make_engine(name, Simulation(runner, load_samples), options)
+    engine: Engine = make_engine(name, Simulation(runner, load_samples), options)
+    local_networks = None
+    if remember_networks:
+        # Inside the engine that keeps parts of models: there, models and updates are whole.
+        local_networks = ClientStore()
+        engine = RememberingEngine(engine, local_networks)
     # One store for both: the engine fills it, a checkpoint is made of what the clients have.
     store = ClientStore()
     return Clients(
@@ -62,6 +72,7 @@ def make_clients(
         ModelShape(population.classes, math.prod(population.shape), Layout.of(module)),
         np.flatnonzero(population.sizes("train") > 0),
         store=store,
+        local_networks=local_networks,
     )
 
 

@@ -14,6 +14,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.work import Evaluate
+from coterie.measures.local_networks import score_local_networks
 from coterie.measures.sampling import EvaluationSample, estimate_for_all, sampling_errors
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
@@ -26,10 +27,12 @@ class Scoring:
     Args:
         sample: which clients stand for all; ``None``: all are scored.
         loss: whether the mean cross-entropy on test samples is measured beside the accuracy.
+        local: whether each client is also scored with the network that it trained last.
     """
 
     sample: EvaluationSample | None = None
     loss: bool = False
+    local: bool = False
 
 
 def score_round(
@@ -60,9 +63,25 @@ def score_round(
         clients with a group.
         With ``loss`` also ``test_loss``, nats a test sample over the clients with a group, and
         ``test_loss_all`` over all. With a sample all are estimates, and `sampling_errors` says how
-        good the accuracies are.
+        good the accuracies are. With ``local`` also what `score_local_networks` finds.
     """
     scoring = scoring or Scoring()
+    found = _score_served(clients, testable, served, groups, key, scoring)
+    if scoring.local:
+        local = key.of("local_networks")
+        found |= score_local_networks(clients, testable, local, scoring.sample)
+    return found
+
+
+def _score_served(
+    clients: Clients,
+    testable: NDArray[np.bool_],
+    served: Served,
+    groups: Groups,
+    key: Key,
+    scoring: Scoring,
+) -> dict[str, Any]:
+    """The figures of each client with the model that serves it."""
     sample = scoring.sample
     has_group = groups.member >= 0
     ids = np.flatnonzero(testable) if sample is None else sample.draw(testable, has_group)

@@ -138,6 +138,7 @@ def prepare_on(
             every=train.evaluate_every,
             clients=train.evaluate_clients,
             loss=train.evaluate_loss,
+            local=train.evaluate_local,
             measures=make_measures(train.measures, local, algorithm),
         ),
         attack=make_attack(config),

@@ -124,6 +124,7 @@ def run(
     evaluate_every: Count = 1,
     evaluate_clients: Count | None = None,
     evaluate_loss: bool = False,
+    evaluate_local: bool = False,
     measures: Sequence[Measure] = (),
     server: Server | str | None = None,
     objective: Objective | str | None = None,
@@ -159,6 +160,7 @@ def run(
         evaluate_clients: score a random sample of so many clients, and state its standard error;
             ``None``: all.
         evaluate_loss: whether the loss on test samples is measured beside the accuracy.
+        evaluate_local: whether each client is also scored with the network that it trained last.
         measures: what else to measure in every round, see ``coterie.measures.optional``.
         server: how models move, in place of the method's own: a name of ``coterie list servers``,
             or a rule such as ``coterie.rules.server.yogi(lr=0.01)``.
@@ -202,7 +204,13 @@ def run(
     data, local = pool_if_asked(algorithm, data, local, clients_per_round)
     if isinstance(sampler, str):
         sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
-    evaluation = Evaluation(evaluate_every, evaluate_clients, evaluate_loss, measures)
+    evaluation = Evaluation(
+        every=evaluate_every,
+        clients=evaluate_clients,
+        loss=evaluate_loss,
+        local=evaluate_local,
+        measures=measures,
+    )
     spec = RunSpec(
         algorithm,
         data,

@@ -13,7 +13,7 @@ import numpy as np
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import KeptState
+from coterie.core.client_store import ClientStore, KeptState
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout
 from coterie.data import save_partition
@@ -133,9 +133,10 @@ class Run:
         if with_snapshot and self.spec.shift is not None and progress.snapshot is not None:
             snapshot = progress.snapshot.tensors(self.spec.population)
         extra: dict[str, Any] = {"since": progress.since}
-        kept = self.clients.store.state()
-        if len(kept.ids):
-            extra |= {name: getattr(kept, name) for name in KEPT}
+        for prefix, store in _stores(self.clients).items():
+            kept = store.state()
+            if len(kept.ids):
+                extra |= {f"{prefix}{name}": getattr(kept, name) for name in KEPT}
         self.folder.save_checkpoint(progress.groups, progress.round, extra, keep, snapshot)
         progress.saved = progress.round
 
@@ -250,10 +251,20 @@ def execute(
         return write_results(run, prepared.config, prepared.population.names)
 
 
+def _stores(clients: Clients) -> dict[str, ClientStore]:
+    """What the clients of a simulation store, by the beginning of its names in a checkpoint."""
+    stores = {"": clients.store}
+    if clients.local_networks is not None:
+        stores["local_networks."] = clients.local_networks
+    return stores
+
+
 def _restore_kept(clients: Clients, checkpoint: Checkpoint) -> None:
     """Give the clients of a simulation back what they kept."""
-    if all(name in checkpoint.extra for name in KEPT):
-        clients.store.restore(KeptState(*(checkpoint.extra[name] for name in KEPT)))
+    for prefix, store in _stores(clients).items():
+        names = [f"{prefix}{name}" for name in KEPT]
+        if all(name in checkpoint.extra for name in names):
+            store.restore(KeptState(*(checkpoint.extra[name] for name in names)))
 
 
 def make_progress(

@@ -26,12 +26,14 @@ class Evaluation:
         every: score the models in every so many rounds, and in the last.
         clients: score so many clients at most, by a random order drawn once; ``None``: all.
         loss: whether the mean loss on test samples goes into the row beside the accuracy.
+        local: whether each client is also scored with the network that it trained last.
         measures: what else to measure in every round; what they find goes into the row.
     """
 
     every: int = 1
     clients: int | None = None
     loss: bool = False
+    local: bool = False
     measures: Sequence[Measure] = ()
 
     def scoring(self, population: int, key: Key) -> Scoring:
@@ -44,7 +46,7 @@ class Evaluation:
         sample = None
         if self.clients is not None:
             sample = EvaluationSample.of(self.clients, population, key)
-        return Scoring(sample, self.loss)
+        return Scoring(sample, self.loss, self.local)
 
 
 @dataclass(frozen=True, slots=True)

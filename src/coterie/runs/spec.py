@@ -160,6 +160,7 @@ class RunSpec:
             self.local,
             decay=self.network.decay,
             quorum=self.quorum,
+            remember_networks=self.evaluation.local,
             load_samples=load_samples,
             **options,
         )
