@@ -1,96 +1,247 @@
-"""FedClust's Table I on this machine: LeNet-5, Dir(0.1), 100 clients, 10 a round, E = 10, B = 10,
-momentum 0.5.
+"""FedClust's Table I with both scorings and both readings of a client's test set, in one training.
 
-    python benchmarks/dirichlet.py fashion_mnist --rounds 20 --methods fedclust,fedavg
+    python benchmarks/dirichlet.py fedavg/fmnist fedclust/fmnist --rounds 20 --seeds 0-2
+    python -m benchmarks.results.collect dirichlet.json --machine "two cores ..."
 
-Prints, per method, the mean of the clients' own test accuracies with both readings of a client's
-local test set: its share of the test rows of each class (proportional), and all test rows of every
-class that it holds (labels present). ``fedclust`` has the automatic threshold, ``fedclust_10`` and
-``fedclust_30`` so many clusters.
+A line is one of Table 1a of ``coterie reproduce fedclust``, or of its table ``sweep``. Which test
+samples a client has changes no training, so this script trains once where the command trains twice,
+and fills in all lines of the same training: 1a to 1d, or a row of the sweep by both readings. It
+also runs fewer rounds than the paper. Runs of one dataset and seed share the training before the
+clustering, which is the same in all of them. The results file is that of the command, and grows
+with every run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+from torch import Tensor
 
-import coterie as ct
+from coterie.clients.clients import Clients
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
+from coterie.core.work import Train, Work
 from coterie.engines import make_clients
-from coterie.measures.scoring import score_round
+from coterie.measures.scoring import Scoring, score_round
+from coterie.runs.loop import RoundResult
+from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.run import Run
+from coterie.studies.reproduce.papers import Line
+from coterie.studies.reproduce.parts import overlay
+from coterie.studies.reproduce.tables import paper
+from coterie.sweep.grid import read_seeds
 
-LOCAL = ct.Solver(epochs=10, batch_size=10, lr=0.01, momentum=0.5)
+READINGS = ("labels_present", "proportional")
+# Of the metrics of the lines, the figure of a row.
+FIGURES = {"mean_local": "accuracy_mean", "mean_last_local": "accuracy_local_mean"}
 
 
-def methods(names: list[str]) -> dict[str, ct.Method]:
-    known = {
-        "fedavg": ct.fedavg,
-        "fedprox": lambda: ct.fedprox(mu=0.001),
-        "ifca": lambda: ct.ifca(groups=2),
-        "cfl": lambda: ct.cfl(),
-        "pacfl": lambda: ct.pacfl(threshold=4.9),
-        "fedclust": lambda: ct.fedclust(),
-        "fedclust_10": lambda: ct.fedclust(groups=10, warmup_epochs=2),
-        "fedclust_30": lambda: ct.fedclust(groups=30, warmup_epochs=2),
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def training_of(line: Line) -> str:
+    """The configuration of a line without the reading of the test set: equal for equal training."""
+    reading = {"data": {"partition": {"test": ""}}}
+    return json.dumps(overlay(line.tables or {}, reading), sort_keys=True)
+
+
+def reading_of(line: Line) -> str:
+    """Which test samples a client has."""
+    assert line.tables is not None
+    return str(line.tables["data"]["partition"]["test"])
+
+
+def lines_of(name: str) -> list[Line]:
+    """The lines of a training, that with this name first."""
+    lines = [line for table in paper("fedclust").tables for line in table.lines]
+    first = next(line for line in lines if line.table in ("1a", "sweep") and line.name == name)
+    wanted = training_of(first)
+    # The sweep has a line of Table 1 again; it is one training, and both are filled in.
+    return [line for line in lines if line.metric in FIGURES and training_of(line) == wanted]
+
+
+# --- training once --------------------------------------------------------------------------------
+
+
+class SharedSignatures:
+    """An engine that remembers what clients sent before they were clustered.
+
+    Args:
+        engine: reaches the clients.
+        clients: whose local networks belong to it.
+        known: replies and networks by dataset and seed, for all runs of this process.
+        name: of the dataset and the seed.
+    """
+
+    def __init__(self, engine: Engine, clients: Clients, known: dict[str, Any], name: str) -> None:
+        self.engine = engine
+        self.clients = clients
+        self.known = known
+        self.name = name
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        networks = self.clients.local_networks
+        assert networks is not None
+        # FedClust's clients train once to send a slice of their update; nobody else does.
+        if not isinstance(work, Train) or work.upload is None:
+            return self.engine.run(work, ids, models, which, key=key)
+        if self.name not in self.known:
+            replies = self.engine.run(work, ids, models, which, key=key)
+            self.known[self.name] = (replies, networks.state())
+        replies, state = self.known[self.name]
+        networks.restore(state)
+        return replies
+
+    def set_population(self, population: Any) -> None:
+        self.engine.set_population(population)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a run's models and networks make of the clients' test samples.
+
+    Args:
+        rounds: that were done.
+        figures: by reading of the test set and key of the row.
+        groups: of clients.
+        largest: clients of the largest group.
+    """
+
+    rounds: int
+    figures: Mapping[tuple[str, str], float]
+    groups: int
+    largest: int
+
+
+def train(
+    line: Line, seed: int, rounds: int, scored_after: Sequence[int], known: dict[str, Any]
+) -> Iterator[Scored]:
+    """One run, scored by both readings after some of its rounds.
+
+    Args:
+        line: says what runs.
+        seed: of the run.
+        rounds: how many.
+        scored_after: so many rounds.
+        known: what clients sent before they were clustered, in other runs.
+    """
+    prepared = {reading: _prepared(line, seed, rounds, reading) for reading in READINGS}
+    spec = prepared[READINGS[0]].spec
+    # Never scored by the run itself: this script does that, by both readings.
+    spec = replace(spec, evaluation=replace(spec.evaluation, every=10**9))
+    with spec.make_clients("serial", {}) as clients:
+        name = f"{line.tables['data']['source']} {seed}" if line.tables else ""
+        clients.engine = SharedSignatures(clients.engine, clients, known, name)
+        for result in Run.start(spec, clients).rounds():
+            if result.round + 1 in scored_after:
+                yield _scored(result, prepared, clients)
+
+
+def _prepared(line: Line, seed: int, rounds: int, reading: str) -> Prepared:
+    changed = {"data": {"partition": {"test": reading}}, "train": {"rounds": rounds}}
+    tables = overlay(line.tables or {}, changed)
+    return prepare(replace(line, tables=tables).configs(seed)[0])
+
+
+def _scored(result: RoundResult, prepared: Mapping[str, Prepared], clients: Clients) -> Scored:
+    figures = {}
+    for reading, one in prepared.items():
+        spec = one.spec
+        module = spec.network.module
+        with make_clients("serial", spec.population, module, spec.local) as others:
+            others.local_networks = clients.local_networks
+            testable = spec.population.sizes("test") > 0
+            row = score_round(
+                others, testable, result.served, result.groups, Key(0), Scoring(local=True)
+            )
+        for key in FIGURES.values():
+            figures[reading, key] = 100 * row[key]
+    sizes = result.groups.sizes()
+    return Scored(result.round + 1, figures, int((sizes > 0).sum()), int(sizes.max()))
+
+
+# --- the results file -----------------------------------------------------------------------------
+
+
+def record(content: dict[str, Any], lines: Sequence[Line], seed: int, scored: Scored) -> None:
+    """Put the figures of a run into the lines of a results file."""
+    for line in lines:
+        value = scored.figures[reading_of(line), FIGURES[line.metric]]
+        found = _entry(content, line, scored.rounds)
+        found["values"].append(value)
+        found["seeds"].append(seed)
+        found["groups"].append([scored.groups, scored.largest])
+
+
+def _entry(content: dict[str, Any], line: Line, rounds: int) -> dict[str, Any]:
+    """The entry of a line after so many rounds; a new one if there is none."""
+    found: dict[str, Any]
+    for known in content["lines"]:
+        if (known["table"], known["line"], known["rounds"]) == (line.table, line.name, rounds):
+            found = known
+            return found
+    found = {
+        "paper": line.paper,
+        "table": line.table,
+        "line": line.name,
+        "unit": line.unit,
+        "metric": line.metric,
+        "printed": line.printed,
+        "place": line.place,
+        "values": [],
+        "seeds": [],
+        "groups": [],
+        "last10": [],
+        "rounds": rounds,
+        "full_rounds": line.full_rounds,
+        "notes": line.notes,
+        "problem": "",
     }
-    return {name: known[name]() for name in names}
-
-
-def both(source: str, seed: int) -> tuple[ct.Population, ct.Population]:
-    """The same clients with both readings of their test sets."""
-    table = {"kind": "dirichlet", "clients": 100, "beta": 0.1}
-    first, second = (
-        ct.load(source, partition={**table, "test": test}, seed=seed)
-        for test in ("proportional", "labels_present")
-    )
-    assert all(np.array_equal(a, b) for a, b in zip(first.train, second.train, strict=True))
-    return first, second
-
-
-def mean_accuracy(result: ct.Result, population: ct.Population) -> float:
-    """Mean over all clients of the accuracy of the model that serves each on its own test set."""
-    with make_clients("serial", population, result.module, LOCAL) as clients:
-        row = score_round(
-            clients, population.sizes("test") > 0, result.served, result.state, Key(0)
-        )
-    return float(row["accuracy_mean"])
+    content["lines"].append(found)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", choices=("fashion_mnist", "cifar10"))
+    parser.add_argument("lines", nargs="+", metavar="LINE", help="fedclust/fmnist, ward/10, ...")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--methods", default="fedclust,pacfl,ifca,cfl,fedprox,fedavg")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--engine", default="pool", choices=("pool", "serial"))
+    parser.add_argument("--score-after", type=int, nargs="*", default=(), help="default: the last")
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--out", type=Path, default=Path("dirichlet.json"))
     options = parser.parse_args()
-    proportional, present = both(options.source, options.seed)
-    for name, method in methods(options.methods.split(",")).items():
-        begun = time.time()
-        result = ct.run(
-            method,
-            data=proportional,
-            model="lenet5",
-            local=LOCAL,
-            rounds=options.rounds,
-            clients_per_round=10,
-            sampler="uniform",
-            seed=options.seed,
-            engine=options.engine,
-            evaluate_every=5,
-        )
-        groups = int((result.state.sizes() > 0).sum())
-        own, shared = (mean_accuracy(result, population) for population in (proportional, present))
-        pooled = [f"{a:.1%}" for a in result.accuracy]
-        print(
-            f"{options.source} {name} seed {options.seed}: proportional {own:.1%}, labels present {shared:.1%}, "
-            f"pooled {pooled}, groups {groups}, {time.time() - begun:.0f} s",
-            flush=True,
-        )
+    content: dict[str, Any] = {"lines": []}
+    if options.out.exists():
+        content = json.loads(options.out.read_text(encoding="utf-8"))
+    known: dict[str, Any] = {}
+    for seed in read_seeds(options.seeds):
+        for name in options.lines:
+            lines = lines_of(name)
+            begun = time.process_time()
+            after = [*options.score_after, options.rounds]
+            for scored in train(lines[0], seed, options.rounds, after, known):
+                record(content, lines, seed, scored)
+                options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+                shown = {" ".join(k): round(v, 1) for k, v in scored.figures.items()}
+                print(
+                    f"{name} seed {seed}, {scored.rounds} rounds, {scored.groups} groups, "
+                    f"largest {scored.largest}: {shown}",
+                    flush=True,
+                )
+            print(f"    {time.process_time() - begun:.0f} s of this process", flush=True)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def test_every_printed_value_has_a_line_or_a_reason() -> None:
 
 def test_fedclust_has_a_number_of_clusters_and_its_sweep_has_nothing_in_print() -> None:
     lines = {f"{line.table} {line.name}": line for line in LINES if line.paper == "fedclust"}
-    row = lines["1 fedclust/fmnist"]
+    row = lines["1a fedclust/fmnist"]
     assert row.configs(seed=0)[0].algorithm.options["groups"] == 30
     assert "fedclust" in row.notes
     sweep = [line for line in lines.values() if line.table == "sweep"]
@@ -147,11 +147,29 @@ def test_fedclust_has_a_number_of_clusters_and_its_sweep_has_nothing_in_print() 
     assert config.data.partition.options["test"] == "proportional"
 
 
+def test_fedclusts_table_has_both_scorings_of_a_run_and_both_readings_of_a_test_set() -> None:
+    found = {
+        line.table: line
+        for line in LINES
+        if line.paper == "fedclust" and line.name == "pacfl/fmnist"
+    }
+    assert list(found) == ["1a", "1b", "1c", "1d"]
+    assert {line.printed for line in found.values()} == {85.30}
+    metrics = [line.metric for line in found.values()]
+    assert metrics == ["mean_local", "mean_last_local", "mean_local", "mean_last_local"]
+    configs = {table: line.configs(seed=0)[0] for table, line in found.items()}
+    assert all(config.train.evaluate_local for config in configs.values())
+    assert configs["1a"].resolved() == configs["1b"].resolved()
+    assert configs["1c"].resolved() == configs["1d"].resolved()
+    tests = [config.data.partition.options["test"] for config in configs.values()]
+    assert tests == ["labels_present", "labels_present", "proportional", "proportional"]
+
+
 def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
     found = {(line.paper, line.table, line.name): line for line in LINES}
     assert found["flexcfl", "3", "femnist-mlp/rac"].printed == 69.4
     assert found["flexcfl", "4b", "mnist-cnn/fesem"].printed == 89.6
-    assert found["fedclust", "1", "pacfl/cifar10"].printed_std == 0.24
+    assert found["fedclust", "1a", "pacfl/cifar10"].printed_std == 0.24
     assert found["rfedavg", "fig2", "5-classes/vs-optimal"].printed == -0.5
     assert ("flexcfl", "3", "synthetic-mclr/rac") not in found
     assert ("rfedavg", "fig2", "2-classes/vs-optimal") not in found

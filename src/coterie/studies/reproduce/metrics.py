@@ -50,6 +50,23 @@ def mean_local_accuracy(rows: Rows) -> float | None:
     return 100 * found[-1]
 
 
+def mean_last_local_accuracy(rows: Rows) -> float | None:
+    """Mean of the accuracies of the clients' last local networks in the last evaluated round, in
+    percent.
+
+    Args:
+        rows: of a run with ``train.evaluate_local``.
+
+    Example:
+        >>> mean_last_local_accuracy([{"accuracy_local_mean": 0.75}, {}])
+        75.0
+    """
+    found = _values(rows, "accuracy_local_mean")
+    if not found:
+        return None
+    return 100 * found[-1]
+
+
 def _values(rows: Rows, key: str) -> list[float]:
     """The values of a key in the rounds that have it."""
     return [row[key] for row in rows if row.get(key) is not None]
@@ -83,6 +100,10 @@ def _median(rows: Rows, summary: Row, line: Line) -> float | None:
 
 def _mean_local(rows: Rows, summary: Row, line: Line) -> float | None:
     return mean_local_accuracy(rows)
+
+
+def _mean_last_local(rows: Rows, summary: Row, line: Line) -> float | None:
+    return mean_last_local_accuracy(rows)
 
 
 def _rounds_to(rows: Rows, summary: Row, line: Line) -> float | None:
@@ -135,6 +156,7 @@ METRICS: Mapping[str, Metric] = {
     "last10": _last10,
     "median": _median,
     "mean_local": _mean_local,
+    "mean_last_local": _mean_last_local,
     "rounds_to": _rounds_to,
     "discrepancy_mean": _discrepancy_mean,
     "discrepancy_var": _discrepancy_var,
