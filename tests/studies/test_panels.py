@@ -111,13 +111,25 @@ def test_every_curve_is_the_value_of_its_own_method(
             assert [point.round for point in series.points] == list(range(ROUNDS))
 
 
-def test_both_sides_of_a_difference_are_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", ["10-classes", "5-classes", "2-classes", "1-class"])
+def test_the_panels_of_rfedavg_name_the_papers_four_methods(row: str, tmp_path: Path) -> None:
     fig2 = table("rfedavg", "fig2")
-    panels = panels_of(fig2, outcomes_of(fig2, tmp_path))
-    by_title = {panel.title: panel for panel in panels}
-    panel = by_title["1-class: accuracy, %"]
+    by_title = {panel.title: panel for panel in panels_of(fig2, outcomes_of(fig2, tmp_path))}
+    panel = by_title[f"{row}: accuracy, %"]
     assert isinstance(panel, CurvePanel)
     assert labels(panel) == ["rfedavg", "kmeans", "fedavg", "optimal"]
+
+
+def test_the_bars_of_rfedavgs_sweep_are_its_numbers_of_clusters(tmp_path: Path) -> None:
+    clusters = table("rfedavg", "clusters")
+    outcomes = outcomes_of(clusters, tmp_path)
+    one_class, two_classes = panels_of(clusters, outcomes)
+    assert isinstance(one_class, BarPanel)
+    assert isinstance(two_classes, BarPanel)
+    assert [bar.label for bar in one_class.bars] == [str(n) for n in range(2, 11)]
+    assert [bar.label for bar in two_classes.bars] == ["2", "3", "5", "10"]
+    of_one_class = [one.mean for one in outcomes if one.line.name.startswith("1-class/")]
+    assert [bar.ours for bar in one_class.bars] == of_one_class
 
 
 def test_the_ablation_of_fedgsp_shows_four_methods_in_three_panels(tmp_path: Path) -> None:

@@ -165,6 +165,36 @@ def test_fedclusts_table_has_both_scorings_of_a_run_and_both_readings_of_a_test_
     assert tests == ["labels_present", "labels_present", "proportional", "proportional"]
 
 
+def test_rfedavgs_sweeps_compare_what_the_paper_does_not_print() -> None:
+    lines = {f"{line.table} {line.name}": line for line in LINES if line.paper == "rfedavg"}
+    one_class = [line for line in lines if line.startswith("clusters 1-class/")]
+    assert one_class == [f"clusters 1-class/{n}" for n in range(2, 11)]
+    for n in range(2, 11):
+        of_ccs, of_kmeans = lines[f"clusters 1-class/{n}"].configs(seed=0)
+        assert of_ccs.algorithm.name == "rfedavg"
+        assert of_kmeans.algorithm.options.get("clusters", 10) == n
+        assert of_kmeans.data.partition.options["classes_per_client"] == 1
+    ours, fedavg = lines["budget lr-0.005/25-rounds"].configs(seed=0)
+    assert (ours.local.lr, fedavg.local.lr) == (0.005, 0.005)
+    assert ours.data.partition.options["classes_per_client"] == 2
+    assert lines["budget lr-0.005/25-rounds"].until == 25
+    slow = lines["convergence 10-classes/optimal"]
+    assert (slow.metric, slow.target, slow.rounds) == ("rounds_to", 0.95, 30)
+    sweeps = [line for line in lines.values() if line.table != "fig2"]
+    assert {line.printed for line in sweeps} == {None}
+
+
+def test_every_panel_of_rfedavgs_figure_has_the_papers_four_curves() -> None:
+    panels: dict[str, set[str]] = {}
+    for line in LINES:
+        if (line.paper, line.table) == ("rfedavg", "fig2"):
+            row = line.name.split("/")[0]
+            panels.setdefault(row, set()).update((line.method, line.against_method))
+    assert list(panels) == ["10-classes", "5-classes", "2-classes", "1-class"]
+    for methods in panels.values():
+        assert methods == {"rfedavg", "kmeans", "optimal", "fedavg"}
+
+
 def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
     found = {(line.paper, line.table, line.name): line for line in LINES}
     assert found["flexcfl", "3", "femnist-mlp/rac"].printed == 69.4
@@ -172,7 +202,8 @@ def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
     assert found["fedclust", "1a", "pacfl/cifar10"].printed_std == 0.24
     assert found["rfedavg", "fig2", "5-classes/vs-optimal"].printed == -0.5
     assert ("flexcfl", "3", "synthetic-mclr/rac") not in found
-    assert ("rfedavg", "fig2", "2-classes/vs-optimal") not in found
+    # The paper draws this curve and prints no value.
+    assert found["rfedavg", "fig2", "2-classes/vs-optimal"].printed is None
     assert "P11" in found["flexcfl", "4b", "femnist-mclr/flexcfl-eta"].notes
 
 
@@ -365,6 +396,26 @@ def test_a_difference_is_taken_seed_by_seed(tmp_path: Path) -> None:
     assert found["1-class/vs-kmeans"] == pytest.approx(
         100 * (last["rfedavg"] - last["rfedavg_kmeans"])
     )
+
+
+def test_a_line_may_be_read_off_the_first_rounds_of_a_run(tmp_path: Path) -> None:
+    (line,) = choose(["rfedavg"], "full", "budget", ["lr-0.01/25-rounds"])
+    whole = replace(tiny(line, rounds=4), until=0)
+    begun = replace(whole, until=3)
+    assert with_profile(replace(line, until=100), "quick").until == 30
+    made = Reproduction([whole, begun], [0], tmp_path / "runs")
+    # Both lines are read off the same two runs.
+    assert sorted(carry(made)) == ["fedavg", "rfedavg"]
+    last, early = made.outcomes()
+    accuracy = {}
+    for folder in last.folders[0]:
+        rows = [json.loads(row) for row in (folder / "rounds.jsonl").read_text().splitlines()]
+        name = json.loads((folder / "summary.json").read_text())["algorithm"]
+        accuracy[name] = [100 * row["accuracy"] for row in rows]
+    gains = np.subtract(accuracy["rfedavg"], accuracy["fedavg"])
+    assert last.mean == pytest.approx(gains.mean())
+    assert early.mean == pytest.approx(gains[:3].mean())
+    assert (last.rounds, early.rounds) == (4, 3)
 
 
 @pytest.mark.parametrize(

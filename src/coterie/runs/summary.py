@@ -45,7 +45,7 @@ def summarise(
         "groups": len(sizes),
         "sizes": sizes,
         "agreement": last.get("agreement"),
-        "accuracy": _accuracy(rows),
+        "accuracy": accuracies(rows),
         "seconds": _seconds([row.get("seconds", {}) for row in rows]),
         "transfers": _total(
             (row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")
@@ -72,7 +72,16 @@ def covered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _accuracy(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def accuracies(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The field ``accuracy`` of a summary: ``max``, ``final`` and ``last10_mean``, see `summarise`.
+
+    Args:
+        rows: the rows of ``rounds.jsonl``, or the first of them.
+
+    Example:
+        >>> accuracies([{"accuracy": 0.5}, {"accuracy": 0.75}, {"accuracy": 0.625}])
+        {'max': 0.75, 'final': 0.625, 'last10_mean': 0.625}
+    """
     evaluated = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     if not evaluated:
         return {"max": None, "final": None, "last10_mean": None}

@@ -89,6 +89,7 @@ def with_profile(line: Line, profile: Profile) -> Line:
         line,
         tables=_shortened(line, line.tables),
         against=against,
+        until=min(line.until, quick.get("rounds", line.until)),
         seconds=line.seconds * quick.get("speed", 1.0),
         notes=(*line.notes, *quick.get("notes", ())),
     )

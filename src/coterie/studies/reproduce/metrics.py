@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.store import RunFolder
-from coterie.runs.summary import covered
+from coterie.runs.summary import accuracies, covered
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.papers import How, Line
 
@@ -206,5 +206,9 @@ def read_run(folder: Path, line: Line) -> RunValues:
     run = RunFolder(folder)
     rows = run.rows()
     summary: dict[str, Any] = run.summary() or {}
+    if line.until:
+        # As if the run had ended there: a run has one row a round.
+        rows = rows[: line.until]
+        summary["accuracy"] = accuracies(rows)
     value = METRICS[line.metric](rows, summary, line)
     return RunValues(value, METRICS["last10"](rows, summary, line))

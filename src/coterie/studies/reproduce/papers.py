@@ -42,6 +42,7 @@ class Line:
         method: what a figure calls its run: the parts that set the algorithm.
         against_method: what a figure calls the other run.
         seeds: in place of 0, 1, ..., where the paper's file names seeds for one of the parts.
+        until: the metric is read off the run's first so many rounds; 0: off all of them.
     """
 
     paper: str
@@ -66,6 +67,7 @@ class Line:
     method: str = ""
     against_method: str = ""
     seeds: tuple[int, ...] = ()
+    until: int = 0
 
     @property
     def rounds(self) -> int:

@@ -64,7 +64,7 @@ class Outcome:
         values: one for each seed that was run, in the line's unit.
         seeds: of ``values``; empty for what is computed.
         last10: mean accuracy of the last ten evaluated rounds of its runs, in percent.
-        rounds: of each of its runs.
+        rounds: of each of its runs, or as many of them as were read.
         problem: why there is no value, or not for each seed.
         folders: for each seed, of its run and of the other run.
     """
@@ -115,7 +115,7 @@ class Reproduction:
         >>> from coterie.studies.reproduce.choice import choose
         >>> made = Reproduction(choose(["rfedavg"], "quick"), [0], Path("runs"))
         >>> len(made.lines), len(made.all_runs)
-        (3, 4)
+        (7, 4)
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Reproduction:
                 values.append(known[0])
         rounds = 0
         if folders:
-            rounds = line.rounds
+            rounds = line.until or line.rounds
         problem = "; ".join(dict.fromkeys(problems))
         return Outcome(
             line,

@@ -120,11 +120,12 @@ def _listed(content: Mapping[str, Any], table: Tables, key: str) -> list[Tables]
 def _line(
     name: str, content: Mapping[str, Any], table: Tables, row: Tables, column: Tables
 ) -> Line | None:
-    """The line of a row and a column; ``None`` if the paper prints a dash."""
+    """The line of a row and a column; ``None`` if the paper prints a dash and draws no curve."""
     place = _place(name, table, row, column)
     value, std = _printed_at(place)
-    # A dash in print: the paper did not run it, so there is nothing to compare.
-    if place is not None and value is None:
+    # A dash in print: the paper did not run it, so there is nothing to compare. A curve that is
+    # drawn, and of which no value is printed, has a line: without its run it would be missing.
+    if place is not None and value is None and not column.get("drawn", False):
         return None
     parts, against_parts = _parts(table, row, column)
     tables = _configuration(content, parts)
@@ -133,9 +134,6 @@ def _line(
     # A column's setting wins over the row's, and that over the table's.
     settings = {**table, **row, **column}
     compute = settings.get("compute", "")
-    full_rounds = 0
-    if not compute and tables is not None:
-        full_rounds = tables["train"]["rounds"]
     return Line(
         paper=name,
         table=table["name"],
@@ -150,7 +148,7 @@ def _line(
         against=_configuration(content, against_parts),
         arguments=row.get("arguments", {}),
         target=settings.get("target", 0.0),
-        full_rounds=full_rounds,
+        full_rounds=0 if compute or tables is None else tables["train"]["rounds"],
         seconds=_seconds(row, column),
         notes=_notes(row, column),
         place=place,
@@ -159,6 +157,7 @@ def _line(
         method=_method_name(content, parts),
         against_method=_method_name(content, against_parts),
         seeds=_seeds_of(content, parts),
+        until=settings.get("until", 0),
     )
 
 
