@@ -87,13 +87,13 @@ class Constants:
                 "client by client; expected lazy = false in [data]"
             )
         held = torch.from_numpy(np.concatenate(population.train))
-        x = _with_bias(population.x[held])
+        x = with_bias(population.x[held])
         largest = float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])
         length = float(x.norm(dim=1).mean())
         return cls(smoothness=largest / 2, lipschitz=math.sqrt(2) * length)
 
 
-def _with_bias(x: Tensor) -> Tensor:
+def with_bias(x: Tensor) -> Tensor:
     """Flat inputs with a 1 at the end, float64 ``[n, f + 1]``."""
     flat = x.reshape(len(x), -1).to(torch.float64)
     return torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.float64)], dim=1)
