@@ -78,7 +78,7 @@ def record_of(line: Line, measured: str, note: str | None) -> Record:
         case=case_of(line["table"]),
         subject=line["line"],
         metric="ours",
-        unit=UNITS[line["unit"]],
+        unit=unit_of(line),
         values=tuple(round(value, places) for value in line["values"]),
         seeds=tuple(line["seeds"]) or None,
         rounds=line["rounds"] or None,
@@ -86,6 +86,18 @@ def record_of(line: Line, measured: str, note: str | None) -> Record:
         printed=None if at is None else Printed(value=line["printed"], at=at),
         note=note,
     )
+
+
+def unit_of(line: Line) -> str:
+    """The unit of a line: accuracies are in percent, and their differences in points.
+
+    Example:
+        >>> unit_of({"unit": "percent", "how": "difference"}), unit_of({"unit": "share"})
+        ('points', '%')
+    """
+    if line["unit"] == "percent" and line.get("how") == "difference":
+        return "points"
+    return UNITS[line["unit"]]
 
 
 def last_ten_of(line: Line, measured: str) -> Record | None:

@@ -233,7 +233,7 @@ REPRODUCED = [name for name in NAMES if name.startswith("reproduce-") and "quick
 @pytest.mark.parametrize("name", REPRODUCED)
 def test_every_gap_of_two_points_is_explained_by_a_test_or_called_open(name):
     for found in records.read(name).records:
-        if found.printed is None or found.unit != "%":
+        if found.printed is None or found.unit not in ("%", "points"):
             continue
         gap = abs(middle(found) - found.printed.value)
         if gap > 2:
@@ -288,6 +288,11 @@ def test_a_line_that_is_measured_again_replaces_its_record_and_keeps_its_note():
     assert again.records[0].note == "Open."
     assert again.records[0].measured == "b"
     assert set(again.measurements) == {"a", "b"}
+
+
+def test_a_difference_of_accuracies_is_in_points():
+    made = collect.merged(page(measurements={}), [line(how="difference")], "today", MEASURED)
+    assert [found.unit for found in made.records] == ["points", "%"]
 
 
 def test_a_line_without_a_value_leaves_the_page_as_it_is():

@@ -44,6 +44,7 @@ def _line(outcome: Outcome) -> dict[str, Any]:
         "line": line.name,
         "unit": line.unit,
         "metric": line.metric or line.compute,
+        "how": line.how,
         "printed": line.printed,
         "place": line.place,
         "values": outcome.values,
