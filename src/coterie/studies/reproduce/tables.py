@@ -123,8 +123,7 @@ def _line(
     """The line of a row and a column; ``None`` if the paper prints a dash and draws no curve."""
     place = _place(name, table, row, column)
     value, std = _printed_at(place)
-    # A dash in print: the paper did not run it, so there is nothing to compare. A curve that is
-    # drawn, and of which no value is printed, has a line: without its run it would be missing.
+    # A dash in print: there is nothing to compare. A curve that is drawn has its run all the same.
     if place is not None and value is None and not column.get("drawn", False):
         return None
     parts, against_parts = _parts(table, row, column)
