@@ -47,6 +47,12 @@ class SweepError(CoterieError):
     code = 8
 
 
+class ExposedError(CoterieError):
+    """A federation is open to strangers."""
+
+    code = 9
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing.
 

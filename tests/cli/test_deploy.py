@@ -31,6 +31,7 @@ def test_commands_and_options_are_frozen() -> None:
         "run": {"folder", "--resume", "--set", "--debug"},
         "local": {"folder", "--clients", "--resume", "--set", "--debug"},
         "key": {"folder", "names", "--debug"},
+        "check": {"folder", "--superlink", "--root-certificates", "--debug"},
     }
 
 
@@ -61,7 +62,7 @@ def test_a_server_that_is_not_there_is_a_remote_failure(
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
     from coterie.deploy.process import free_ports
 
-    text = (deployment / "deploy.toml").read_text().replace(":18001", f":{free_ports(1)[0]}")
+    text = (deployment / "deploy.toml").read_text().replace(":18101", f":{free_ports(1)[0]}")
     (deployment / "deploy.toml").write_text(text)
     assert invoke(["deploy", "run", str(deployment)]) == 7
     assert capsys.readouterr().err.startswith("error: flwr run ")

@@ -278,7 +278,7 @@ def test_a_run_ends_whoever_is_killed_and_can_be_resumed(trial: int, tmp_path: P
     if code:
         with local_federation(three.folder, 3) as again:
             three.up = again
-            three.settings = replace(three.settings, superlink=again.address)
+            three.settings = replace(three.settings, superlink=again.control)
             three.run(config, out=out, resume=True)
         assert not left_behind(tmp_path)
     assert len(rows_of(out)) == 3

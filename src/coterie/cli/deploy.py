@@ -99,6 +99,7 @@ def deploy_local(
         say(f"starting a SuperLink and {count} SuperNodes; their logs are in {folder / 'logs'}")
         # In `stop_once`, so that a signal takes all processes of the federation down.
         with local_federation(folder, count) as federation:
+            say(federation.access)
             run_remote(folder, config, federation.settings(settings), resume)
 
 
@@ -116,3 +117,36 @@ def deploy_key(
 
     for name in names:
         say(str(make_node_key(folder / "keys", name)))
+
+
+def deploy_check(
+    folder: Folder,
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where nodes connect, as strangers see it.")
+    ],
+    root_certificates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of the authority of the certificate there. Default: that of deploy.toml.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Try what a stranger can do at the address of a federation.
+
+    The stranger has the public certificate and no registered key. Run it on another machine.
+    """
+    from coterie.deploy.exposure import refuse_exposed, try_as_stranger
+    from coterie.deploy.flower_commands import require_flower
+    from coterie.deploy.settings import load_deployment
+    from coterie.terminal import say
+
+    require_flower()
+    _, settings = load_deployment(folder)
+    certificates = root_certificates or folder / settings.root_certificates
+    attempts = try_as_stranger(superlink, certificates)
+    for attempt in attempts:
+        state = "OPEN" if attempt.worked else "closed"
+        say(f"{state}: {attempt.what}: {attempt.answer}")
+    refuse_exposed(superlink, attempts)

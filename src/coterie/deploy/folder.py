@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from coterie.config import RunConfig, check
 from coterie.config.defaults import fit_cohort
 from coterie.config.reading import read
 from coterie.deploy.keys import make_server_keys
+from coterie.deploy.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
+from coterie.deploy.rendering import render
 from coterie.deploy.settings import NODES_SOURCE, shape_and_classes
 from coterie.errors import ConfigError
 
@@ -65,6 +66,8 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
         "shape": list(shape),
         "classes": f"[{', '.join(map(_toml_string, labels))}]",
         "folder": _toml_string(str(folder.resolve() / "runs")),
+        "superlink": f"127.0.0.1:{CONTROL_PORT}",
+        "node_port": NODE_PORT,
         "source": config.data.source,
         "trial": None,
     }
@@ -72,19 +75,14 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
         trial = {key: resolved[key] for key in TRIAL_TABLES}
         values["trial"] = pprint.pformat(trial, width=100, sort_dicts=False)
     run = {key: value for key, value in resolved.items() if key not in LOCAL_TABLES}
-    templates = Environment(
-        loader=PackageLoader("coterie.deploy", "templates"),
-        # A value that a template misses is our mistake, and must not become empty text.
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
     rendered = ("pyproject.toml", "client.py", "deploy.toml", "README.md")
     return {
-        **{file: templates.get_template(f"{file}.j2").render(values) for file in rendered},
+        **{file: render(file, values) for file in rendered},
+        NGINX: nginx_text(str(NODE_PORT), values["superlink"]),
         "run.toml": tomli_w.dumps(run),
         "LICENSE": LICENSE,
         # Keys must not come into a repository; results and logs need not.
-        ".gitignore": "keys/\nruns/\nlogs/\n",
+        ".gitignore": "keys/\nruns/\nlogs/\n.nginx-*\n",
     }
 
 

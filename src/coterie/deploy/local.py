@@ -1,5 +1,5 @@
-"""A whole federation on this machine: SuperLink and SuperNodes with TLS and keys, up for one run
-and down again."""
+"""A whole federation on this machine: SuperLink, nginx and SuperNodes with TLS and keys, up for one
+run and down again."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from coterie.deploy.flower_commands import (
 )
 from coterie.deploy.keys import make_node_key, make_server_keys
 from coterie.deploy.process import Popen, free_ports, start, stop, wait_for_port
+from coterie.deploy.proxy import find_nginx, start_proxy
 from coterie.deploy.settings import DeploymentSettings
 
 REGISTERED_AT_ONCE = 3
@@ -30,19 +31,42 @@ class LocalFederation:
     Args:
         folder: of the deployment.
         port: of the SuperLink.
+        node_port: where nodes connect: nginx's, or the SuperLink's where there is no nginx.
         superlink: its process; ``None`` while it is down.
+        proxy: nginx; ``None`` while it is down, and where it is not installed.
         nodes: processes of the SuperNodes, by the names of their clients.
     """
 
     folder: Path
     port: int
+    node_port: int
     superlink: Popen | None = None
+    proxy: Popen | None = None
     nodes: dict[str, Popen] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
-        """``host:port`` of the SuperLink."""
+        """``host:port`` where nodes connect."""
+        return f"127.0.0.1:{self.node_port}"
+
+    @property
+    def control(self) -> str:
+        """``host:port`` of the SuperLink, where runs are started."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def access(self) -> str:
+        """Who can reach what, in one line."""
+        local = "every user of this machine"
+        if self.node_port == self.port:
+            return (
+                f"nginx is not installed: nodes and those who start runs share {self.control}, "
+                f"which is open to {local}"
+            )
+        return (
+            f"nodes connect to {self.address}, where nginx lets nothing else in; "
+            f"runs are started at {self.control}, which is open to {local}"
+        )
 
     @property
     def keys(self) -> Path:
@@ -58,7 +82,7 @@ class LocalFederation:
         """The settings of a deployment, for the SuperLink of this machine."""
         return replace(
             settings,
-            superlink=self.address,
+            superlink=self.control,
             root_certificates="keys/ca.crt",
             folder=str(self.folder / "runs"),
         )
@@ -80,6 +104,10 @@ class LocalFederation:
         env = environment(self.home / "superlink", OMP_NUM_THREADS="1")
         self.superlink = start(["flower-superlink", *_words(arguments), *flags], env, log)
         wait_for_port(self.port, self.superlink, log)
+
+    def start_proxy(self, nginx: str) -> None:
+        """Start nginx before the SuperLink."""
+        self.proxy = start_proxy(nginx, self.folder, self.node_port, self.control)
 
     def register(self, names: Sequence[str]) -> None:
         """Register the nodes of these clients, so that the SuperLink lets them in."""
@@ -116,18 +144,17 @@ class LocalFederation:
 
     def stop(self) -> None:
         """Stop all processes."""
-        processes = list(self.nodes.values())
-        if self.superlink is not None:
-            processes.append(self.superlink)
-        stop(processes)
+        servers = [one for one in (self.proxy, self.superlink) if one is not None]
+        stop([*self.nodes.values(), *servers])
         self.nodes = {}
+        self.proxy = None
         self.superlink = None
 
 
 @contextmanager
 def local_federation(folder: Path, clients: int) -> Iterator[LocalFederation]:
     """A SuperLink and SuperNodes that are registered and up; they are stopped at the end, whatever
-    happens.
+    happens. Where nginx is installed, nodes connect through it.
 
     Args:
         folder: of the deployment.
@@ -135,14 +162,20 @@ def local_federation(folder: Path, clients: int) -> Iterator[LocalFederation]:
     """
     folder = folder.resolve()
     make_server_keys(folder / "keys")
-    federation = LocalFederation(folder, free_ports(1)[0])
+    nginx = find_nginx()
+    port, node_port = free_ports(2)
+    if nginx is None:
+        node_port = port
+    federation = LocalFederation(folder, port, node_port)
     try:
-        write_connection(federation.home, federation.address, federation.keys / "ca.crt")
+        write_connection(federation.home, federation.control, federation.keys / "ca.crt")
         names = client_names(clients)
         # Here rather than in the threads of `register`: making a key imports a large package.
         for name in names:
             make_node_key(federation.keys, name)
         federation.start_superlink()
+        if nginx is not None:
+            federation.start_proxy(nginx)
         # Before they start: the SuperLink lets in no node that it does not know.
         federation.register(names)
         for share, name in enumerate(names):

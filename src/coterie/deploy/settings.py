@@ -36,7 +36,8 @@ class DeploymentSettings:
         reply_wait: seconds that clients have for an answer; better more than 60, the time after
             which Flower gives up a node that died.
         most_samples: a client that claims more samples is refused.
-        superlink: ``host:port`` of the SuperLink.
+        superlink: ``host:port`` of the SuperLink, where runs are started. Nodes connect elsewhere,
+            see `coterie.deploy.proxy`.
         root_certificates: file of the authority that signed its certificate.
         folder: of the runs, on the SuperLink's machine.
 
@@ -51,7 +52,7 @@ class DeploymentSettings:
     longest_wait: Seconds = 600.0
     reply_wait: Seconds = 300.0
     most_samples: Samples = 1e9
-    superlink: str = "127.0.0.1:18001"
+    superlink: str = "127.0.0.1:18101"
     root_certificates: str = "keys/ca.crt"
     folder: str = "runs"
 
