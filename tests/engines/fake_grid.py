@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 from flwr.app import Context, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
 from coterie.config import check
@@ -24,6 +25,8 @@ Meddle = Callable[[int, Message, list[Message]], list[Message]]
 class FakeGrid:
     """Nodes 100, 101, ... whose replies may be lost, late, doubled or forged on the way.
 
+    The key of each node is registered with the name that its client has at first.
+
     Args:
         contexts: of each node.
         meddle: node, request, replies -> what arrives.
@@ -35,14 +38,15 @@ class FakeGrid:
         meddle: Meddle = lambda node, message, replies: replies,
     ) -> None:
         self.contexts = dict(contexts)
+        self.names = {node: str(one.node_config["client"]) for node, one in contexts.items()}
         self.meddle = meddle
         self.arrived: dict[str, list[Message]] = {}
         self.sent: list[Message] = []
         self.replied: list[Message] = []
         self.count = 0
 
-    def get_node_ids(self) -> Iterable[int]:
-        return list(self.contexts)
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [NodeInfo(node_id=node, name=self.names[node]) for node in self.contexts]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str | None]:
         names: list[str | None] = []

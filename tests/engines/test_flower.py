@@ -376,14 +376,17 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
 ) -> None:
     config = tables("flexcfl", rounds=6)
     every = contexts(config, SETTINGS, range(6), tmp_path)
-    grid = FakeGrid({node: context for node, context in every.items() if node != 102})
+    grid = FakeGrid(every)
+    grid.contexts.pop(102)
     away = Hook(1, lambda: (grid.contexts.update({102: every[102]}), grid.contexts.pop(104)))
 
     class Both(Hook):
         def __call__(self, what: str, value: Any) -> None:
             super().__call__(what, value)
             if what == "round" and value["round"] == 3:
-                grid.contexts[900] = every[104]  # without node authentication it has another number
+                # A new key of the same client, which was registered with its name.
+                grid.contexts[900] = every[104]
+                grid.names[900] = "client-04"
 
     reported = Both(1, away.do)
     play(tmp_path, config, grid, reported, min_clients=4)
@@ -468,7 +471,7 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
     ("change", "words"),
     [
         ({"classes": "cat,dog,3,4,5,6,7,8,9,10"}, "another class list, got \\['cat', 'dog'"),
-        ({"client": "client-00"}, "on two nodes at once"),
+        ({"client": "client-00"}, "another client's name, got 'client-00'; expected 'client-05'"),
         ({"client": ""}, "cannot take part, got 'data'"),
         ({"client": "x" * 65}, "no client of Coterie"),
     ],
@@ -482,6 +485,57 @@ def test_a_node_that_does_not_fit_is_refused_in_clear_words(
     (line,) = reported.lines
     assert line.startswith("refused: ")
     assert re.search(words, line), line
+
+
+def test_two_keys_that_swap_their_names_get_no_number_and_no_group(tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables())
+    for node, name in ((104, "client-05"), (105, "client-04")):
+        grid.contexts[node].node_config["client"] = name
+    waits = {"min_clients": 4, "longest_wait": 0.2}
+    reported = deploy(tmp_path, tables(rounds=2), grid, **waits)
+    assert sorted(reported.lines) == [
+        "refused: node 104: another client's name, got 'client-05'; expected 'client-04'",
+        "refused: node 105: another client's name, got 'client-04'; expected 'client-05'",
+    ]
+    assert [row["refused"] for row in reported.rows] == [{"name": 2}, {}]
+    assert registered_names(tmp_path) == [f"client-0{i}" for i in range(4)]
+    trained = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
+    assert trained == {100, 101, 102, 103}
+
+
+def test_a_client_that_is_away_keeps_its_name_from_another_key(tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables())
+    config = tables(rounds=4)
+    away = grid.contexts.pop(100)
+    grid.contexts[105].node_config["client"] = "client-00"
+
+    def bring_back() -> None:
+        grid.contexts[100] = away
+
+    back = Hook(1, bring_back)
+    play(tmp_path, config, grid, back, min_clients=4, longest_wait=0.2)
+    assert back.refused["name"] == 1
+    # Its number is that of the next name, as it comes later; and it is its own.
+    assert registered_names(tmp_path) == [*(f"client-0{i}" for i in range(1, 5)), "client-00"]
+    asked = {m.metadata.dst_node_id for m in grid.sent if note_of(m).get("client") == 4}
+    assert asked == {100}
+
+
+def test_a_key_without_a_name_and_a_name_of_two_keys_are_refused(tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables())
+    grid.names[104] = ""
+    grid.names[105] = "client-00"
+    grid.contexts[105].node_config["client"] = "client-00"
+    reported = deploy(tmp_path, tables(rounds=1), grid, min_clients=4, longest_wait=0.2)
+    named, twice = sorted(reported.lines)
+    assert "'client-00': on two nodes at once" in named
+    assert "registered without a name, got node 104" in twice
+    assert "--name client-04" in twice
+    assert registered_names(tmp_path) == [f"client-0{i}" for i in range(4)]
+
+
+def registered_names(folder: Path) -> list[str]:
+    return list(json.loads((folder / "run" / "nodes.json").read_text())["clients"])
 
 
 def test_another_version_and_another_model_are_named(

@@ -115,7 +115,8 @@ class LocalFederation:
         def register_one(name: str) -> None:
             make_node_key(self.keys, name)
             public = str(self.keys / f"{name}.pub")
-            run_flwr(self.home, ["supernode", "register", public, FEDERATION])
+            # The name of the client: no node with another key can use it.
+            run_flwr(self.home, ["supernode", "register", public, FEDERATION, "--name", name])
 
         # Each call takes a second or more, most of it to start Python.
         with ThreadPoolExecutor(REGISTERED_AT_ONCE) as pool:

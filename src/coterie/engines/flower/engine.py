@@ -247,8 +247,9 @@ class FlowerEngine:
         return np.array(sorted(drifted), np.int64)
 
     def take_lost(self) -> Counter[str]:
-        """Clients that gave no reply since this was last called, by reason."""
-        past = +self._lost
+        """Clients that gave no reply, and nodes that claimed another's name, since this was last
+        called, by reason."""
+        past = +self._lost + self.register.take_refused()
         self._lost = Counter()
         return past
 

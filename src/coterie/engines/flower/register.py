@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -70,7 +71,8 @@ class ClientRegister:
     between two rounds, never in one.
 
     Clients have names. A client's number is the place of its name in ``names``, and stays its own
-    for the whole run, whatever node it comes back on.
+    for the whole run, whatever node it comes back on. A name belongs to the key that was registered
+    with it (``flwr supernode register KEY --name NAME``): a node with another key cannot take it.
 
     Args:
         grid: Flower's.
@@ -97,6 +99,9 @@ class ClientRegister:
         self.nodes: dict[int, int] = {}
         self.trains = np.zeros(terms.capacity, bool)
         self.tests = np.zeros(terms.capacity, bool)
+        # node -> the name that its key was registered with, "" where it has none
+        self._registered: dict[int, str] = {}
+        self._refused: Counter[str] = Counter()
         self._met: dict[int, int | None] = {}  # node -> its client, None: refused
         # message -> node and time of questions that were not answered yet
         self._asked: dict[str, tuple[int, float]] = {}
@@ -123,7 +128,8 @@ class ClientRegister:
     def poll(self) -> None:
         """See which nodes are there, ask new ones who they are, and read what those asked before
         answered."""
-        present = set(self.grid.get_node_ids())
+        self._registered = {node.node_id: node.name for node in self.grid.get_nodes()}
+        present = set(self._registered)
         self._forget_absent(present)
         asked = {node for node, _ in self._asked.values()}
         waiting = {node for node, _ in self._waiting.values()}
@@ -209,7 +215,12 @@ class ClientRegister:
         except Exception:  # noqa: BLE001 - the sender is not trusted
             self._refuse(node, f"node {node}: no client of Coterie, got no identity; expected one")
             return
-        refusal = mismatch(identity, self.terms.identity) or self._taken(identity, node)
+        # The name first: of a node that uses another client's name nothing else matters.
+        refusal = self._wrong_name(identity, node)
+        if refusal is not None:
+            self._refused["name"] += 1
+        else:
+            refusal = mismatch(identity, self.terms.identity) or self._taken(identity, node)
         if refusal is not None:
             self._refuse(node, refusal)
         else:
@@ -218,6 +229,25 @@ class ClientRegister:
     def _refuse(self, node: int, line: str) -> None:
         self._met[node] = None
         self.say(f"refused: {line}")
+
+    def take_refused(self) -> Counter[str]:
+        """Nodes that claimed a name that is not theirs, since this was last called, by reason."""
+        past = self._refused
+        self._refused = Counter()
+        return past
+
+    def _wrong_name(self, identity: Identity, node: int) -> str | None:
+        """Why a name is not that of the node's key."""
+        name = identity.client
+        # A node that left since it answered has no name now, and is asked again when it returns.
+        registered = self._registered.get(node, "")
+        if name == registered:
+            return None
+        if not registered:
+            what = "the key of its node was registered without a name"
+            expected = f"flwr supernode register KEY FEDERATION --name {name}"
+            return f"client {name!r}: {what}, got node {node}; expected {expected}"
+        return f"node {node}: another client's name, got {name!r}; expected {registered!r}"
 
     def _taken(self, identity: Identity, node: int) -> str | None:
         """Why a name cannot be given."""
