@@ -65,7 +65,7 @@ class Train:
         if self.steps is not None:
             return replace(base, steps=self.steps)
         # A run whose budget is a number of steps keeps it, unless the work names epochs.
-        if base.steps is not None and self.epochs is None:
+        if self.epochs is None and (base.steps is not None or not self.spent):
             return base
         epochs = base.epochs if self.epochs is None else self.epochs
         return replace(base, epochs=max(0, epochs - self.spent), steps=None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -32,6 +33,7 @@ from coterie.local.stack import Stack
 MANY = 500  # samples from which on scoring takes threads
 
 
+@cache
 def _kernels() -> Any:
     """The compiled code; a process that never needs it does not load it, which takes a second."""
     return import_module("coterie.local.kernels")
@@ -49,11 +51,14 @@ class CompiledTrainer:
         _kernels()  # loaded before worker processes fork, so that each of them finds it loaded
         self.stack = stack
         self.mu = mu
+        # The network as the kernels know it, by the shape of a sample.
+        self._layers_of: dict[tuple[int, ...], Any] = {}
 
     def train(
         self, x: Tensor, y: Tensor, start: Tensor, out: Tensor, solver: Solver, key: Key
     ) -> Trained:
-        layers = self._layers(tuple(x.shape[1:]))
+        kernels = _kernels()
+        layers = self._layers(x.shape[1:])
         labels = y.numpy()
         rows = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels)
@@ -65,10 +70,10 @@ class CompiledTrainer:
         if passes:
             # One call for the whole training: the batches of all passes, one after another.
             orders = [part.order[: part.steps * solver.batch_size] for part in passes]
-            ends = np.cumsum([len(order) for order in orders])
-            kept = _kernels().Batches(np.concatenate(orders), ends, solver.batch_size)
-            sgd = _kernels().Sgd(*map(np.float32, (solver.lr, solver.momentum, solver.l2, self.mu)))
-            summed = _kernels().descend(vector, begin, layers, rows, labels, kept, sgd)
+            ends = np.array([len(order) for order in orders]).cumsum()
+            kept = kernels.Batches(np.concatenate(orders), ends, solver.batch_size)
+            sgd = kernels.Sgd(*map(np.float32, (solver.lr, solver.momentum, solver.l2, self.mu)))
+            summed = kernels.descend(vector, begin, layers, rows, labels, kept, sgd)
             loss = float(summed / len(orders[-1]))
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), loss)
@@ -88,7 +93,7 @@ class CompiledTrainer:
             1 where the largest output is the label's, else 0, and the cross-entropy, both ``[n]``.
             A sample's figures have the same bits whatever samples are scored beside it.
         """
-        layers = self._layers(tuple(x.shape[1:]))
+        layers = self._layers(x.shape[1:])
         labels = y.numpy()
         samples = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
         self._check(labels[rows])
@@ -115,12 +120,19 @@ class CompiledTrainer:
 
     def _layers(self, shape: tuple[int, ...]) -> Any:
         """The network as the kernels know it, for samples of a shape."""
-        widths = np.array(self.stack.widths)
-        decayed = np.array(self.stack.decayed)
-        return _kernels().Layers(self.stack.table(shape), widths, decayed)
+        layers = self._layers_of.get(shape)
+        if layers is None:
+            widths = np.array(self.stack.widths)
+            decayed = np.array(self.stack.decayed)
+            layers = _kernels().Layers(self.stack.table(shape), widths, decayed)
+            # Kept, since a small client's training takes hardly longer than making it.
+            self._layers_of[shape] = layers
+        return layers
 
     def _check(self, labels: IntArray) -> None:
         """Compiled code does not check its indices: a label too large would read beyond the end."""
-        if len(labels) and not 0 <= labels.min() <= labels.max() < self.stack.widths[-1]:
+        classes = self.stack.widths[-1]
+        # Read as unsigned, a label below zero is larger than any class: one look for both ends.
+        if len(labels) and not labels.view(np.uint64).max() < classes:
             got = f"{labels.min()} to {labels.max()}"
-            raise IndexError(f"a model of {self.stack.widths[-1]} classes, got labels from {got}")
+            raise IndexError(f"a model of {classes} classes, got labels from {got}")

@@ -27,6 +27,7 @@ from coterie.measures.scoring import agreement, score_round
 from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
+from coterie.rules.serving import Serve
 from coterie.runs.schedule import Schedule
 
 
@@ -39,7 +40,7 @@ class RoundResult:
         groups: the state after it.
         row: its line in ``rounds.jsonl``.
         snapshot: who held which data in it.
-        served: which model serves each client after it.
+        serve: the method's rule of which model serves each client.
         blocks: its transfers.
     """
 
@@ -47,8 +48,13 @@ class RoundResult:
     groups: Groups
     row: dict[str, Any]
     snapshot: FederationSnapshot
-    served: Served
+    serve: Serve
     blocks: tuple[Block, ...] = ()
+
+    @property
+    def served(self) -> Served:
+        """Which model serves each client after the round; computed when it is asked for."""
+        return self.serve(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +131,9 @@ def simulate(
 
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
-        served = algorithm.serve(groups)
         if schedule.evaluates(number):
             testable = snapshot.testable & honest
+            served = algorithm.serve(groups)
             row |= score_round(clients, testable, served, groups, key.of("evaluate"), scoring)
         view = RoundView(clients, snapshot.population, groups, notes, key.of("measure"))
         row |= _measured(view, schedule.evaluation.measures, honest)
@@ -137,7 +143,7 @@ def simulate(
         # Step 4: what was refused and how long it took.
         row["refused"] = _by_name(ledger.refused + clients.ledger.read().refused)
         row["seconds"] = _seconds(ledger, notes, began, evaluation_began)
-        yield RoundResult(number, groups, row, snapshot, served, tuple(ledger.blocks))
+        yield RoundResult(number, groups, row, snapshot, algorithm.serve, tuple(ledger.blocks))
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
         _check_quorum(clients.quorum, skipped, number)
