@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import IntArray, places_of
 from coterie.core.client_store import ClientStore
 from coterie.core.engine import DriftReports, Engine, Reply
 from coterie.core.keys import Key
@@ -50,6 +51,7 @@ class Clients:
         shape: of the model that they train.
         able: int64, the clients that can train (they are present and hold samples); ``None``: all.
         drift_reports: what clients that notice drift themselves reported; a simulation has none.
+        bounds: what one client can do to the others' models.
         store: what the clients of a simulation keep; a checkpoint holds it (``store.state()``).
         local_networks: the network that each client of a simulation trained last; ``None``: they
             are not remembered.
@@ -64,6 +66,7 @@ class Clients:
     shape: ModelShape = ModelShape()
     able: IntArray | None = None
     drift_reports: DriftReports | None = None
+    bounds: Bounds = Bounds()
     store: ClientStore = field(default_factory=ClientStore)
     local_networks: ClientStore | None = None
     ledger: Ledger = field(default_factory=Ledger, init=False)
@@ -95,8 +98,12 @@ class Clients:
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._validate(work, ids, models, which, replies, key)
-        self.ledger.refused += refused
         self.ledger.received(key, reply, shared)
+        # After the ledger, which counts what came: an update that is refused was sent, too.
+        sent = which[places_of(reply.ids, np.asarray(ids))]
+        reply, clipped, beyond = self.bounds.apply(work, reply, sent)
+        self.ledger.clipped += clipped
+        self.ledger.refused += refused + beyond
         return reply
 
     def _shared_size(self, work: Work, d: int) -> int:

@@ -24,12 +24,14 @@ class Ledger:
     Args:
         blocks: transfers, request by request.
         refused: replies that were refused, by reason.
+        clipped: replies that were brought within their bounds, by reason.
         training: seconds that the server waited for training.
         sent_models: which client was sent which model, by the place of the model in memory.
     """
 
     blocks: list[Block] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    clipped: Counter[str] = field(default_factory=Counter)
     training: float = 0.0
     sent_models: set[tuple[int, int]] = field(default_factory=set)
 
@@ -82,9 +84,10 @@ class Ledger:
 
     def read(self) -> Ledger:
         """The entries so far; the ledger starts anew."""
-        past = Ledger(self.blocks, self.refused, self.training)
+        past = Ledger(self.blocks, self.refused, self.clipped, self.training)
         self.blocks = []
         self.refused = Counter()
+        self.clipped = Counter()
         self.training = 0.0
         # Memory that a model leaves is used again, so its address is no name beyond a round.
         self.sent_models = set()

@@ -54,7 +54,7 @@ class ReplyValidator:
     is the first from it.
 
     It must have exactly the expected keys, shapes and dtype kinds, finite values of at most
-    ``limit`` in size, and ``0 < n <= cap`` samples.
+    ``limit`` in size, ``0 < n <= cap`` samples, and no more correct predictions than samples.
 
     Args:
         cap: the most samples a client may claim.
@@ -109,6 +109,10 @@ class ReplyValidator:
         # In float64: a half-precision size would turn the cap into infinity, and let all pass.
         in_range = (size > 0) & (size.astype(np.float64) <= self._cap(expected.work))
         reasons[(reasons == _GOOD) & ~in_range] = "size"
+        if "correct" in expected.fields:
+            correct = reply.fields["correct"]
+            possible = ((correct >= 0) & (correct <= size[:, None])).all(axis=1)
+            reasons[(reasons == _GOOD) & ~possible] = "correct"
         if isinstance(expected.work, Train) and expected.work.choose is not None:
             valid = _is_column(reply.fields["choice"], expected.r)
             reasons[(reasons == _GOOD) & ~valid] = "choice"

@@ -77,7 +77,7 @@ def cross_check(
     if clients is None:
         clients = values.number("data", "partition", "clients")
         source = " (data.partition.clients)"
-    found = _check_quorum(values, clients) + _check_engine(tables)
+    found = _check_quorum(values, clients) + _check_bounds(values) + _check_engine(tables)
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found
@@ -97,6 +97,15 @@ def _check_quorum(values: Values, clients: int | None) -> list[Problem]:
             "quorum.min_replies", "more replies than clients take part in a round", least, expected
         )
     ]
+
+
+def _check_bounds(values: Values) -> list[Problem]:
+    floor = values.number("bounds", "floor")
+    ceiling = values.number("bounds", "ceiling")
+    if not floor or not ceiling or floor <= ceiling:
+        return []
+    expected = f"at least {floor:g} (bounds.floor)"
+    return [Problem("bounds.ceiling", "less than the floor", ceiling, expected)]
 
 
 def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:

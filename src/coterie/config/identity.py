@@ -34,9 +34,9 @@ RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "pre
 ADDED = {("train", "evaluate_local"): False}
 
 
-def _with_migration(resolved: Mapping[str, Any]) -> dict[str, Any]:
+def _normal_form(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved configuration with migration in one place, as version 0.1 had it among the options
-    of the algorithm, and without it where it does nothing."""
+    of the algorithm, and without migration and bounds where they do nothing."""
     found = dict(resolved)
     algorithm = found.get("algorithm")
     # Only values that Coterie's own option had: an algorithm of a user may have another
@@ -45,6 +45,10 @@ def _with_migration(resolved: Mapping[str, Any]) -> dict[str, Any]:
         table = {"detector": algorithm["migration"], "tau": algorithm.get("tau")}
         found["migration"] = table
         found["algorithm"] = {k: v for k, v in algorithm.items() if k not in ("migration", "tau")}
+    bounds = found.get("bounds")
+    # Runs of version 0.1 had no bounds, and say nothing of them.
+    if isinstance(bounds, Mapping) and bounds.get("enabled") is False:
+        del found["bounds"]
     migration = found.get("migration")
     # A run that says "none" is the same run as one that says nothing.
     if isinstance(migration, Mapping) and migration.get("detector") == "none":
@@ -67,7 +71,7 @@ def relevant(resolved: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(engine, Mapping) and batched(engine):
         irrelevant -= set(RELEVANT_WHEN_BATCHED)
     found = {}
-    for path, value in _leaves(_with_migration(resolved), ()):
+    for path, value in _leaves(_normal_form(resolved), ()):
         # An entry of IRRELEVANT may be a whole table, such as `[log]`, or a single key.
         beginnings = {path[:length] for length in range(1, len(path) + 1)}
         as_before = path in ADDED and ADDED[path] == value

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tomli_w
 from pydantic import Field, PrivateAttr
 
-from coterie.config.schema import Float, Int, Table
+from coterie.config.schema import Bool, Float, Int, Table
 
 Count = Annotated[Int, Field(ge=1)]
 Positive = Annotated[Float, Field(gt=0)]
@@ -90,6 +90,17 @@ class MigrationTable(Table):
     tau: NotNegative = 0.2
 
 
+class BoundsTable(Table):
+    """``[bounds]``: how far one client may be from the others of a request; see
+    ``docs/attacks.md``."""
+
+    enabled: Bool = True
+    # Multiples of the typical update or claim: always allowed, and never allowed for updates.
+    # Chosen on honest runs of six federations, so that hardly anything of them is clipped.
+    floor: Annotated[Float, Field(ge=1)] = 3.0
+    ceiling: Annotated[Float, Field(ge=1)] = 20.0
+
+
 class ChoiceTable(Table):
     """A table that names a choice; its further fields are the options of that choice."""
 
@@ -157,6 +168,7 @@ class RunConfig(Table):
         algorithm: a registered algorithm, or ``module:factory``, and its options.
         engine: how clients are reached.
         quorum: when a round counts.
+        bounds: how far one client may be from the others.
         checkpoint: how often the state is saved.
         log: which trackers are sent the rounds.
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
@@ -178,6 +190,7 @@ class RunConfig(Table):
     algorithm: NamedTable
     engine: EngineTable = EngineTable()
     quorum: QuorumTable = QuorumTable()
+    bounds: BoundsTable = BoundsTable()
     checkpoint: CheckpointTable = CheckpointTable()
     log: LogTable = LogTable()
     shift: KindTable | tuple[KindTable, ...] | None = None

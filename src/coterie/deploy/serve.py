@@ -15,7 +15,6 @@ import numpy as np
 
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.identity import Identity, signature
-from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.core.keys import Key
@@ -31,7 +30,7 @@ from coterie.errors import ConfigError
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import RoundResult
-from coterie.runs.prepare import make_quorum
+from coterie.runs.prepare import make_bounds, make_quorum
 from coterie.runs.run import Run, make_progress, write_results
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec
@@ -107,7 +106,7 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
     # The first models may need clients, so some have to be there before the first round.
     attendance.gather(start)
     spec = _run_spec(federation, attendance)
-    clients = _make_clients(engine, settings, layout, spec.quorum)
+    clients = _make_clients(engine, settings, layout, spec)
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
     run = Run(spec, clients, progress, folder, annotate=partial(_annotate, engine))
     for result in run.rounds():
@@ -171,16 +170,17 @@ def _make_engine(
 
 
 def _make_clients(
-    engine: FlowerEngine, settings: DeploymentSettings, layout: Layout, quorum: Quorum
+    engine: FlowerEngine, settings: DeploymentSettings, layout: Layout, spec: RunSpec
 ) -> Clients:
     """What the method sees of its clients: validated replies, and who noticed drift."""
     return Clients(
         engine,
         # A simulation caps claims at what its largest client holds; here nobody knows that.
         ReplyValidator(cap=settings.most_samples),
-        quorum,
+        spec.quorum,
         ModelShape(len(settings.classes), math.prod(settings.shape), layout),
         drift_reports=engine,
+        bounds=spec.bounds,
     )
 
 
@@ -209,6 +209,7 @@ def _run_spec(federation: FederationSpec, attendance: Attendance) -> RunSpec:
             clients=train.evaluate_clients,
             loss=train.evaluate_loss,
         ),
+        bounds=make_bounds(config),
     )
 
 

@@ -22,6 +22,9 @@ from coterie.math.group_count import estimate_notes
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart
 
+# Multiple of the median loss of a sample that a client can report.
+_MOST_LOSS = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class StartMemory:
@@ -147,7 +150,10 @@ class BestOfStarts(PlacesClients):
         every_model = np.tile(np.arange(self.groups), (len(clients), 1))
         work = Evaluate("train")
         reply = round.clients.run(work, clients, models, every_model, key=round.key)
-        size = reply.fields["size"].sum()
-        if not size:
+        size = reply.fields["size"]
+        if not size.sum():
             return None
-        return float(reply.fields["loss"].min(axis=1).sum() / size)
+        least = reply.fields["loss"].min(axis=1)
+        # One client that reports an endless loss for all draws but one would choose the draw.
+        most = _MOST_LOSS * float(np.median(least / size)) * size
+        return float(np.minimum(least, most).sum() / size.sum())

@@ -137,6 +137,9 @@ def simulate(
             row |= score_round(clients, testable, served, groups, key.of("evaluate"), scoring)
         view = RoundView(clients, snapshot.population, groups, notes, key.of("measure"))
         row |= _measured(view, schedule.evaluation.measures, honest)
+        # Only where there is something to say, which without attackers is hardly ever.
+        if ledger.clipped:
+            row["clipped"] = _by_name(ledger.clipped)
         if schedule.attackers:
             row["attackers"] = int((~honest[cohort]).sum())
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, check, registry
@@ -142,6 +143,7 @@ def prepare_on(
             measures=make_measures(train.measures, local, algorithm),
         ),
         attack=make_attack(config),
+        bounds=make_bounds(config),
     )
     return Prepared(config, spec, partition, label_names)
 
@@ -218,6 +220,12 @@ def make_solver(config: RunConfig) -> Solver:
 def make_quorum(config: RunConfig) -> Quorum:
     """When a round counts, as ``[quorum]`` says."""
     return Quorum(**config.quorum.model_dump())
+
+
+def make_bounds(config: RunConfig) -> Bounds:
+    """How far one client may be from the others, as ``[bounds]`` says."""
+    table = config.bounds
+    return replace(Bounds.between(table.floor, table.ceiling), enabled=table.enabled)
 
 
 def make_attack(config: RunConfig) -> Attack | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from pydantic import Field
 from torch import Tensor, nn
 
+from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import registry
@@ -129,6 +130,7 @@ def run(
     server: Server | str | None = None,
     objective: Objective | str | None = None,
     migration: Migration | Detector | None = None,
+    bounds: Bounds | bool = True,
     attack: Attack | str | None = None,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
@@ -169,6 +171,8 @@ def run(
         migration: which clients lose their group because their data drifted, in place of the
             method's own: a detector, ``none`` for none, or
             ``coterie.rules.migration.Migration("per_label", tau=0.3)``.
+        bounds: how far one client may be from the others of a request, see
+            ``coterie.clients.bounds``; ``False``: as far as it likes.
         attack: what some clients do to the run: a name of ``coterie list attacks``, or an attack
             such as ``coterie.engines.attacks.sign_flip(share=0.1)``. Accuracies are then of the
             honest clients.
@@ -222,6 +226,7 @@ def run(
         quorum=quorum or Quorum(),
         shift=shift,
         evaluation=evaluation,
+        bounds=Bounds(enabled=bounds) if isinstance(bounds, bool) else bounds,
         attack=_named("attack", attack),
     )
     options = {

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.core.arrays import IntArray
@@ -90,6 +91,7 @@ class RunSpec:
         quorum: when a round counts.
         shift: how the clients' data change before each round.
         evaluation: what is measured, and when.
+        bounds: how far one client may be from the others.
         attack: of some clients, in a simulation; ``None``: all are honest.
     """
 
@@ -103,6 +105,7 @@ class RunSpec:
     quorum: Quorum = field(default_factory=Quorum)
     shift: Shift | None = None
     evaluation: Evaluation = field(default_factory=Evaluation)
+    bounds: Bounds = Bounds()
     attack: Attack | None = None
 
     @property
@@ -164,6 +167,7 @@ class RunSpec:
             load_samples=load_samples,
             **options,
         )
+        clients.bounds = self.bounds
         if self.attack is not None:
             clients.engine = AttackingEngine(clients.engine, self.attack, attackers)
         return clients

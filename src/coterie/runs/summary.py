@@ -51,6 +51,7 @@ def summarise(
             (row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")
         ),
         "refused": _total(row.get("refused", {}) for row in rows),
+        "clipped": _total(row.get("clipped", {}) for row in rows),
         # The same seed gives the same bits with the same versions only.
         "versions": _versions(),
     }

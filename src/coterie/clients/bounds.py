@@ -1,0 +1,245 @@
+"""Bounds of what one client can do: its update and its claim of samples are held to those of the
+others in the same request.
+
+Nothing a client sends is checked against the truth, which no server knows. What is known is what
+the other clients of the request send. So a number is compared with the typical one (the median),
+and the scale of the comparison is how much the numbers of this request differ anyway. Updates of
+similar clients differ by a few percent, those of clients with 10 and 1,000 samples by a factor of
+ten; the bound follows, and neither case has to be set by hand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.engine import Reply
+from coterie.core.threads import one_torch_thread
+from coterie.core.work import Describe, Train, Work
+
+# Of fewer replies nobody can say which of them is the unusual one.
+FEWEST = 4
+# A group with fewer replies is compared with the whole request.
+OWN_SCALE = 5
+# From so many replies on, the spread of a request is known well enough for the lower floor.
+MANY = 10
+_TO_SIGMA = 1.4826  # times the median absolute deviation: the standard deviation of a Gaussian
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How far a positive number may be above the typical one.
+
+    With ``l_i`` the logarithm of the number of client ``i``, ``m_i`` the median of ``l`` over its
+    group, and ``s`` the median of ``|l_i - m_i|`` over the request times 1.4826, the number of the
+    client may be ``exp(m_i) * c`` at most, with ``c = exp(spread * s)`` held between ``floor`` and
+    ``ceiling``. Medians bear any values of fewer than half of the clients.
+
+    Args:
+        spread: how many robust standard deviations of the logarithms are allowed.
+        floor: multiple of the median that is always allowed.
+        few: the same where fewer than ten clients replied.
+        ceiling: multiple that is never allowed.
+    """
+
+    spread: float
+    floor: float = 3.0
+    few: float = 10.0
+    ceiling: float = np.inf
+
+    def limits(self, values: FloatArray, group: IntArray) -> FloatArray:
+        """The largest value that each client may have, float64 ``[n]``; infinite where there are
+        too few clients to tell.
+
+        Args:
+            values: float64 ``[n]``, at least 0. A value of 0 says nothing and is left out.
+            group: int64 ``[n]``.
+
+        Example:
+            >>> values = np.array([1.0, 1.0, 1.0, 1.0, 100.0])
+            >>> Scale(spread=6.0).limits(values, np.zeros(5, np.int64)).round(6).tolist()
+            [10.0, 10.0, 10.0, 10.0, 10.0]
+        """
+        known = values > 0
+        limits = np.full(len(values), np.inf)
+        if known.sum() < FEWEST:
+            return limits
+        logs = np.log(values[known])
+        middle = _medians(logs, group[known])
+        sigma = _TO_SIGMA * _upper_median(np.abs(logs - middle))
+        floor = self.few if known.sum() < MANY else self.floor
+        # The ceiling inside the exponential, which would else overflow.
+        width = min(max(np.log(floor), self.spread * sigma), np.log(self.ceiling))
+        with np.errstate(over="ignore"):
+            limits[known] = np.exp(middle + width)
+        return limits
+
+
+def _medians(logs: FloatArray, group: IntArray) -> FloatArray:
+    """The median of each client's group, or of all where the group is small, float64 ``[n]``."""
+    middle = np.full(len(logs), _lower_median(logs))
+    for j in np.unique(group):
+        of_group = group == j
+        if of_group.sum() >= OWN_SCALE:
+            middle[of_group] = _lower_median(logs[of_group])
+    return middle
+
+
+def _lower_median(values: FloatArray) -> float:
+    # Of two middle values the lower one: with half of the clients hostile it is still honest.
+    return float(np.sort(values)[(len(values) - 1) // 2])
+
+
+def _upper_median(values: FloatArray) -> float:
+    # Of two middle values the upper one, since a spread that is too small would hit the honest.
+    return float(np.sort(values)[len(values) // 2])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a reply may say, compared with the other replies to its request.
+
+    An update that is longer than its limit is scaled down to it (``clipped: norm``); one that is
+    ``refuse`` times longer still is refused (``refused: norm``), since no training of working
+    clients ends there. A claim of more samples than its limit is lowered to it (``clipped: size``).
+    As weights are made of these claims, no client can take over the mean of its group.
+
+    Updates are those of rounds, of cold starts, and slices of them (the signatures of FedClust).
+    Statistics are treated alike: a subspace as an update, counts of labels as samples.
+
+    Args:
+        enabled: whether anything is bounded.
+        norm: of the Euclidean length of an update, among clients that trained the same model.
+        size: of samples, among all clients of the request.
+        refuse: multiple of the limit from which an update is refused.
+
+    Example:
+        >>> delta = np.array([[1.0], [1.1], [0.9], [-1.0], [-1e3], [1e9]], np.float32)
+        >>> fields = {"delta": delta, "size": np.ones(6), "loss": np.ones(6)}
+        >>> from coterie.objectives import plain
+        >>> which = np.zeros(6, np.int64)
+        >>> reply, clipped, refused = Bounds().apply(Train(plain), Reply(0, np.arange(6), fields), which)
+        >>> reply.fields["delta"].ravel().tolist(), dict(clipped), dict(refused)
+        ([1.0, 1.100000023841858, 0.8999999761581421, -1.0, -10.0], {'norm': 1}, {'norm': 1})
+    """
+
+    enabled: bool = True
+    norm: Scale = Scale(spread=6.0, ceiling=20.0)
+    size: Scale = Scale(spread=10.0)
+    refuse: float = 100.0
+
+    @classmethod
+    def between(cls, floor: float = 3.0, ceiling: float = 20.0) -> Bounds:
+        """Bounds with other multiples of the typical value.
+
+        Args:
+            floor: always allowed.
+            ceiling: never allowed for updates; at least ``floor``.
+
+        Example:
+            >>> Bounds.between(2.0, 5.0).norm
+            Scale(spread=6.0, floor=2.0, few=5.0, ceiling=5.0)
+        """
+        usual = cls()
+        few = min(ceiling, max(floor, usual.norm.few))
+        norm = replace(usual.norm, floor=floor, few=few, ceiling=ceiling)
+        size = replace(usual.size, floor=floor, few=max(floor, usual.size.few))
+        return cls(norm=norm, size=size)
+
+    def apply(
+        self, work: Work, reply: Reply, which: IntArray
+    ) -> tuple[Reply, Counter[str], Counter[str]]:
+        """The replies within their bounds.
+
+        Args:
+            work: what was asked.
+            reply: one clean block, as validation leaves it.
+            which: int64 ``[n]`` or ``[n, r]``, the models that each client was sent.
+
+        Returns:
+            The block, and how many replies were clipped and refused, by reason.
+        """
+        clipped: Counter[str] = Counter()
+        refused: Counter[str] = Counter()
+        if not self.enabled or not len(reply) or not isinstance(work, Train | Describe):
+            return reply, clipped, refused
+        group = _group(work, reply, which)
+        for name in ("delta", "subspace"):
+            if name in reply.fields:
+                reply, kept = self._bound_norms(reply, name, group, clipped, refused)
+                group = group[kept]
+        reply = self._bound_sizes(reply, clipped)
+        return reply, +clipped, +refused
+
+    def _bound_norms(
+        self, reply: Reply, name: str, group: IntArray, clipped: Counter[str], refused: Counter[str]
+    ) -> tuple[Reply, BoolArray]:
+        """Long updates scaled down or left out; which replies are kept, bool ``[n]``."""
+        lengths = norms(reply.fields[name])
+        limits = self.norm.limits(lengths, group)
+        long = lengths > limits
+        kept = lengths <= self.refuse * limits
+        if not long.any():
+            return reply, kept
+        clipped["norm"] += int((long & kept).sum())
+        refused["norm"] += int((~kept).sum())
+        # A copy of what is kept: the rows of a simulation lie in memory that its engine owns.
+        fields = {field: values[kept] for field, values in reply.fields.items()}
+        values = fields[name]
+        # The length that was measured, so that the shorter update has the limit's.
+        shorter = (limits[kept] / np.maximum(lengths[kept], limits[kept]))[long[kept]]
+        shape = (-1, *(1,) * (values.ndim - 1))
+        values[long[kept]] *= shorter.astype(values.dtype).reshape(shape)
+        return replace(reply, ids=reply.ids[kept], fields=fields), kept
+
+    def _bound_sizes(self, reply: Reply, clipped: Counter[str]) -> Reply:
+        """Claims of samples, and counts of labels, lowered to their limit."""
+        everyone = np.zeros(len(reply), np.int64)
+        fields = dict(reply.fields)
+        for name in ("size", "histogram", "imbalance"):
+            if name not in fields:
+                continue
+            values = fields[name]
+            totals = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
+            limits = self.size.limits(totals, everyone)
+            many = totals > limits
+            if not many.any():
+                continue
+            lower = values.astype(np.float64)
+            shape = (-1, *(1,) * (values.ndim - 1))
+            lower[many] *= (limits[many] / totals[many]).reshape(shape)
+            fields[name] = lower.astype(values.dtype)
+            # One reply is counted once, though a histogram and its size say the same.
+            clipped["size"] = max(clipped["size"], int(many.sum()))
+        return replace(reply, fields=fields)
+
+
+def _group(work: Work, reply: Reply, which: IntArray) -> IntArray:
+    """The model that each client of a reply trained, int64 ``[n]``; 0 where there is none."""
+    if which.ndim == 1:
+        return which
+    if not isinstance(work, Train) or work.choose is None:
+        return np.zeros(len(reply), np.int64)
+    column = reply.fields["choice"].astype(np.int64)
+    chosen: IntArray = which[np.arange(len(reply)), column]
+    return chosen
+
+
+@one_torch_thread()
+def norms(values: NDArray[Any]) -> FloatArray:
+    """Euclidean lengths, float64 ``[n]``, of ``[n, ...]``.
+
+    Example:
+        >>> norms(np.array([[3.0, 4.0]], np.float32)).tolist()
+        [5.0]
+    """
+    rows = torch.from_numpy(values).reshape(len(values), -1)
+    # Summed in float64 without a copy in float64: a round may hold gigabytes of updates.
+    lengths: FloatArray = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).numpy()
+    return lengths
