@@ -8,6 +8,7 @@ from typing import Any
 from coterie.models import spec
 from coterie.runs.prepare import load_data
 from coterie.studies.reproduce.costs import Quantity, cost
+from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio
 from coterie.studies.reproduce.papers import Line
 
 Formula = Callable[[Line, str | None], float]
@@ -182,5 +183,7 @@ FORMULAS: Mapping[str, Formula] = {
     "ifca_mig": _ifca_mig,
     "flexcfl": _flexcfl,
     "flexcfl_eta": _eta_extra,
+    "sent": sent_ratio,
+    "separation": layer_separation,
 }
-NEED_DATA = frozenset({"clients", "samples"})
+NEED_DATA = frozenset({"clients", "samples", "separation"})

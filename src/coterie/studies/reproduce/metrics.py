@@ -130,6 +130,13 @@ def _transfers(rows: Rows, summary: Row, line: Line) -> float | None:
     return float(sum(row["transfers"]["flexcfl"] for row in rows))
 
 
+def _sent_bytes(rows: Rows, summary: Row, line: Line) -> float | None:
+    """Everything that was sent, down and up, in bytes."""
+    return float(
+        sum(sum(row["transfers"][way] for way in ("down_bytes", "up_bytes")) for row in rows)
+    )
+
+
 def _test_loss(rows: Rows, summary: Row, line: Line) -> float | None:
     """Loss of the round whose accuracy is printed, the best one."""
     evaluated = [row for row in covered(rows) if row.get("test_loss") is not None]
@@ -162,6 +169,7 @@ METRICS: Mapping[str, Metric] = {
     "discrepancy_var": _discrepancy_var,
     "cpd": _cpd,
     "transfers": _transfers,
+    "sent_bytes": _sent_bytes,
     "test_loss": _test_loss,
     "t_comp": _cost_to_target("t_comp"),
     "t_comm": _cost_to_target("t_comm"),

@@ -1,0 +1,92 @@
+"""FedClust's computed lines beside runs and the study of layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.config import check
+from coterie.errors import ConfigError
+from coterie.runs.prepare import prepare
+from coterie.runs.run import run_config
+from coterie.runs.store import RunFolder
+from coterie.studies.layers import study_layers
+from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio, sent_values
+from coterie.studies.reproduce.metrics import METRICS
+from coterie.studies.reproduce.papers import Line
+from coterie.studies.reproduce.tables import every_line
+
+LINES = {f"{line.table} {line.name}": line for line in every_line() if line.paper == "fedclust"}
+
+
+def tables(**algorithm: Any) -> dict[str, Any]:
+    return {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 12}},
+        "model": {"name": "mlp"},
+        "local": {"epochs": 1},
+        "train": {"rounds": 3, "clients_per_round": 4, "sampler": "uniform"},
+        "algorithm": algorithm,
+        "engine": {"name": "serial"},
+    }
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "fedavg"},
+        {"name": "fedclust", "groups": 2},
+        {"name": "pacfl", "groups": 2, "vectors": 2},
+        {"name": "ifca", "groups": 3},
+    ],
+    ids=lambda options: options["name"],
+)
+def test_the_formula_is_what_the_ledger_counts(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+    config = check(tables(**algorithm))
+    run_config(config, tmp_path / "run")
+    rows = RunFolder(tmp_path / "run").rows()
+    counted = METRICS["sent_bytes"](rows, {}, LINES["communication fedclust/ledger"])
+    assert counted is not None
+    # The ledger also has sizes, losses and choices: some numbers for each client of a round.
+    assert counted / 4 == pytest.approx(sent_values(config, (1, 8, 8), 10), rel=2e-3)
+
+
+def test_the_ratios_of_the_paper_are_those_of_its_formulas() -> None:
+    found = {
+        name: sent_ratio(LINES[f"communication {name}/formula"], None)
+        for name in ("ifca", "pacfl", "fedclust")
+    }
+    # K (m + 1) T over 2 K T, with m = 2.
+    assert found["ifca"] == 1.5
+    # 100 clients beside 2 * 10 * 200 transfers of a model, and 850 numbers each.
+    d = 44_426
+    assert found["fedclust"] == pytest.approx(1 + 100 * (d + 850) / (4000 * d))
+    assert found["pacfl"] == pytest.approx(1 + 100 * 784 * 3 * 10 / (4000 * d))
+
+
+def test_a_method_without_a_formula_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^algorithm\.name: no formula, got 'fesem'"):
+        sent_values(check(tables(name="fesem", groups=2)), (1, 8, 8), 10)
+
+
+def test_lines_of_the_ledger_share_the_runs_of_the_table() -> None:
+    ledger = LINES["communication fedclust/ledger"].configs(seed=0)
+    table = [LINES[f"1a {name}/fmnist"].configs(seed=0)[0] for name in ("fedclust", "fedavg")]
+    assert [one.resolved() for one in ledger] == [one.resolved() for one in table]
+
+
+def test_the_separation_is_that_of_the_study() -> None:
+    def small(line: Line) -> Line:
+        partition = {"kind": "planted", "clients": 6, "groups": 2, "how": "labels"}
+        data = {"source": "digits", "partition": partition}
+        return replace(line, tables={**tables(name="fedavg"), "data": data})
+
+    first = small(LINES["fig1 lenet5/separation"])
+    study = study_layers(prepare(first.config()))
+    assert layer_separation(first, None) == study.layers[0].separation
+    final = small(LINES["fig1 lenet5-final/separation"])
+    assert layer_separation(final, None) == study.layers[-1].separation
+    # Of disjoint labels the final layer tells most.
+    assert layer_separation(final, None) > layer_separation(first, None) > 1
