@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median
+from coterie.measures.groups import (
+    common_gamma,
+    cpd_label,
+    cpd_share,
+    cpd_vector,
+    divergence,
+    gamma_of_shares,
+    median,
+)
 
 
 def test_cpd_golden() -> None:
@@ -26,7 +34,30 @@ def test_the_closed_form_is_the_kernel_two_sample_estimate(classes: int, seed: i
     assert cpd_label(np.stack([p, q]), gamma)[0] == pytest.approx(exact, abs=1e-12)
 
 
+def test_shares_as_samples_are_the_kernel_two_sample_estimate_of_numbers() -> None:
+    held = np.array([[9.0, 1.0, 0.0], [2.0, 2.0, 6.0], [1.0, 0.0, 9.0]])
+    shares = held / held.sum(axis=1, keepdims=True)
+    gamma = gamma_of_shares(held)
+    assert gamma == pytest.approx(0.5 / shares.var())
+
+    def mean(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.mean([np.exp(-gamma * (x - y) ** 2) for x in a for y in b]))
+
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    exact = [
+        mean(shares[i], shares[i]) + mean(shares[j], shares[j]) - 2 * mean(shares[i], shares[j])
+        for i, j in pairs
+    ]
+    found = cpd_share(held, gamma)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+    # The first and the last client hold the same shares, of other classes.
+    assert found[1] == pytest.approx(0, abs=1e-12)
+    assert found[0] > 0.001
+
+
 def test_distances_of_no_pairs() -> None:
+    assert len(cpd_share(np.ones((1, 3)), 0.5)) == 0
+    assert gamma_of_shares(np.ones((3, 2))) == 0.5
     assert median(cpd_label(np.ones((1, 3)))) is None
     assert common_gamma(np.ones((3, 2))) == 0.5
     assert divergence(np.ones((1, 3))) == 0

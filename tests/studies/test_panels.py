@@ -135,7 +135,7 @@ def test_the_bars_of_rfedavgs_sweep_are_its_numbers_of_clusters(tmp_path: Path) 
 def test_the_ablation_of_fedgsp_shows_four_methods_in_three_panels(tmp_path: Path) -> None:
     fig3 = table("fedgsp", "fig3")
     panels = panels_of(fig3, outcomes_of(fig3, tmp_path))
-    assert [panel.title.split(": ")[1] for panel in panels] == [
+    assert [panel.title for panel in panels] == [
         CURVES["cpd"].title,
         CURVES["accuracy"].title,
         CURVES["test_loss"].title,
@@ -156,10 +156,58 @@ def test_methods_that_are_rows_share_a_panel(tmp_path: Path) -> None:
 def test_a_grid_has_a_cell_for_each_pair_of_options(tmp_path: Path) -> None:
     fig4 = table("fedgsp", "fig4")
     panels = panels_of(fig4, outcomes_of(fig4, tmp_path))
-    assert [panel.title for panel in panels] == ["linear", "log", "exp"]
+    axis = ": test loss, nats"
+    assert [panel.title for panel in panels] == [f"linear{axis}", f"log{axis}", f"exp{axis}"]
     log = panels[1]
     assert isinstance(log, GridPanel)
     assert {(x, y) for x, y, _ in log.cells} == {(1, 10), (2, 5), (2, 10), (2, 20), (4, 10)}
+
+
+def test_shares_of_groups_are_drawn_once_with_accuracy_computation_and_communication(
+    tmp_path: Path,
+) -> None:
+    fig5 = table("fedgsp", "fig5")
+    outcomes = outcomes_of(fig5, tmp_path)
+    curves, *bars = panels_of(fig5, outcomes)
+    kappas = [f"kappa={kappa}" for kappa in ("0.1", "0.2", "0.3", "0.5", "1")]
+    assert isinstance(curves, CurvePanel)
+    assert labels(curves) == kappas
+    assert [panel.title for panel in bars] == [
+        "best accuracy, %",
+        "computation until 80 %, s",
+        "communication until 80 %, s",
+    ]
+    values = {outcome.line.name: outcome.mean for outcome in outcomes}
+    for panel, row in zip(bars, ("accuracy", "computation", "communication"), strict=True):
+        assert isinstance(panel, BarPanel)
+        shown = {bar.label: bar.ours for bar in panel.bars}
+        assert shown == {kappa: values[f"{row}/{kappa}"] for kappa in kappas}
+
+
+def test_costs_of_fedgsp_and_fedavg_stand_side_by_side_in_one_unit(tmp_path: Path) -> None:
+    fig6 = table("fedgsp", "fig6")
+    panels = panels_of(fig6, outcomes_of(fig6, tmp_path))
+    methods = ["fedgsp", "fedavg", "fedgsp-measured", "fedavg-measured"]
+    found = {
+        panel.axis: [bar.label for bar in panel.bars]
+        for panel in panels
+        if isinstance(panel, BarPanel)
+    }
+    assert found == {
+        "computation, s": methods,
+        "communication, s": methods,
+        "traffic, GB": methods,
+        "saved by FedGSP, %": ["time", "traffic"],
+    }
+
+
+def test_a_legend_names_the_paper_only_where_it_prints_a_value(tmp_path: Path) -> None:
+    for name, whose in (("fig5", ["ours"]), ("fig6", ["ours", "paper"])):
+        drawn = table("fedgsp", name)
+        (tmp_path / name).mkdir()
+        panels = panels_of(drawn, outcomes_of(drawn, tmp_path / name))
+        bars = next(panel for panel in panels if isinstance(panel, BarPanel))
+        assert panel_chart(bars)["encoding"]["color"]["scale"]["domain"] == whose
 
 
 def test_bars_have_our_values_and_the_printed_ones(tmp_path: Path) -> None:

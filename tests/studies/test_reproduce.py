@@ -33,7 +33,12 @@ from coterie.studies.reproduce.command import (
     raise_failures,
     reproduce_tables,
 )
-from coterie.studies.reproduce.computed import FORMULAS, fedavg_transfers, flexcfl_transfers
+from coterie.studies.reproduce.computed import (
+    FORMULAS,
+    NEED_DATA,
+    fedavg_transfers,
+    flexcfl_transfers,
+)
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS
 from coterie.studies.reproduce.outcome_rows import outcome_row
@@ -195,6 +200,26 @@ def test_every_panel_of_rfedavgs_figure_has_the_papers_four_curves() -> None:
         assert methods == {"rfedavg", "kmeans", "optimal", "fedavg"}
 
 
+def test_fedgsp_sweeps_the_number_of_groups_in_accuracies_and_distances() -> None:
+    lines = {line.name: line for line in LINES if (line.paper, line.table) == ("fedgsp", "sweep")}
+    numbers = ["10", "20", "30", "52", "98", "147"]
+    for number in numbers:
+        for row, icg in (("naive", False), ("naive-icg", True)):
+            (config,) = lines[f"{row}/{number}"].configs(seed=0)
+            assert config.algorithm.options["groups"] == int(number)
+            assert config.algorithm.options.get("icg", False) is icg
+            assert config.train.rounds == 100
+        for row in ("label-vs-random", "share-vs-clients"):
+            assert lines[f"{row}/{number}"].arguments["groups"] == int(number)
+    assert {line.printed for line in lines.values()} == {None}
+
+
+def test_every_table_and_figure_of_fedgsp_has_a_line_in_the_quick_profile() -> None:
+    assert {line.table for line in choose(["fedgsp"], "quick")} >= {
+        line.table for line in LINES if line.paper == "fedgsp" and line.printed is not None
+    } | {"fig4", "fig5"}
+
+
 def test_a_value_is_the_printed_one_and_a_dash_has_no_line() -> None:
     found = {(line.paper, line.table, line.name): line for line in LINES}
     assert found["flexcfl", "3", "femnist-mlp/rac"].printed == 69.4
@@ -238,7 +263,7 @@ def test_settings_are_those_of_the_papers() -> None:
 
 def test_the_quick_profile_fits_twenty_minutes_with_all_data(tmp_path: Path) -> None:
     made = Reproduction(choose([], "quick"), [0], tmp_path)
-    loading = LOADING_SECONDS * sum(line.compute in ("clients", "samples") for line in made.lines)
+    loading = LOADING_SECONDS * sum(line.compute in NEED_DATA for line in made.lines)
     assert sum(one.seconds for one in made.all_runs) + loading < 20 * 60
     assert {line.paper for line in made.lines if not line.compute} == set(PAPERS)
 
@@ -286,11 +311,7 @@ def test_lines_are_chosen_by_table_and_row() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        x
-        for x in LINES
-        if x.compute and x.compute not in ("clients", "samples") and x.printed is not None
-    ],
+    [x for x in LINES if x.compute and x.compute not in NEED_DATA and x.printed is not None],
     ids=lambda x: f"{x.paper} {x.table} {x.name}",
 )
 def test_computed_lines_give_what_is_printed(line: Line) -> None:
@@ -302,6 +323,35 @@ def test_computed_lines_give_what_is_printed(line: Line) -> None:
     assert found.difference == pytest.approx(
         0, abs=within + (line.printed or 0) * 1e-4 * (within > 0)
     )
+
+
+def cut(reading: str, against: str, classes_per_client: int) -> float:
+    """What ICG cuts off the distance of planted groups of the digits."""
+    line = next(x for x in LINES if (x.table, x.name) == ("sweep", "label-vs-random/10"))
+    partition = {"kind": "classes", "clients": 20, "classes_per_client": classes_per_client}
+    data = {"source": "digits", "partition": partition}
+    rest = {"train": {"rounds": 1, "clients_per_round": 5}, "algorithm": {"name": "fedavg"}}
+    tables = {"data": data, "model": {"name": "mclr"}, **rest}
+    arguments = {"groups": 4, "against": against, "reading": reading, "normalize": True}
+    found = compute_line(replace(line, tables=tables, arguments=arguments))
+    assert not found.problem
+    return found.values[0]
+
+
+@pytest.mark.parametrize("reading", ["label", "vector", "share"])
+def test_grouping_cuts_the_distance_of_clients_more_than_that_of_random_groups(
+    reading: str,
+) -> None:
+    of_clients = cut(reading, "clients", classes_per_client=2)
+    of_random_groups = cut(reading, "random", classes_per_client=2)
+    assert 0 < of_random_groups < of_clients < 100
+
+
+def test_the_rise_of_a_loss_is_the_last_one_less_the_least() -> None:
+    line = next(x for x in LINES if x.metric == "loss_rise")
+    rows = [{"test_loss": loss, "accuracy": 0.5} for loss in (2.0, 0.5, None, 0.75)]
+    assert METRICS["loss_rise"](rows, {}, line) == 0.25
+    assert METRICS["loss_rise"]([{"accuracy": 0.5}], {}, line) is None
 
 
 def test_transfers_are_those_of_the_ledger(tmp_path: Path) -> None:

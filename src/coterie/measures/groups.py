@@ -79,6 +79,49 @@ def cpd_vector(histograms: Matrix, gamma: float = 0.5) -> FloatArray:
     return -2 * np.expm1(-gamma * _squared_distances(_class_shares(histograms)))
 
 
+def cpd_share(histograms: Matrix, gamma: float) -> FloatArray:
+    """Class probability distance of every pair, where each class share is one sample, a number.
+
+    ``MMD^2`` of the ``c`` shares of one distribution and the ``c`` shares of the other, with the
+    kernel ``exp(-gamma (a - b)^2)``. It does not see which class a share belongs to. See
+    ``gamma_of_shares``.
+
+    Args:
+        histograms: ``[n, c]``; only class shares matter.
+        gamma: of the kernel.
+
+    Returns:
+        float64 ``[n (n-1) / 2]``, in the order of ``scipy.spatial.distance.pdist``.
+
+    Example:
+        >>> cpd_share(np.array([[0.9, 0.1], [0.1, 0.9], [0.5, 0.5]]), 0.5).round(6).tolist()
+        [0.0, 0.016842, 0.016842]
+    """
+    shares = _class_shares(histograms)
+    within = np.array([_mean_kernel(row[None], row, gamma)[0] for row in shares])
+    found = [np.empty(0)]
+    # Row by row: the kernels of all pairs at once would not fit into memory.
+    for i, row in enumerate(shares):
+        rest = slice(i + 1, None)
+        found.append(within[i] + within[rest] - 2 * _mean_kernel(shares[rest], row, gamma))
+    return np.concatenate(found)
+
+
+def gamma_of_shares(histograms: Matrix) -> float:
+    """``1 / (2 sigma^2)`` with ``sigma`` the standard deviation of all class shares of these
+    clients.
+
+    Example:
+        >>> gamma_of_shares(np.array([[1.0, 0.0], [0.0, 1.0]]))
+        2.0
+    """
+    variance = float(_class_shares(histograms).var())
+    # Clients that hold every class alike have no width of their own: the width is 1 then.
+    if variance > 0:
+        return 0.5 / variance
+    return 0.5
+
+
 def common_gamma(histograms: Matrix) -> float:
     """``1 / (2 sigma^2)`` with ``sigma`` the median distance of the class shares of these clients.
 
@@ -98,6 +141,13 @@ def median(distances: FloatArray) -> float | None:
     if len(distances):
         return float(np.median(distances))
     return None
+
+
+def _mean_kernel(rows: Matrix, row: FloatArray, gamma: float) -> FloatArray:
+    """The mean kernel of the numbers of each of some rows and those of one row."""
+    gaps = rows[:, :, None] - row[None, None, :]
+    found: FloatArray = np.exp(-gamma * gaps**2).mean(axis=(1, 2))
+    return found
 
 
 def _class_shares(histograms: Matrix) -> Matrix:

@@ -9,6 +9,7 @@ from coterie.models import spec
 from coterie.runs.prepare import load_data
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio
+from coterie.studies.reproduce.grouping import cpd_cut
 from coterie.studies.reproduce.papers import Line
 
 Formula = Callable[[Line, str | None], float]
@@ -185,5 +186,6 @@ FORMULAS: Mapping[str, Formula] = {
     "flexcfl_eta": _eta_extra,
     "sent": sent_ratio,
     "separation": layer_separation,
+    "cpd_cut": cpd_cut,
 }
-NEED_DATA = frozenset({"clients", "samples", "separation"})
+NEED_DATA = frozenset({"clients", "samples", "separation", "cpd_cut"})

@@ -119,13 +119,6 @@ def _discrepancy_var(rows: Rows, summary: Row, line: Line) -> float | None:
     return statistics.pvariance(_values(rows, "discrepancy") or [0.0])
 
 
-def _cpd(rows: Rows, summary: Row, line: Line) -> float | None:
-    """Mean class probability distance of the groups that train in parallel."""
-    # A skipped round has none, and one group alone has no distance to another.
-    distances = [row["cpd"].get("label") for row in rows if row.get("cpd")]
-    return _mean([distance for distance in distances if distance])
-
-
 def _transfers(rows: Rows, summary: Row, line: Line) -> float | None:
     return float(sum(row["transfers"]["flexcfl"] for row in rows))
 
@@ -144,6 +137,14 @@ def _test_loss(rows: Rows, summary: Row, line: Line) -> float | None:
         return None
     best = max(evaluated, key=lambda row: row["accuracy"])
     return float(best["test_loss"])
+
+
+def _loss_rise(rows: Rows, summary: Row, line: Line) -> float | None:
+    """How far the loss of the last evaluated round is above the least one (FedGSP, Fig. 3c)."""
+    losses = _values(covered(rows), "test_loss")
+    if not losses:
+        return None
+    return losses[-1] - min(losses)
 
 
 def _cost_to_target(quantity: Quantity) -> Metric:
@@ -167,10 +168,10 @@ METRICS: Mapping[str, Metric] = {
     "rounds_to": _rounds_to,
     "discrepancy_mean": _discrepancy_mean,
     "discrepancy_var": _discrepancy_var,
-    "cpd": _cpd,
     "transfers": _transfers,
     "sent_bytes": _sent_bytes,
     "test_loss": _test_loss,
+    "loss_rise": _loss_rise,
     "t_comp": _cost_to_target("t_comp"),
     "t_comm": _cost_to_target("t_comm"),
     "d_comm": _cost_to_target("d_comm"),
@@ -181,19 +182,17 @@ def compared(how: How, value: float, other: float) -> float:
     """A metric of a run against that of the other run.
 
     Args:
-        how: ``difference``, ``ratio``, or ``reduction`` in percent.
+        how: ``difference`` or ``ratio``.
         value: of the run.
         other: of the other run.
 
     Example:
-        >>> compared("difference", 95, 90), compared("ratio", 3, 2), compared("reduction", 1, 4)
-        (5, 1.5, 75.0)
+        >>> compared("difference", 95, 90), compared("ratio", 3, 2)
+        (5, 1.5)
     """
     if how == "difference":
         return value - other
-    if how == "ratio":
-        return value / other
-    return 100 * (1 - value / other)
+    return value / other
 
 
 @dataclass(frozen=True)

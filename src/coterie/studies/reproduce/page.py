@@ -13,7 +13,13 @@ from coterie.report.render import render
 from coterie.report.section import Chart, Section
 from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panel_charts import panel_chart
-from coterie.studies.reproduce.panels import panels_of
+from coterie.studies.reproduce.panels import (
+    BarPanel,
+    CurvePanel,
+    GridPanel,
+    Panel,
+    panels_of,
+)
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
 from coterie.studies.reproduce.reproduction import Outcome
 from coterie.studies.reproduce.results_file import write_results_file
@@ -162,10 +168,10 @@ def _table_sections(of: Paper, part: _Part) -> list[Section]:
     columns = [*names, (last, "text")]
     note = f"{part.table.title}. {part.note}".strip()
     sections: list[Section] = [{"title": title, "note": note, "columns": columns, "rows": rows}]
-    charts = _charts(of, part)
-    if charts:
-        note = "Each curve is the mean over the seeds, in a band from the lowest to the highest."
-        sections.append({"title": f"{title}: drawn", "note": note, "charts": charts})
+    panels = panels_of(part.table, part.outcomes)
+    if panels:
+        charts = _charts(f"{of.name}-{part.table.name}", panels)
+        sections.append({"title": f"{title}: drawn", "note": _drawn_note(panels), "charts": charts})
     return sections
 
 
@@ -188,13 +194,23 @@ def _listing(title: str, note: str, first: str, rows: Sequence[tuple[str, str]])
     return {"title": title, "note": note, "columns": [first, ("", "text")], "rows": cells}
 
 
-def _charts(of: Paper, part: _Part) -> list[Chart]:
+def _drawn_note(panels: Sequence[Panel]) -> str:
+    """What curves, bars and cells stand for, of those that there are."""
+    sentences = []
+    if any(isinstance(panel, CurvePanel) for panel in panels):
+        sentences.append(
+            "Each curve is the mean over the seeds, in a band from the lowest to the highest."
+        )
+    if any(isinstance(panel, BarPanel) for panel in panels):
+        sentences.append("Each bar is the mean over the seeds.")
+    if any(isinstance(panel, GridPanel) for panel in panels):
+        sentences.append("Each cell is the mean over the seeds; darker is more.")
+    return " ".join(sentences)
+
+
+def _charts(name: str, panels: Sequence[Panel]) -> list[Chart]:
     """The charts of a table's panels."""
     return [
-        {
-            "id": f"{of.name}-{part.table.name}-{number}",
-            "title": panel.title,
-            "spec": panel_chart(panel),
-        }
-        for number, panel in enumerate(panels_of(part.table, part.outcomes))
+        {"id": f"{name}-{number}", "title": panel.title, "spec": panel_chart(panel)}
+        for number, panel in enumerate(panels)
     ]

@@ -81,12 +81,14 @@ def _bars(panel: BarPanel) -> Spec:
         rows.append({"line": bar.label, "whose": OURS, "value": bar.ours})
         if bar.printed is not None:
             rows.append({"line": bar.label, "whose": PRINTED, "value": bar.printed})
+    # A legend that names the paper would promise bars where it prints no value.
+    whose = [OURS, PRINTED] if any(row["whose"] == PRINTED for row in rows) else [OURS]
     order = [bar.label for bar in panel.bars]
     chart = alt.Chart(pd.DataFrame(rows)).mark_bar()
     encoded = chart.encode(
-        colour_by("whose", [OURS, PRINTED], (GROUPS[0], RUNS[0]), None),
+        colour_by("whose", whose, (GROUPS[0], RUNS[0]), None),
         x=alt.X("line:N", title=None, sort=order, axis=alt.Axis(labelAngle=-30)),
-        xOffset=alt.XOffset("whose:N", sort=[OURS, PRINTED]),
+        xOffset=alt.XOffset("whose:N", sort=whose),
         y=alt.Y("value:Q", title=panel.axis),
         tooltip=["line:N", "whose:N", alt.Tooltip("value:Q", format=".4g")],
     )

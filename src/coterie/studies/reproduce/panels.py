@@ -12,7 +12,7 @@ import numpy as np
 from coterie.report.series import CurvePoint, Series
 from coterie.report.view import RunView
 from coterie.runs.store import RunFolder
-from coterie.studies.reproduce.papers import PaperTable, Unit
+from coterie.studies.reproduce.papers import Line, PaperTable, Unit
 from coterie.studies.reproduce.reproduction import Outcome
 
 Row = Mapping[str, Any]
@@ -105,7 +105,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarPanel:
-    """Bars of the lines of one row that have the same unit.
+    """Bars of lines that have the same axis.
 
     Args:
         title: of the panel.
@@ -145,21 +145,33 @@ def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
     """
     drawings = table.drawings
     rows = _by_row(outcomes)
+    groups = {"": list(outcomes)} if drawings.together else rows
     found: list[Panel] = []
-    groups = {table.title: list(outcomes)} if drawings.together else rows
-    for title, members in groups.items():
+    for row, members in groups.items():
         runs = _runs_by_method(members)
         found += [
             panel
             for name in drawings.curves
-            if (panel := _curve_panel(title, CURVES[name], runs)) is not None
+            if (panel := _curve_panel(row, CURVES[name], runs)) is not None
         ]
-    for title, members in rows.items():
-        if drawings.bars:
-            found += _bar_panels(title, members)
-        if drawings.grid is not None:
-            found += _grid_panels(title, drawings.grid, members)
+    if drawings.bars:
+        for row, members in groups.items():
+            found += _bar_panels(row, members)
+    if drawings.grid is not None:
+        for row, members in rows.items():
+            found += _grid_panels(row, drawings.grid, members)
     return found
+
+
+def _axis(line: Line) -> str:
+    return line.axis or AXES[line.unit]
+
+
+def _title(row: str, axis: str) -> str:
+    """Of a panel; that of all rows has no name of its own beside what it shows."""
+    if not row:
+        return axis
+    return f"{row}: {axis}"
 
 
 def _by_row(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
@@ -212,13 +224,13 @@ def short_names(names: Sequence[str]) -> list[str]:
     return shorter
 
 
-def _curve_panel(title: str, curve: Curve, runs: RunsByMethod) -> CurvePanel | None:
+def _curve_panel(row: str, curve: Curve, runs: RunsByMethod) -> CurvePanel | None:
     """The panel of a value; ``None`` if no run has it."""
     series = [PanelSeries(label, _points(label, curve, paths)) for label, paths in runs.items()]
     shown = tuple(one for one in series if one.points)
     if not shown:
         return None
-    return CurvePanel(f"{title}: {curve.title}", curve.title, shown)
+    return CurvePanel(_title(row, curve.title), curve.title, shown)
 
 
 def _points(label: str, curve: Curve, paths: Iterable[Path]) -> tuple[CurvePoint, ...]:
@@ -231,26 +243,43 @@ def _points(label: str, curve: Curve, paths: Iterable[Path]) -> tuple[CurvePoint
 # --- bars and grids -------------------------------------------------------------------------------
 
 
-def _bar_panels(title: str, outcomes: Iterable[Outcome]) -> list[BarPanel]:
-    by_unit: dict[Unit, list[Bar]] = {}
+def _bar_panels(row: str, outcomes: Iterable[Outcome]) -> list[BarPanel]:
+    by_axis: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.mean is not None:
-            column = outcome.line.name.split("/")[1]
-            bar = Bar(column, outcome.mean, outcome.line.printed)
-            by_unit.setdefault(outcome.line.unit, []).append(bar)
+            by_axis.setdefault(_axis(outcome.line), []).append(outcome)
     return [
-        BarPanel(f"{title}: {AXES[unit]}", AXES[unit], tuple(bars))
-        for unit, bars in by_unit.items()
+        BarPanel(_title(row, axis), axis, tuple(_bars(members)))
+        for axis, members in by_axis.items()
     ]
 
 
-def _grid_panels(title: str, axes: tuple[str, str], outcomes: Iterable[Outcome]) -> list[GridPanel]:
+def _bars(outcomes: Sequence[Outcome]) -> Iterable[Bar]:
+    labels = _bar_labels([outcome.line.name for outcome in outcomes])
+    for label, outcome in zip(labels, outcomes, strict=True):
+        assert outcome.mean is not None, "only lines with a value are drawn"
+        yield Bar(label, outcome.mean, outcome.line.printed)
+
+
+def _bar_labels(names: Sequence[str]) -> list[str]:
+    """The columns of lines of one row, the rows of lines of as many rows, or else whole names."""
+    rows = [name.split("/")[0] for name in names]
+    if len(set(rows)) == 1:
+        return [name.split("/")[1] for name in names]
+    if len(set(rows)) == len(rows):
+        return rows
+    return list(names)
+
+
+def _grid_panels(row: str, axes: tuple[str, str], outcomes: Iterable[Outcome]) -> list[GridPanel]:
     across, up = axes
     cells = []
+    axis = ""
     for outcome in outcomes:
         if outcome.mean is not None and outcome.line.tables is not None:
             options = outcome.line.tables["algorithm"]
             cells.append((float(options[across]), float(options[up]), outcome.mean))
+            axis = _axis(outcome.line)
     if not cells:
         return []
-    return [GridPanel(title, axes, tuple(cells))]
+    return [GridPanel(_title(row, axis), axes, tuple(cells))]

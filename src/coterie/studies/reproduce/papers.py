@@ -10,7 +10,7 @@ from coterie.config import RunConfig, check
 
 Profile = Literal["quick", "full"]
 Unit = Literal["percent", "count", "number", "ratio", "share"]
-How = Literal["value", "difference", "ratio", "reduction"]
+How = Literal["value", "difference", "ratio"]
 Tables = dict[str, Any]
 
 
@@ -28,7 +28,7 @@ class Line:
             in percent.
         metric: what is read off a run, see ``metrics.METRICS``; empty if the value is computed.
         compute: a formula of ``computed.FORMULAS`` in place of a run.
-        how: the metric itself, or a difference, ratio or reduction against the other run.
+        how: the metric itself, or a difference or ratio against the other run.
         tables: the configuration without its seed, not validated; ``None`` if none is needed.
         against: that of the other run.
         arguments: of the formula.
@@ -43,6 +43,7 @@ class Line:
         against_method: what a figure calls the other run.
         seeds: in place of 0, 1, ..., where the paper's file names seeds for one of the parts.
         until: the metric is read off the run's first so many rounds; 0: off all of them.
+        axis: what a figure calls the value, with its unit; empty: it is named by ``unit``.
     """
 
     paper: str
@@ -68,6 +69,7 @@ class Line:
     against_method: str = ""
     seeds: tuple[int, ...] = ()
     until: int = 0
+    axis: str = ""
 
     @property
     def rounds(self) -> int:
@@ -118,8 +120,8 @@ class Drawings:
 
     Args:
         curves: keys of ``panels.CURVES``: what is drawn round by round, each in a panel of its own.
-        together: whether the runs of all rows share these panels, as where a row is a method.
-        bars: whether the values of the lines are drawn, those of one row and unit in a panel.
+        together: whether all rows share these panels, as where a row is a method.
+        bars: whether the values of the lines are drawn, those of one row and axis in a panel.
         grid: two options of the algorithm, which are the axes of a map of the lines' values; a row
             is a panel.
     """

@@ -145,7 +145,7 @@ def _line(
         how=settings.get("how", "value"),
         tables=tables,
         against=_configuration(content, against_parts),
-        arguments=row.get("arguments", {}),
+        arguments={**row.get("arguments", {}), **column.get("arguments", {})},
         target=settings.get("target", 0.0),
         full_rounds=0 if compute or tables is None else tables["train"]["rounds"],
         seconds=_seconds(row, column),
@@ -157,6 +157,7 @@ def _line(
         against_method=_method_name(content, against_parts),
         seeds=_seeds_of(content, parts),
         until=settings.get("until", 0),
+        axis=settings.get("axis", ""),
     )
 
 
