@@ -24,7 +24,7 @@ class DataError(CoterieError):
 
 
 class CheckpointError(CoterieError):
-    """No valid checkpoint, or one of another configuration."""
+    """A run folder that is damaged, of another configuration, or cannot be written."""
 
     code = 4
 

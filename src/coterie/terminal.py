@@ -34,6 +34,11 @@ def say(line: str, file: IO[str] | None = None) -> None:
         print(line, file=file, flush=True)
 
 
+def warn(line: str) -> None:
+    """Print a line about something that the reader should know, to standard error."""
+    say(f"warning: {line}", sys.stderr)
+
+
 def percent(fraction: float | None) -> str:
     """A fraction in percent, ``-`` for none.
 

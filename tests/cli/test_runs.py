@@ -40,7 +40,10 @@ def test_run_show_resume(config: str, capsys: pytest.CaptureFixture[str]) -> Non
         assert "fedavg on digits, mclr, seed 4" in text
         assert "4 of them" not in text
     Path("r/summary.json").unlink()
-    assert invoke(["show", "r"]) == 0
+    assert invoke(["show", "r"]) == 4
+    (line,) = errors(capsys)
+    assert line.startswith("r/summary.json: missing")
+    assert line.endswith("which `coterie resume r` writes anew")
 
 
 def test_a_default_that_six_clients_do_not_allow_is_lowered_and_said(
@@ -69,7 +72,8 @@ def test_a_default_that_six_clients_do_not_allow_is_lowered_and_said(
         ("summary.json", "{}", 4),
         ("summary.json", "[1]", 4),
         ("rounds.jsonl", '{"round": 0, "accuracy": "x"}\n', 4),
-        ("partition.npz", "", 3),
+        ("partition.npz", "", 4),
+        ("digests.json", "{}", 4),
     ],
 )
 def test_showing_a_damaged_run_is_one_line(
@@ -77,8 +81,6 @@ def test_showing_a_damaged_run_is_one_line(
 ) -> None:
     assert invoke(["run", config, "--set", "train.rounds=1", "--out", "r"]) == 0
     assert "1 round, in r" in capsys.readouterr().out
-    if file != "summary.json":
-        Path("r/summary.json").unlink()
     Path("r", file).write_text(content)
     assert invoke(["show", "r"]) == code
     (line,) = errors(capsys)

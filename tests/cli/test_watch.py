@@ -148,7 +148,7 @@ def test_what_is_no_run_is_one_line(going: RunFolder, tmp_path: Path, capsys) ->
     assert invoke(["watch", str(going.path), "--once"]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert [line.startswith("error: ") for line in lines] == [True, True]
-    assert "rounds.jsonl: damaged" in lines[1]
+    assert "rounds.jsonl: line 3: damaged or of another run" in lines[1]
 
 
 def test_curve_and_events() -> None:

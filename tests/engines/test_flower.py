@@ -42,6 +42,7 @@ from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.prepare import load_data
 from coterie.runs.run import run_config
+from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, Meddle, contexts
 
 METHODS: Mapping[str, dict[str, Any]] = {
@@ -177,9 +178,12 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
         {**names, "classes": "cat"},
         {**names, "clients": ["a"] * 7},
     ):
-        (run / "nodes.json").write_text(json.dumps(changed))
+        RunFolder(run).write({"nodes.json": json.dumps(changed).encode()})
         with pytest.raises(CheckpointError, match="expected all three"):
             export_run(run)
+    (run / "nodes.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"nodes.json: damaged, got SHA-256"):
+        export_run(run)
 
 
 @pytest.mark.parametrize("name", METHODS)

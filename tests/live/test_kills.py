@@ -71,14 +71,15 @@ def wait_for(count: int, process: subprocess.Popen[bytes], run: Path) -> None:
 
 
 def left(run: Path) -> dict[str, Any]:
-    """All that a run leaves, but for wall-clock times; checkpoints fall where the clock says, but
-    for the last."""
+    """All that a run leaves, but for wall-clock times and digests of them; checkpoints fall where
+    the clock says, but for the last."""
     found = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     files = {path.name: path.read_bytes() for path in (run / "models").iterdir()}
     last = max((run / "checkpoints").iterdir()) / "state.safetensors"
     return {
         "rows": [
-            {name: value for name, value in row.items() if name != "seconds"} for row in found
+            {name: value for name, value in row.items() if name not in ("seconds", "chain")}
+            for row in found
         ],
         "names": sorted(path.name for path in run.iterdir()),
         "groups": (run / "groups.csv").read_bytes(),

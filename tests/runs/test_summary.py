@@ -47,6 +47,14 @@ def test_the_best_round_is_one_in_which_all_clients_were_scored() -> None:
 
 
 def test_a_damaged_summary_is_named(folder: RunFolder) -> None:
+    folder.write_summary(summarise(RESOLVED, [], clients=8))
+    (folder.path / "summary.json").write_text('{"accuracy"')
+    with pytest.raises(CheckpointError, match=r"summary.json: damaged, got SHA-256 .*; expected"):
+        folder.summary()
+
+
+def test_a_damaged_summary_of_an_earlier_version_is_named(folder: RunFolder) -> None:
+    (folder.path / "digests.json").unlink()
     (folder.path / "summary.json").write_text('{"accuracy"')
     with pytest.raises(
         CheckpointError,

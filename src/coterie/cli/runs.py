@@ -66,6 +66,7 @@ def resume_command(
     The run may have been stopped or killed. A run that is complete is shown.
     """
     from coterie.config import load_config
+    from coterie.runs.check_folder import check_folder
     from coterie.runs.store import RunFolder
 
     folder = RunFolder.open(run)
@@ -73,13 +74,11 @@ def resume_command(
     validated = load_config(folder.path / "config.toml", (), values)
     # With the options of the command line: those that change results are refused here.
     checkpoint = folder.latest_checkpoint(validated.resolved())
-    if checkpoint is not None:
-        for line in checkpoint.warnings:
-            typer.echo(f"warning: {line}", err=True)
+    check_folder(folder, resumed=True)
     with stop_after_round() as request:
         from coterie.runs.prepare import prepare
 
-        prepared = prepare(validated, folder.path / "partition.npz")
+        prepared = prepare(validated, folder.partition)
         _execute(prepared, folder, request, checkpoint, resume=True)
 
 
@@ -145,11 +144,13 @@ def _first_line(prepared: Prepared, folder: Path, done: int, resume: bool) -> st
 
 def show_command(run: RunPath, debug: Debug = False) -> None:
     """Show the figures of a run, finished or not."""
-    from coterie.runs.files import damaged
+    from coterie.runs.check_folder import check_folder
+    from coterie.runs.files import MALFORMED, damaged
     from coterie.runs.store import RunFolder
     from coterie.terminal import console, summary_table
 
     folder = RunFolder.open(run)
+    check_folder(folder)
     summary = folder.summary()
     source = "summary.json"
     try:
@@ -158,7 +159,7 @@ def show_command(run: RunPath, debug: Debug = False) -> None:
             summary = _summary_so_far(folder)
         table = summary_table(summary, str(folder.path))
     # A file of a run is data of somebody: wrong shapes in it are damage, not a bug of this command.
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise damaged(folder.path / source, error) from None
     console().print(table, soft_wrap=True)
 
@@ -168,7 +169,7 @@ def _summary_so_far(folder: RunFolder) -> dict[str, Any]:
     from coterie.data import load_partition
     from coterie.runs.summary import summarise
 
-    clients = load_partition(folder.path / "partition.npz").clients
+    clients = load_partition(folder.partition).clients
     return summarise(folder.resolved, folder.rows(), clients)
 
 
@@ -206,6 +207,12 @@ def export_command(
         Path | None,
         typer.Option("--data-root", help="The folder of the datasets. Default: that of the run."),
     ] = None,
+    older: Annotated[
+        bool,
+        typer.Option(
+            "--older-checkpoint", help="Export an older state if the newest one is damaged."
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Write a run's models to use without Coterie.
@@ -215,7 +222,7 @@ def export_command(
     """
     from coterie.export import export_run
 
-    _say_exported(export_run(run, out, onnx=onnx, root=absolute(data_root)))
+    _say_exported(export_run(run, out, onnx=onnx, root=absolute(data_root), older=older))
 
 
 def _say_exported(exported: Exported) -> None:

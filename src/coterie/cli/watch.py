@@ -14,7 +14,8 @@ from rich.text import Text
 from coterie.cli.follower import Follower
 from coterie.cli.watch_screen import screen, silence_line
 from coterie.data import load_partition
-from coterie.runs.files import damaged
+from coterie.runs.check_folder import check_folder
+from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import summarise
 from coterie.terminal import Reporter, console, counted, summary_table
@@ -33,7 +34,9 @@ def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None
         CheckpointError: if its rows are damaged.
         KeyboardInterrupt: for Ctrl-C; the terminal is as it was.
     """
-    follower = Follower(RunFolder.open(run))
+    folder = RunFolder.open(run)
+    check_folder(folder)
+    follower = Follower(folder)
     out = console()
     follower.read()
     if once:
@@ -99,14 +102,14 @@ def _readable(follower: Follower, show: Callable[[], Any]) -> Any:
     try:
         return show()
     # Rows are JSON but may have other keys or types than a run writes, where a file was edited.
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise damaged(follower.file, error) from None
 
 
 def _summary(follower: Follower) -> Text:
     """The table of `coterie show`, after the last round."""
     # From the partition: `groups.csv` is written at the end only.
-    clients = load_partition(follower.folder.path / "partition.npz").clients
+    clients = load_partition(follower.folder.partition).clients
     summary = follower.folder.summary()
     if not summary:
         summary = summarise(follower.config, follower.rows, clients)

@@ -6,13 +6,14 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from coterie.data.partitions import Partition
 from coterie.errors import CheckpointError
-from coterie.runs.files import replace_file
+from coterie.runs.digests import NODES
+from coterie.runs.files import MALFORMED
+from coterie.runs.store import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,12 @@ class NodesFile:
     the number, and the group, that it had.
 
     Args:
-        path: the file.
+        folder: of the run.
         shape: of one input.
         classes: their names, in the order of the labels.
     """
 
-    path: Path
+    folder: RunFolder
     shape: tuple[int, ...]
     classes: tuple[str, ...]
 
@@ -40,14 +41,15 @@ class NodesFile:
         """
         # Drawn, and not made from the seed: it names what clients keep on their disks, and a second
         # run of the same seed must not find what the first one left.
-        if not self.path.exists():
+        data = self.folder.file(NODES)
+        if data is None:
             return secrets.token_hex(8), []
         try:
-            kept = json.loads(self.path.read_bytes())
+            kept = json.loads(data)
             return str(kept["run"]), [str(name) for name in kept["clients"]]
-        except (ValueError, KeyError, TypeError):
+        except (*MALFORMED, RecursionError):
             what = "damaged, got no list of clients"
-            raise CheckpointError(f"{self.path}: {what}; expected one") from None
+            raise CheckpointError(f"{self.folder.path / NODES}: {what}; expected one") from None
 
     def write(self, run: str, names: Sequence[str]) -> None:
         """Write the file so that it is the old one or the new one, whole.
@@ -63,7 +65,7 @@ class NodesFile:
             "clients": list(names),
         }
         text = json.dumps(record, ensure_ascii=False, indent=1) + "\n"
-        replace_file(self.path, text.encode("utf-8"))
+        self.folder.write({NODES: text.encode("utf-8")})
 
 
 def names_only(names: Sequence[str], clients: int) -> Partition:

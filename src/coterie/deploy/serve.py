@@ -19,7 +19,7 @@ from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
-from coterie.data import save_partition
+from coterie.data.partitions import partition_bytes
 from coterie.deploy.attendance import Attendance
 from coterie.deploy.events import WriteEvent
 from coterie.deploy.federation_spec import FederationSpec, read_config
@@ -29,12 +29,13 @@ from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import ConfigError
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.cohort import Sampler
+from coterie.runs.digests import PARTITION
 from coterie.runs.loop import RoundResult
 from coterie.runs.prepare import make_bounds, make_quorum
 from coterie.runs.run import Run, make_progress, write_results
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec
-from coterie.runs.store import NODES, RunFolder
+from coterie.runs.store import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +150,12 @@ def _make_engine(
     write_event: WriteEvent,
 ) -> FlowerEngine:
     """The engine over Flower's grid, which knows the clients that an earlier server met."""
-    nodes_file = NodesFile(folder.path / NODES, settings.shape, settings.classes)
+    nodes_file = NodesFile(folder, settings.shape, settings.classes)
     run_name, names = nodes_file.read()
 
     def save_names(names: Sequence[str]) -> None:
         nodes_file.write(run_name, names)
-        save_partition(folder.path / "partition.npz", names_only(names, settings.clients))
+        folder.write({PARTITION: partition_bytes(names_only(names, settings.clients))})
 
     # Also where nobody has come yet: commands that read the folder look for the files.
     save_names(names)

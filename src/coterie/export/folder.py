@@ -19,17 +19,19 @@ from coterie.config import load_config
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
-from coterie.errors import ConfigError
+from coterie.errors import CheckpointError, ConfigError
 from coterie.export.card import Card, make_card, write_markdown
 from coterie.export.figures import Figures, evaluate, reported_figures
 from coterie.export.loader import first_inputs, try_loader, write_loader
 from coterie.export.models import ExportedModels
 from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.real_clients import prepare_real_run
+from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.digests import NODES
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.run import KEPT
-from coterie.runs.store import NODES, RunFolder
+from coterie.runs.store import RunFolder
 
 MANIFEST = "export.json"
 
@@ -66,28 +68,36 @@ class ExportSource:
     real: bool
 
     @classmethod
-    def open(cls, run: Path | str, root: str | None) -> ExportSource:
+    def open(cls, run: Path | str, root: str | None, *, older: bool = False) -> ExportSource:
         """Read a run.
 
         Args:
             run: its folder.
             root: folder of the datasets; ``None``: that of the run.
+            older: whether an older checkpoint is taken where the newest is damaged.
 
         Raises:
             ConfigError: if there is no run, or no round yet.
+            CheckpointError: if a file of the run is damaged, or its newest checkpoint is.
         """
         folder = RunFolder.open(run)
+        check_folder(folder)
         # Not `models/`, which is written at the end: a run that is not done is exported, too.
         checkpoint = folder.latest_checkpoint()
         if checkpoint is None:
             what = "no model yet, got no checkpoint"
             raise ConfigError(f"{folder.path}: {what}; expected a run that has saved one")
+        if checkpoint.warnings and not older:
+            what = f"the newest checkpoint is damaged, got one of round {checkpoint.round}"
+            expected = "a whole one, or --older-checkpoint to export that one"
+            raise CheckpointError(f"{folder.path}: {what}; expected {expected}")
         config = load_config(folder.path / "config.toml", (), {"data.root": root})
-        nodes = folder.path / NODES
-        if nodes.is_file():
-            prepared, checkpoint = prepare_real_run(config, nodes, checkpoint)
+        nodes = folder.file(NODES)
+        if nodes is not None:
+            file = folder.path / NODES
+            prepared, checkpoint = prepare_real_run(config, file, checkpoint)
             return cls(folder, prepared, checkpoint, real=True)
-        prepared = prepare(config, folder.path / "partition.npz")
+        prepared = prepare(config, folder.partition)
         return cls(folder, prepared, checkpoint, real=False)
 
     @property
@@ -100,7 +110,12 @@ class ExportSource:
 
 
 def export_run(
-    run: Path | str, out: Path | str | None = None, *, onnx: bool = False, root: str | None = None
+    run: Path | str,
+    out: Path | str | None = None,
+    *,
+    onnx: bool = False,
+    root: str | None = None,
+    older: bool = False,
 ) -> Exported:
     """Write the models of a run, finished or not, with all it takes to use them without Coterie.
 
@@ -112,11 +127,13 @@ def export_run(
         onnx: write every model as ONNX, too, and check that ONNX Runtime gives what torch gives, to
             1e-5.
         root: folder of the datasets; default that of the run.
+        older: export an older checkpoint where the newest is damaged.
 
     Raises:
         ConfigError: if there is no run or no round yet, ``out`` holds something else, or the
             network cannot be written.
-        CheckpointError: if no checkpoint is whole.
+        CheckpointError: if a file of the run is damaged, or its newest checkpoint is and ``older``
+            is not set.
         DataError: if the data of a simulation are not at hand. They give the shape of inputs and
             the accuracies of the card. Of a run of real clients the server knows the shape, and the
             accuracies that clients reported.
@@ -146,7 +163,7 @@ def export_run(
     _check_free(target)
     if onnx:
         require_onnx()
-    source = ExportSource.open(run, root)
+    source = ExportSource.open(run, root, older=older)
     whole = target.absolute()  # "." has no name
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:

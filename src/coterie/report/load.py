@@ -33,8 +33,9 @@ from coterie.report.membership import stays_of
 from coterie.report.tree import Tree
 from coterie.report.view import RunView
 from coterie.rules.one_shot import SignatureMemory
+from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.files import damaged
+from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.prepare import load_data
 from coterie.runs.store import RunFolder
 from coterie.sweep.data_hash import hash_partition
@@ -130,7 +131,8 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
         ('run', 4, 2)
     """
     folder = RunFolder.open(path)
-    saved = folder.path / "partition.npz"
+    check_folder(folder)
+    saved = folder.partition
     config = load_config(folder.path / "config.toml", (), {"data.root": root})
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
@@ -159,7 +161,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
             return view
         embedding = None if light else _embedding(config, data, checkpoint)
         return _with_checkpoint(view, checkpoint, embedding)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         # Rows that are JSON but not what a run writes are found wherever they are first used.
         raise damaged(folder.path / "rounds.jsonl", error) from None
 

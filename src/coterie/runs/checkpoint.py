@@ -8,7 +8,6 @@ never taken for a whole one.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -29,7 +28,14 @@ from coterie.config.identity import config_hash
 from coterie.core.groups import Groups
 from coterie.core.memory import Memory
 from coterie.errors import CheckpointError
-from coterie.runs.files import canonical_json, plain, remove_folder, sync_folder, write_synced
+from coterie.runs.files import (
+    plain,
+    read_sealed,
+    remove_folder,
+    sealed,
+    sync_folder,
+    write_synced,
+)
 
 # Of the files; goes up whenever an older version could not read them. Format 1 (version 0.1) has
 # no typed records: its models and groups can be read, but no run goes on from it.
@@ -86,11 +92,17 @@ def write_checkpoint(parent: Path, checkpoint: Checkpoint, resolved: Mapping[str
     hidden.mkdir(parents=True)
     # Bytes first: the digest in the manifest is of what is written, not of what is read back.
     state = save_tensors(_tensors(checkpoint))
-    write_synced(hidden / STATE, state)
-    write_synced(hidden / MANIFEST, _manifest(checkpoint, resolved, state))
-    # Files before the name. Otherwise a power cut may leave a folder of the right name whose files
-    # are empty; of 20 runs killed while they wrote in place, 16 left a file that nobody could read.
-    sync_folder(hidden)
+    try:
+        write_synced(hidden / STATE, state)
+        write_synced(hidden / MANIFEST, _manifest(checkpoint, resolved, state))
+        # Files before the name. Otherwise a power cut may leave a folder of the right name whose
+        # files are empty; of 20 runs killed while they wrote in place, 16 left a file that nobody
+        # could read.
+        sync_folder(hidden)
+    except OSError:
+        # A full disk: what was written of this one is room for something else.
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
     # Of an earlier attempt, after which the run went back to an older checkpoint. No folder can be
     # renamed onto one that is not empty.
     if place.exists():
@@ -179,32 +191,18 @@ def _manifest(checkpoint: Checkpoint, resolved: Mapping[str, Any], state: bytes)
         "files": {STATE: _digest(state)},
         "extra": plain(extra),
     }
-    return _sealed(body)
+    return sealed(body)
 
 
 def _read_manifest(file: Path, round: int) -> dict[str, Any]:
-    data = file.read_bytes()
-    try:
-        manifest: dict[str, Any] = json.loads(data)
-        body = {key: value for key, value in manifest.items() if key != "sha256"}
-        # Written again and compared byte by byte: so not even a changed space goes unseen.
-        whole = _sealed(body) == data
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        whole = False
-    if not whole:
+    manifest = read_sealed(file.read_bytes())
+    if manifest is None:
         raise CheckpointError(f"{MANIFEST} does not match its checksum")
     if not 1 <= manifest["schema"] <= FORMAT or manifest["round"] != round:
         raise CheckpointError(
             f"{MANIFEST} is of schema {manifest['schema']}, round {manifest['round']}"
         )
     return manifest
-
-
-def _sealed(body: Mapping[str, Any]) -> bytes:
-    """JSON that holds the SHA-256 of the rest of itself."""
-    digest = hashlib.sha256(canonical_json(body)).hexdigest()
-    # Canonical, so that a reader gets the same bytes from the parsed values.
-    return canonical_json({**body, "sha256": digest}) + b"\n"
 
 
 def _digest(data: bytes) -> dict[str, str | int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,6 @@ def replace_file(path: Path, data: bytes) -> None:
     write_synced(hidden, data)
     hidden.replace(path)
     sync_folder(path.parent)
-
-
-def replace_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table so that a reader finds the old one or the new one, whole.
-
-    It is made once more from the checkpoint by a resumed run, so nothing waits for the disk.
-    """
-    hidden = path.with_name(f".{path.name}.tmp")
-    # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
-    with hidden.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        out = csv.writer(file)
-        out.writerow(header)
-        out.writerows(rows)
-    hidden.replace(path)
 
 
 def sync_folder(folder: Path) -> None:
@@ -74,6 +61,25 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
+# What values of the wrong kind or size raise where they are first used.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@contextmanager
+def refuse_unwritable(folder: Path) -> Iterator[None]:
+    """Refuse a run folder that cannot be written in one line: a full disk, or a read-only one.
+
+    Raises:
+        CheckpointError: if the file system refuses a write.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"cannot be written ({error.strerror}), got {error.filename or folder}"
+        expected = f"room and the right to write; then `coterie resume {folder}` goes on"
+        raise CheckpointError(f"{folder}: {what}; expected {expected}") from None
+
+
 def damaged(file: Path, error: Exception) -> CheckpointError:
     """The one line for a file of a run that is not what was written."""
     reason = (str(error).splitlines() or [""])[0]
@@ -87,9 +93,24 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def json_line(row: Mapping[str, Any]) -> bytes:
-    """One line of a JSON Lines file."""
-    return json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """JSON that holds the SHA-256 of the rest of itself."""
+    digest = hashlib.sha256(canonical_json(body)).hexdigest()
+    # Canonical, so that a reader gets the same bytes from the parsed values.
+    return canonical_json({**body, "sha256": digest}) + b"\n"
+
+
+def read_sealed(data: bytes) -> dict[str, Any] | None:
+    """The values that `sealed` wrote; ``None`` where a single byte is another one."""
+    try:
+        values: dict[str, Any] = json.loads(data)
+        body = {key: value for key, value in values.items() if key != "sha256"}
+        # Written again and compared byte by byte: so not even a changed space goes unseen.
+        if sealed(body) == data:
+            return body
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return None
 
 
 def plain(value: Any) -> Any:

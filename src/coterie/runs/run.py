@@ -16,7 +16,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore, KeptState
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout
-from coterie.data import save_partition
+from coterie.data.partitions import partition_bytes
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
@@ -191,12 +191,11 @@ def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:
     """The folder of a new run, with its configuration and its partition."""
     check_installed(prepared.config.log.to)
     resolved = prepared.config.resolved()
+    # In the folder from the beginning: a full disk or a kill leaves none without it.
+    partition = partition_bytes(prepared.partition)
     if out is None:
-        folder = RunFolder.create_next("runs", prepared.stem, resolved)
-    else:
-        folder = RunFolder.create(out, resolved)
-    save_partition(folder.path / "partition.npz", prepared.partition)
-    return folder
+        return RunFolder.create_next("runs", prepared.stem, resolved, partition)
+    return RunFolder.create(out, resolved, partition)
 
 
 def execute(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import CheckpointError, ConfigError
+from coterie.runs import digests as record
 from coterie.runs.checkpoint import (
     FORMAT,
     Checkpoint,
@@ -30,18 +32,18 @@ from coterie.runs.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from coterie.runs.digests import CLIENTS, CONFIG, GROUPS, PARTITION, SUMMARY, Digests
 from coterie.runs.files import (
+    MALFORMED,
     damaged,
-    json_line,
     plain,
+    refuse_unwritable,
     remove_folder,
-    replace_csv,
-    replace_file,
-    sync_file,
     write_synced,
 )
-
-NODES = "nodes.json"  # of a run of real clients: who they are and what they work on
+from coterie.runs.row_file import RowFile
+from coterie.runs.rows import Row
+from coterie.terminal import warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,15 @@ class RunFolder:
     # --- making and opening -----------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path | str, resolved: Mapping[str, Any]) -> RunFolder:
-        """Make the folder of a new run, with its ``config.toml``; it appears whole or not at all.
+    def create(
+        cls, path: Path | str, resolved: Mapping[str, Any], partition: bytes | None = None
+    ) -> RunFolder:
+        """Make the folder of a new run; it appears whole or not at all.
+
+        Args:
+            path: where there is nothing yet.
+            resolved: the configuration.
+            partition: the bytes of ``partition.npz``; a run of real clients writes it later.
 
         Raises:
             ConfigError: if there is something at ``path`` already.
@@ -71,7 +80,9 @@ class RunFolder:
         hidden = target.parent / f".{target.name}.tmp-{os.getpid()}"
         try:
             (hidden / "checkpoints").mkdir(parents=True)
-            write_synced(hidden / "config.toml", tomli_w.dumps(resolved).encode())
+            write_synced(hidden / CONFIG, tomli_w.dumps(resolved).encode())
+            files = {} if partition is None else {PARTITION: partition}
+            record.new_digests(hidden, resolved, files)
             hidden.rename(target)
         except OSError as error:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -86,21 +97,27 @@ class RunFolder:
         Raises:
             ConfigError: if there is something at ``path`` already.
         """
-        if (path / "config.toml").exists():
+        if (path / CONFIG).exists():
             expected = f"a new folder, or `coterie resume {path}`"
             raise ConfigError(f"out: holds a run already, got {path}; expected {expected}")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"out: not empty, got {path}; expected a new folder")
 
     @classmethod
-    def create_next(cls, parent: Path | str, stem: str, resolved: Mapping[str, Any]) -> RunFolder:
+    def create_next(
+        cls,
+        parent: Path | str,
+        stem: str,
+        resolved: Mapping[str, Any],
+        partition: bytes | None = None,
+    ) -> RunFolder:
         """Make ``<parent>/<stem>-<n>`` with the first free number ``n``."""
         # An algorithm may be called `module:factory`, and a name is never part of a path.
         safe = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "run"
         number = 1
         while (Path(parent) / f"{safe}-{number}").exists():
             number += 1
-        return cls.create(Path(parent) / f"{safe}-{number}", resolved)
+        return cls.create(Path(parent) / f"{safe}-{number}", resolved, partition)
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
@@ -109,7 +126,7 @@ class RunFolder:
         Raises:
             ConfigError: if it holds no run.
         """
-        if not (Path(path) / "config.toml").is_file():
+        if not (Path(path) / CONFIG).is_file():
             expected = f"the folder of a run, {_runs_near(Path(path))}"
             raise ConfigError(f"run: no run, got {str(path)!r}; expected {expected}")
         return cls(Path(path))
@@ -121,73 +138,90 @@ class RunFolder:
         Raises:
             ConfigError: if it is no TOML.
         """
-        return read(self.path / "config.toml")
+        return read(self.path / CONFIG)
+
+    @property
+    def digests(self) -> Digests | None:
+        """What the run recorded of its files; ``None`` in a folder of an earlier version.
+
+        Raises:
+            CheckpointError: if the record is damaged.
+        """
+        return record.read_digests(self.path)
 
     # --- rounds -----------------------------------------------------------------------------------
 
     @property
-    def _rows(self) -> Path:
-        return self.path / "rounds.jsonl"
+    def row_file(self) -> RowFile:
+        """The file ``rounds.jsonl``."""
+        return RowFile(self.path)
 
     def append_round(self, row: Mapping[str, Any]) -> None:
-        """Add one row to ``rounds.jsonl``, at once. What is not finite becomes ``null``."""
-        # Appended and not synced, which would cost more than a short round: a checkpoint syncs the
-        # rows before it, and later ones are computed again.
-        with self._rows.open("ab") as file:
-            file.write(json_line(plain(row)))
+        """Add one row to ``rounds.jsonl``, at once. What is not finite becomes ``null``.
 
-    def rows(self) -> list[dict[str, Any]]:
+        Raises:
+            CheckpointError: if it cannot be written.
+        """
+        with refuse_unwritable(self.path):
+            self.row_file.append(plain(row))
+
+    def rows(self) -> list[Row]:
         """The rows so far; a last line that a kill tore is left out.
 
         Raises:
-            CheckpointError: if a line before the last is damaged.
+            CheckpointError: if a line is damaged, missing, or of another run.
         """
-        if not self._rows.exists():
-            return []
-        # After the last newline stands nothing, or a line that a kill tore.
-        lines = self._rows.read_bytes().split(b"\n")[:-1]
-        found = []
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                found.append({**row, "round": int(row["round"])})
-            except (ValueError, TypeError, KeyError, RecursionError):
-                # A power cut may also tear the last line with its newline; only a hole
-                # before it is damage.
-                if number < len(lines):
-                    what = f"line {number}: damaged, got {line[:40]!r}"
-                    message = f"{self._rows}: {what}; expected one JSON object a line"
-                    raise CheckpointError(message) from None
-        return found
+        return self.row_file.read()
 
-    def rewind(self, round: int) -> list[dict[str, Any]]:
-        """Forget the rows and the (damaged) checkpoints after a round; returns the rows that are
-        left.
+    def rewind(self, round: int) -> list[Row]:
+        """Forget the rows and the checkpoints after a round; returns the rows that are left.
 
         Raises:
-            CheckpointError: if rows before that round are missing.
+            CheckpointError: if rows before that round are missing, or cannot be written.
         """
-        rows = [row for row in self.rows() if row["round"] < round]
-        # A run with a gap in its rows would show a curve and totals that never were.
-        if [row["round"] for row in rows] != list(range(round)):
-            got = f"rows are missing, got {len(rows)}"
-            raise CheckpointError(f"{self._rows}: {got}; expected {round}, as many as rounds")
-        # Written anew and not cut: so `coterie watch` sees by the file's number that rows
-        # went away.
-        replace_file(self._rows, b"".join(json_line(row) for row in rows))
-        # They are of rounds that are run once more, and could be taken for newer than what comes.
-        for at, folder in self._checkpoints():
-            if at > round:
-                remove_folder(folder)
+        with refuse_unwritable(self.path):
+            rows = self.row_file.rewind(round)
+            # They are of rounds that are run once more, and could be taken for newer than what
+            # comes.
+            for at, folder in self._checkpoints():
+                if at > round:
+                    remove_folder(folder)
         return rows
 
-    # --- results ----------------------------------------------------------------------------------
+    # --- other files ------------------------------------------------------------------------------
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Write files of the run, whole at any moment, and record their digests.
+
+        Raises:
+            CheckpointError: if they cannot be written.
+        """
+        with refuse_unwritable(self.path):
+            record.store(self.path, files)
+
+    def file(self, name: str) -> bytes | None:
+        """The bytes of a file of the run; ``None`` where the run wrote none.
+
+        Raises:
+            CheckpointError: if the file is missing or damaged.
+        """
+        return record.checked(self.path, name)
+
+    @property
+    def partition(self) -> Path:
+        """The file that says who holds which samples, checked; it may be missing.
+
+        Raises:
+            CheckpointError: if it is damaged, or of another run.
+        """
+        self.file(PARTITION)
+        return self.path / PARTITION
 
     def write_groups(self, names: Sequence[str], member: IntArray, since: IntArray) -> None:
         """``groups.csv``: client, group (-1: none), the round since which it has been there (-1:
         never)."""
         rows = zip(names, member.tolist(), since.tolist(), strict=True)
-        replace_csv(self.path / "groups.csv", ["client", "group", "since_round"], rows)
+        self.write({GROUPS: _csv(["client", "group", "since_round"], rows)})
 
     def write_clients(
         self, names: Sequence[str], member: IntArray, correct: IntArray, size: IntArray
@@ -196,7 +230,7 @@ class RunFolder:
         classifies correctly."""
         header = ["client", "group", "test_samples", "correct"]
         rows = zip(names, member.tolist(), size.tolist(), correct.tolist(), strict=True)
-        replace_csv(self.path / "clients.csv", header, rows)
+        self.write({CLIENTS: _csv(header, rows)})
 
     def clients(self) -> tuple[IntArray, IntArray] | None:
         """What each client's model classified correctly at the end, and its test samples: int64
@@ -207,34 +241,33 @@ class RunFolder:
         Raises:
             CheckpointError: if the file is damaged.
         """
-        path = self.path / "clients.csv"
-        if not path.exists():
+        data = self.file(CLIENTS)
+        if data is None:
             return None
         try:
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = [
-                    (int(row["correct"]), int(row["test_samples"])) for row in csv.DictReader(file)
-                ]
-        except (LookupError, TypeError, ValueError, csv.Error) as error:
-            raise damaged(path, error) from None
-        both = np.asarray(rows, np.int64).reshape(-1, 2)
+            lines = io.StringIO(data.decode("utf-8"), newline="")
+            rows = [
+                (int(row["correct"]), int(row["test_samples"])) for row in csv.DictReader(lines)
+            ]
+            both = np.asarray(rows, np.int64).reshape(-1, 2)
+        except (*MALFORMED, csv.Error) as error:
+            raise damaged(self.path / CLIENTS, error) from None
         return both[:, 0], both[:, 1]
 
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
-        (self.path / "models").mkdir(exist_ok=True)
+        files = {}
         for j, vector in enumerate(models):
             # Views of one vector; safetensors takes whole tensors only.
             tensors = {name: t.contiguous() for name, t in state_dict(layout, vector).items()}
-            file = self.path / "models" / f"group-{j}.safetensors"
-            replace_file(file, save_tensors(tensors))
+            files[f"models/group-{j}.safetensors"] = save_tensors(tensors)
+        self.write(files)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """``summary.json``."""
         text = json.dumps(plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
         # Names that were read may hold halves of surrogate pairs, which UTF-8 cannot.
-        data = text.encode("utf-8", "backslashreplace") + b"\n"
-        replace_file(self.path / "summary.json", data)
+        self.write({SUMMARY: text.encode("utf-8", "backslashreplace") + b"\n"})
 
     def summary(self) -> dict[str, Any] | None:
         """What ``summary.json`` holds, ``None`` before the end of the run.
@@ -242,13 +275,13 @@ class RunFolder:
         Raises:
             CheckpointError: if it is damaged.
         """
-        file = self.path / "summary.json"
-        if not file.exists():
+        data = self.file(SUMMARY)
+        if data is None:
             return None
         try:
-            return json.loads(file.read_bytes())
-        except (ValueError, RecursionError, OSError) as error:
-            raise damaged(file, error) from None
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise damaged(self.path / SUMMARY, error) from None
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -270,16 +303,21 @@ class RunFolder:
             snapshot: tensors of a shifted federation.
         """
         checkpoint = Checkpoint(round, groups, extra, snapshot or {})
-        # Rows are synced first: a checkpoint whose rows are lost could not be resumed.
-        sync_file(self._rows)
-        place = write_checkpoint(self.path / "checkpoints", checkpoint, self.resolved)
-        # Removed last: until the new one is whole, the old ones stay.
-        for _, old in self._checkpoints()[: -max(1, keep)]:
-            remove_folder(old)
+        with refuse_unwritable(self.path):
+            # Rows are synced first: a checkpoint whose rows are lost could not be resumed.
+            self.row_file.sync()
+            settings = record.settings(self.path)
+            place = write_checkpoint(self.path / "checkpoints", checkpoint, settings)
+            record.record_progress(self.path, self.row_file.end(), round)
+            # Removed last: until the new one is whole, the old ones stay.
+            for _, old in self._checkpoints()[: -max(1, keep)]:
+                remove_folder(old)
         return place
 
     def latest_checkpoint(self, resolved: Mapping[str, Any] | None = None) -> Checkpoint | None:
         """The newest valid checkpoint; ``None`` if none was ever written.
+
+        An older one is used where the newest is damaged or gone, and a warning says so.
 
         Args:
             resolved: the configuration to go on with, default the folder's own.
@@ -288,9 +326,14 @@ class RunFolder:
             CheckpointError: if every checkpoint is damaged, or the newest valid one is of another
                 configuration.
         """
-        broken: list[str] = []
-        # "Latest" is found and never written down: a file that names it could be damaged or stale.
+        broken = self._missing_checkpoint()
+        most = None
+        if resolved is not None:
+            most = self.row_file.mendable()
         for round, folder in reversed(self._checkpoints()):
+            if most is not None and round > most:
+                broken.append(f"{folder}: only the rows of {most} rounds can be mended")
+                continue
             try:
                 checkpoint, manifest = read_checkpoint(folder, round)
             except (CheckpointError, OSError) as error:
@@ -301,13 +344,28 @@ class RunFolder:
                 self._check_format(manifest)
             self._check_config(manifest, resolved or self.resolved)
             warnings = tuple(f"{line}; the one before it is used" for line in broken)
+            for line in warnings:
+                warn(line)
             return replace(checkpoint, warnings=warnings)
+        if most is not None:
+            warn(f"{self.path}: no checkpoint whose rows are there; the run begins anew")
+            return None
         if broken:
             got = ", ".join(broken)
             raise CheckpointError(
                 f"{self.path}: no valid checkpoint, got {got}; expected one that is whole"
             )
         return None
+
+    def _missing_checkpoint(self) -> list[str]:
+        """A line where the newest checkpoint that the run recorded is gone."""
+        digests = self.digests
+        if digests is None or not digests.checkpoint:
+            return []
+        newest = max((round for round, _ in self._checkpoints()), default=0)
+        if newest >= digests.checkpoint:
+            return []
+        return [f"{self.path / 'checkpoints'}: the one of round {digests.checkpoint} is missing"]
 
     def _check_format(self, manifest: Mapping[str, Any]) -> None:
         """A run does not go on from a state that an older version wrote in another form."""
@@ -329,6 +387,16 @@ class RunFolder:
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
         return find_checkpoints(self.path / "checkpoints")
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """A table as CSV."""
+    lines = io.StringIO(newline="")
+    out = csv.writer(lines)
+    out.writerow(header)
+    out.writerows(rows)
+    # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
+    return lines.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _runs_near(path: Path, most: int = 4) -> str:

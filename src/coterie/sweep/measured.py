@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.measures.costs import rounds_to_target
-from coterie.runs.files import damaged
+from coterie.runs.check_folder import check_folder
+from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import covered
 
@@ -49,6 +50,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         CheckpointError: if a file of the run is damaged.
     """
     folder = RunFolder.open(path)
+    check_folder(folder)
     rows = folder.rows()
     try:
         summary: dict[str, Any] = folder.summary() or {}
@@ -65,7 +67,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
             rounds = rounds_to_target(covered(rows), target)
             if rounds is not None:
                 moved_bytes = _bytes_of(rows[:rounds])
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         # The file was written by another version, or by hand.
         raise damaged(path / "summary.json or rounds.jsonl", error) from None
     # A client counts in the accuracy once it has a group.

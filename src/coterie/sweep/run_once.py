@@ -14,8 +14,8 @@ from filelock import FileLock, Timeout
 
 from coterie.config import check
 from coterie.config.identity import config_hash
-from coterie.data import save_partition
 from coterie.errors import CheckpointError, ConfigError
+from coterie.runs.check_folder import check_folder
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder
 from coterie.runs.store import RunFolder
@@ -30,10 +30,11 @@ def is_done(run: SweepRun, out: Path) -> bool:
         out: the folder of the sweep.
     """
     folder = RunFolder(out / run.id)
-    if not (folder.path / "summary.json").is_file():
-        return False
     try:
         summary = folder.summary()
+        # Asked first, since most runs of a new sweep have no folder yet.
+        if summary is None:
+            return False
         resolved = folder.resolved
     except (CheckpointError, ConfigError):
         return False
@@ -93,10 +94,7 @@ def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) ->
     config = check(run.tables, str(folder.path))
     # A damaged checkpoint is skipped there, for the one before it.
     checkpoint = folder.latest_checkpoint(config.resolved())
-    saved = folder.path / "partition.npz"
+    check_folder(folder, resumed=True)
     # The saved partition, so that a library of another version deals no other samples.
-    prepared = prepare(config, saved)
-    # A kill may have come between the configuration and the partition.
-    if not saved.exists():
-        save_partition(saved, prepared.partition)
+    prepared = prepare(config, folder.partition)
     execute(prepared, folder, checkpoint=checkpoint, resume=True, stop=stop)

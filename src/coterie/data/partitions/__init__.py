@@ -19,7 +19,7 @@ from coterie.data.partitions.partition import Partition
 from coterie.data.partitions.planted import planted
 from coterie.data.partitions.power_law import by_classes, power_law
 from coterie.data.partitions.predefined import predefined
-from coterie.data.partitions.storage import load_partition, save_partition
+from coterie.data.partitions.storage import load_partition, partition_bytes, save_partition
 from coterie.deprecated import renamed
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "load_partition",
     "majority_classes",
     "natural",
+    "partition_bytes",
     "planted",
     "power_law",
     "predefined",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from contextlib import suppress
@@ -42,7 +43,7 @@ def save_partition(path: Path, parts: Partition) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **_arrays_of(parts))
+            file.write(partition_bytes(parts))
             # On the disk before the rename: else a power cut could leave an empty file.
             file.flush()
             os.fsync(file.fileno())
@@ -51,6 +52,13 @@ def save_partition(path: Path, parts: Partition) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def partition_bytes(parts: Partition) -> bytes:
+    """A partition as the bytes of an npz file."""
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **_arrays_of(parts))
+    return file.getvalue()
 
 
 def _arrays_of(parts: Partition) -> Arrays:

@@ -1,0 +1,62 @@
+"""Checks that a run folder holds what the run wrote, before any command uses it."""
+
+from __future__ import annotations
+
+from coterie.config.identity import differing
+from coterie.errors import CheckpointError
+from coterie.runs import digests as record
+from coterie.runs.digests import CONFIG, DIGESTS, REPORT, Digests
+from coterie.runs.store import RunFolder
+from coterie.terminal import warn
+
+WITHOUT_RECORD = "a run folder without digests.json, so its files are read as they are"
+
+
+def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
+    """Check every file of a run; what can be worked with is said in a warning.
+
+    Args:
+        folder: of the run.
+        resumed: the run goes on, so damaged results are written anew and need no refusal.
+
+    Raises:
+        CheckpointError: naming the first file that is missing, damaged or of another run.
+    """
+    digests = folder.digests
+    if digests is None:
+        _check_unrecorded(folder, resumed)
+        return
+    _check_settings(folder, digests)
+    wrong = record.damaged_files(folder.path, digests.files)
+    for name, line in wrong.items():
+        if name == REPORT or (resumed and record.is_result(name)):
+            warn(line)
+        else:
+            raise CheckpointError(line)
+    # A run that goes on says itself what it cuts.
+    if not resumed:
+        folder.rows()
+
+
+def _check_unrecorded(folder: RunFolder, resumed: bool) -> None:
+    """A folder of an earlier version, or one that lost its record."""
+    if any(folder.row_file.parse().links) and not resumed:
+        file = folder.path / DIGESTS
+        expected = f"that of the run; `coterie resume {folder.path}` makes one"
+        raise CheckpointError(f"{file}: missing, got no file; expected {expected}")
+    warn(f"{folder.path}: {WITHOUT_RECORD}")
+    if not resumed:
+        folder.rows()
+
+
+def _check_settings(folder: RunFolder, digests: Digests) -> None:
+    """Whether ``config.toml`` is the one of the run; what changes no result may differ."""
+    file = folder.path / CONFIG
+    now = folder.resolved
+    keys = ", ".join(differing(digests.config, now))
+    if keys:
+        what = f"the configuration was changed, got other values of {keys}"
+        expected = "those that the run was started with"
+        raise CheckpointError(f"{file}: {what}; expected {expected}")
+    if now != digests.config:
+        warn(f"{file}: changed since the run was started, in settings that change no result")

@@ -1,0 +1,291 @@
+"""Which files a run folder has, and the SHA-256 of each: ``digests.json``.
+
+Whatever reads a file of a run gets it from here, so a file that is damaged, or of another run, is
+refused by its name. The record is written before a file is replaced and after a new one appeared.
+So a kill at any moment leaves files that the record knows, or a new one that it does not know yet.
+Files that the record does not know are not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coterie.config.reading import read
+from coterie.errors import CheckpointError
+from coterie.runs.files import read_sealed, replace_file, sealed, write_synced
+
+T = TypeVar("T")
+
+DIGESTS = "digests.json"
+CONFIG = "config.toml"
+ROWS = "rounds.jsonl"
+SCHEMA = 1
+PARTITION = "partition.npz"
+NODES = "nodes.json"  # of a run of real clients: who they are and what they work on
+SUMMARY = "summary.json"
+GROUPS = "groups.csv"
+CLIENTS = "clients.csv"
+REPORT = "report.html"
+MODEL = re.compile(r"models/group-\d{1,9}\.safetensors\Z")
+# What a run computes at its end; a resumed run writes them anew.
+RESULTS = (SUMMARY, GROUPS, CLIENTS, REPORT)
+# A run in progress may replace a file between two readings of another process.
+TRIES = 5
+PAUSE = 0.1  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """What a run folder holds, as the run wrote it.
+
+    Args:
+        config: the resolved configuration.
+        files: path in the folder -> SHA-256, in hexadecimal; two of a file that is being replaced.
+        rows: how many rounds ``rounds.jsonl`` has at least.
+        chain: digest of its chain after that many.
+        checkpoint: rounds of the newest checkpoint, 0 without any.
+    """
+
+    config: Mapping[str, Any]
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: int = 0
+    chain: str = ""
+    checkpoint: int = 0
+
+    def without_results(self) -> Digests:
+        """The same without the files that a run writes at its end."""
+        kept = {name: digests for name, digests in self.files.items() if not is_result(name)}
+        return replace(self, files=kept)
+
+    def data(self) -> bytes:
+        """The bytes of ``digests.json``."""
+        body = {
+            "schema": SCHEMA,
+            "config": dict(self.config),
+            "files": {name: list(digests) for name, digests in self.files.items()},
+            "rows": self.rows,
+            "chain": self.chain,
+            "checkpoint": self.checkpoint,
+        }
+        return sealed(body)
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_result(name: str) -> bool:
+    """Whether a file is one that a run writes at its end."""
+    return name in RESULTS or MODEL.match(name) is not None
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+def read_digests(folder: Path) -> Digests | None:
+    """The record of a run folder; ``None`` for a folder that has none.
+
+    Raises:
+        CheckpointError: if it is damaged.
+    """
+    file = folder / DIGESTS
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(
+            f"{file}: cannot be read, got {error.strerror}; expected the file as the run wrote it"
+        ) from None
+    body = read_sealed(data)
+    if body is None or body.get("schema") != SCHEMA:
+        raise CheckpointError(
+            f"{file}: damaged, got bytes that do not match their own checksum; expected the file "
+            f"as the run wrote it, or none: then `coterie resume {folder}` makes it anew"
+        )
+    files = {name: tuple(digests) for name, digests in body["files"].items()}
+    for name in files:
+        # The names are those of a run's own files, so none of them leads out of the folder.
+        if name not in (PARTITION, NODES) and not is_result(name):
+            raise CheckpointError(f"{file}: unknown file, got {name!r}; expected a run's own")
+    return Digests(body["config"], files, body["rows"], body["chain"], body["checkpoint"])
+
+
+def write_digests(folder: Path, digests: Digests) -> None:
+    """Replace the record, in one step.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    replace_file(folder / DIGESTS, digests.data())
+
+
+def new_digests(folder: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write the first files of a folder that no other process sees yet, and their record.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    for name, data in files.items():
+        write_synced(folder / name, data)
+    known = {name: (sha256(data),) for name, data in files.items()}
+    write_synced(folder / DIGESTS, Digests(config, known).data())
+
+
+def settings(folder: Path) -> Mapping[str, Any]:
+    """The configuration that a run was started with.
+
+    Raises:
+        CheckpointError: if the record is damaged.
+        ConfigError: in a folder without a record, if ``config.toml`` is no TOML.
+    """
+    digests = read_digests(folder)
+    if digests is None:
+        return read(folder / CONFIG)
+    return digests.config
+
+
+def record_progress(folder: Path, rows: tuple[int, str], checkpoint: int) -> None:
+    """Record how far a run is; results of a later round are no longer those of the run.
+
+    Args:
+        folder: of the run.
+        rows: how many there are, and the digest of their chain.
+        checkpoint: rounds of the newest one.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    count, chain = rows
+    digests = read_digests(folder)
+    if digests is None:
+        digests = _first_record(folder)
+    if count < digests.rows:
+        digests = digests.without_results()
+    now = replace(digests, rows=count, chain=chain, checkpoint=checkpoint)
+    write_digests(folder, now)
+
+
+def _first_record(folder: Path) -> Digests:
+    """The record of a folder of an earlier version that a run goes on in."""
+    known = {}
+    for name in (PARTITION, NODES):
+        file = folder / name
+        if file.exists():
+            known[name] = (sha256(file.read_bytes()),)
+    return Digests(read(folder / CONFIG), known)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def store(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files of a run, each whole at any moment, and record them.
+
+    A file that is there already with the same bytes is left as it is.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    digests = read_digests(folder)
+    changed = {name: data for name, data in files.items() if not _is_whole(folder, name, data)}
+    if digests is None:
+        _write_all(folder, changed)
+        return
+    recorded = dict(digests.files)
+    replaced = {name: data for name, data in changed.items() if name in recorded}
+    if replaced:
+        for name, data in replaced.items():
+            # Both, until the next time: a kill leaves the old file or the new one.
+            recorded[name] = (recorded[name][-1], sha256(data))
+        write_digests(folder, replace(digests, files=recorded))
+        _write_all(folder, replaced)
+    new = {name: data for name, data in files.items() if name not in recorded}
+    if new:
+        _write_all(folder, {name: data for name, data in new.items() if name in changed})
+        recorded |= {name: (sha256(data),) for name, data in new.items()}
+        write_digests(folder, replace(digests, files=recorded))
+
+
+def _is_whole(folder: Path, name: str, data: bytes) -> bool:
+    """Whether a file has these bytes already."""
+    try:
+        return (folder / name).read_bytes() == data
+    except OSError:
+        return False
+
+
+def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        replace_file(folder / name, data)
+
+
+def checked(folder: Path, name: str) -> bytes | None:
+    """The bytes of a file that the run wrote; ``None`` where it wrote none.
+
+    In a folder without a record, of an earlier version, the file as it is.
+
+    Raises:
+        CheckpointError: if the file is missing or has other bytes.
+    """
+    return consistent(folder, lambda: _checked(folder, name, read_digests(folder)))
+
+
+def _checked(folder: Path, name: str, digests: Digests | None) -> bytes | None:
+    if digests is not None and name not in digests.files:
+        return None
+    file = folder / name
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        if digests is None:
+            return None
+        raise _refused(folder, name, "missing, got no file") from None
+    except OSError as error:
+        raise _refused(folder, name, f"cannot be read, got {error.strerror}") from None
+    if digests is not None and sha256(data) not in digests.files[name]:
+        raise _refused(folder, name, f"damaged, got SHA-256 {sha256(data)[:12]}")
+    return data
+
+
+def _refused(folder: Path, name: str, what: str) -> CheckpointError:
+    expected = "the file as the run wrote it"
+    if is_result(name):
+        expected += f", which `coterie resume {folder}` writes anew"
+    return CheckpointError(f"{folder / name}: {what}; expected {expected}")
+
+
+def consistent(folder: Path, read: Callable[[], T]) -> T:
+    """What ``read`` returns; it is tried again where another process has just changed the record.
+
+    Raises:
+        CheckpointError: what ``read`` raised, with a record that did not change.
+    """
+    for _ in range(TRIES):
+        before = read_digests(folder)
+        try:
+            return read()
+        except CheckpointError:
+            time.sleep(PAUSE)
+            if read_digests(folder) == before:
+                raise
+    return read()
+
+
+def damaged_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Those of some recorded files that are missing or damaged, with the line that says so."""
+    found = {}
+    for name in names:
+        try:
+            checked(folder, name)
+        except CheckpointError as error:
+            found[name] = str(error)
+    return found

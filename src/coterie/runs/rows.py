@@ -1,0 +1,213 @@
+"""The rows of a run, ``rounds.jsonl``: a chain of lines, so that none is changed unseen.
+
+Each line ends with ``"chain"``: the SHA-256 of the digest before it and of the rest of the line.
+The chain begins with the hash of the run's configuration, so lines of another run do not fit.
+Whatever a kill tore off the end is computed again; a line before it that does not fit is damage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from coterie.errors import CheckpointError
+from coterie.runs.files import MALFORMED
+
+LINK = re.compile(rb',"chain":"([0-9a-f]{64})"\}\Z')
+TAIL = 16_384  # bytes in which the last line usually fits
+TIMES = "seconds"  # the wall clock: all that differs between two computations of a round
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The lines of a file of rows.
+
+    Args:
+        rows: of rounds 0, 1, ... as far as they go on without a gap.
+        links: the digest of the chain after each row.
+        problem: what is wrong with the lines after them, none where nothing is.
+        mended: the rows where two processes wrote them at the same time, each round once.
+    """
+
+    rows: Sequence[Row]
+    links: Sequence[str]
+    problem: str = ""
+    mended: Sequence[Row] = ()
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def chained(row: Mapping[str, Any], before: str) -> tuple[bytes, str]:
+    """A line, and the digest of the chain after it.
+
+    Args:
+        row: plain values.
+        before: the digest of the chain before it.
+    """
+    text = json.dumps(row, separators=(",", ":"), allow_nan=False).encode()
+    digest = _digest(text, before)
+    return text[:-1] + f',"chain":"{digest}"}}\n'.encode(), digest
+
+
+def chained_lines(rows: Sequence[Row], start: str) -> tuple[bytes, str]:
+    """The file of some rows, and the digest of the chain after them."""
+    digest = start
+    lines = []
+    for row in rows:
+        line, digest = chained(row, digest)
+        lines.append(line)
+    return b"".join(lines), digest
+
+
+def _digest(text: bytes, before: str) -> str:
+    return hashlib.sha256(before.encode() + text).hexdigest()
+
+
+def append_row(path: Path, row: Mapping[str, Any], start: Callable[[], str]) -> None:
+    """Add a line to a file of rows.
+
+    Args:
+        path: the file; it is made where there is none.
+        row: plain values.
+        start: gives the beginning of the chain, for the first line.
+
+    Raises:
+        CheckpointError: if its last line is none that was written whole.
+        OSError: if it cannot be written.
+    """
+    # The digest before stands in the file and not in memory: so a folder has one state.
+    before = last_row(path)[1] or start()
+    with path.open("ab") as file:
+        file.write(chained(row, before)[0])
+
+
+def last_row(path: Path) -> tuple[int, str]:
+    """How many rows a file has by its last line, and the digest of the chain there.
+
+    Raises:
+        CheckpointError: if its last line is none that was written whole.
+    """
+    try:
+        with path.open("rb") as file:
+            line = _last_line(file)
+    except FileNotFoundError:
+        return 0, ""
+    if not line:
+        return 0, ""
+    match = LINK.search(line)
+    if match is None:
+        what = f"damaged, got a last line without its digest, {line[-40:]!r}"
+        raise CheckpointError(f"{path}: {what}; expected whole lines")
+    return int(json.loads(line)["round"]) + 1, match[1].decode()
+
+
+def _last_line(file: BinaryIO) -> bytes:
+    """The last line, without its newline; what stands after the last newline where that is torn."""
+    size = file.seek(0, os.SEEK_END)
+    length = TAIL
+    while True:
+        start = max(0, size - length)
+        file.seek(start)
+        lines = file.read().removesuffix(b"\n").split(b"\n")
+        if start == 0 or len(lines) > 1:
+            return lines[-1]
+        length *= 8
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def parse_rows(data: bytes, start: str | None) -> Rows:
+    """The rows of a file.
+
+    Args:
+        data: of the file.
+        start: the beginning of the chain; ``None`` for a file of an earlier version, without one.
+    """
+    found: list[Row] = []
+    links: list[str] = []
+    problem = ""
+    before = start or ""
+    # After the last newline stands nothing, or a line that a kill tore.
+    lines = data.split(b"\n")[:-1]
+    for number, line in enumerate(lines, 1):
+        row, link, wrong = _read_line(line, before, chained=start is not None)
+        if row is None:
+            # A power cut may also tear the last line with its newline.
+            if wrong or number < len(lines):
+                what = wrong or f"damaged, got {line[:40]!r}"
+                problem = f"line {number}: {what}; expected one JSON object a line, as written"
+            break
+        found.append(row)
+        links.append(link)
+        before = link
+    return _in_order(found, links, problem)
+
+
+def _read_line(line: bytes, before: str, *, chained: bool) -> tuple[Row | None, str, str]:
+    """The row of a line, the chain after it, and what is wrong where it is no torn line."""
+    text = line
+    link = ""
+    match = LINK.search(line)
+    if match is not None:
+        text = line[: match.start()] + b"}"
+        link = match[1].decode()
+    try:
+        row = json.loads(text, parse_float=_number)
+        row = {**row, "round": int(row["round"])}
+    except (*MALFORMED, RecursionError):
+        return None, "", ""
+    # It can be read, so no kill tore it: it was changed, or is of another run.
+    if chained and link != _digest(text, before):
+        return None, "", f"damaged or of another run, got {line[:40]!r}"
+    return row, link, ""
+
+
+def _number(text: str) -> float:
+    """A number of JSON; ``1e400`` is none that a run writes."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"no finite number, got {text}")
+    return value
+
+
+def _in_order(found: Sequence[Row], links: Sequence[str], problem: str) -> Rows:
+    """Rows as far as they are those of rounds 0, 1, ..., and all of them mended."""
+    end = 0
+    while end < len(found) and found[end]["round"] == end:
+        end += 1
+    if end == len(found):
+        return Rows(found, links, problem)
+    problem = f"line {end + 1}: round {found[end]['round']}, got rows of two processes at once"
+    problem += "; expected each round once, in order"
+    return Rows(found[:end], links[:end], problem, _each_once(found))
+
+
+def _each_once(found: Sequence[Row]) -> Sequence[Row]:
+    """The rows of rounds 0, 1, ... that several processes wrote; none where they differ in more
+    than times."""
+    by_round: dict[int, Row] = {}
+    for row in found:
+        first = by_round.setdefault(row["round"], row)
+        if _without_times(first) != _without_times(row):
+            return ()
+    mended: list[Row] = []
+    while len(mended) in by_round:
+        mended.append(by_round[len(mended)])
+    return mended
+
+
+def _without_times(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _without_times(inner) for name, inner in value.items() if name != TIMES}

@@ -1,0 +1,197 @@
+"""Run folders whose files are damaged, or of another run, as commands read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coterie.cli.main import invoke
+from coterie.errors import CheckpointError
+from coterie.report.load import view_of
+from coterie.runs.store import RunFolder
+from tests.cli.conftest import errors
+
+
+@pytest.fixture
+def run(config: str, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A finished run in ``r``, and beside it one of another seed in ``other``."""
+    values = ["--set", "checkpoint.seconds=0"]
+    assert invoke(["run", config, "--out", "r", *values]) == 0
+    assert invoke(["run", config, "--out", "other", "--seed", "1", *values]) == 0
+    capsys.readouterr()
+    return Path("r")
+
+
+def another_value(file: Path) -> None:
+    """A digit of an accuracy is another one."""
+    text = file.read_text()
+    file.write_text(re.sub(r'(accuracy": ?\{?[^0-9]*)0\.', r"\g<1>9.", text, count=1))
+
+
+def another_bit(file: Path) -> None:
+    """The last byte but one has another bit."""
+    data = bytearray(file.read_bytes())
+    data[-2] ^= 1
+    file.write_bytes(data)
+
+
+def of_the_other_run(file: Path) -> None:
+    shutil.copy(Path("other", *file.parts[1:]), file)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("summary.json", another_value),
+        ("rounds.jsonl", another_value),
+        ("rounds.jsonl", of_the_other_run),
+        ("partition.npz", of_the_other_run),
+        ("groups.csv", another_bit),
+        ("clients.csv", another_bit),
+        ("models/group-0.safetensors", another_bit),
+        ("models/group-0.safetensors", Path.unlink),
+        ("digests.json", of_the_other_run),
+        ("digests.json", Path.unlink),
+    ],
+)
+def test_every_command_refuses_a_file_that_is_not_the_runs(
+    run: Path, name: str, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / name).read_bytes()
+    damage(run / name)
+    assert not (run / name).exists() or (run / name).read_bytes() != before
+    for words in (
+        ["show", "r"],
+        ["watch", "r", "--once"],
+        ["report", "r"],
+        ["plot", "r", "--chart", "accuracy"],
+        ["export", "r"],
+    ):
+        assert invoke(words) == 4, words
+        (line,) = errors(capsys)
+        # The digests of another run say that the configuration is not theirs.
+        named = "config.toml" if damage is of_the_other_run and name == "digests.json" else name
+        assert line.startswith(f"r/{named}: ")
+
+
+@pytest.mark.parametrize("name", ["partition.npz", "rounds.jsonl"])
+def test_a_run_does_not_go_on_from_files_of_another(
+    run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_the_other_run(run / name)
+    assert invoke(["resume", "r"]) == 4
+    assert errors(capsys)[0].startswith(f"r/{name}: ")
+
+
+@pytest.mark.parametrize("name", ["summary.json", "clients.csv", "models/group-0.safetensors"])
+def test_resume_writes_damaged_results_anew(
+    run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / name).read_bytes()
+    another_bit(run / name)
+    assert invoke(["resume", "r"]) == 0
+    assert f"warning: r/{name}: damaged" in capsys.readouterr().err
+    assert (run / name).read_bytes() == before
+    assert invoke(["show", "r"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_an_older_checkpoint_is_always_said_and_exported_if_asked_for(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for damage in (lambda folder: another_bit(folder / "state.safetensors"), shutil.rmtree):
+        damage(run / "checkpoints" / "round-000003")
+        assert invoke(["report", "r"]) == 0
+        assert "round-000003: damaged" in (said := capsys.readouterr().err) or "missing" in said
+        assert "the one before it is used" in said
+        assert invoke(["export", "r"]) == 4
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "the newest checkpoint is damaged, got one of round 2" in line
+        assert "--older-checkpoint" in line
+        assert not (run / "export").exists()
+        assert invoke(["export", "r", "--older-checkpoint"]) == 0
+        shutil.rmtree(run / "export")
+        capsys.readouterr()
+    assert invoke(["resume", "r"]) == 0
+    capsys.readouterr()
+    assert invoke(["export", "r"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_settings_that_change_no_result_may_be_edited_and_are_said(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / "config.toml"
+    file.write_text(file.read_text().replace("keep = 2", "keep = 3"))
+    assert invoke(["show", "r"]) == 0
+    assert "config.toml: changed since the run was started" in capsys.readouterr().err
+    file.write_text(file.read_text().replace("lr = 0.03", "lr = 0.3"))
+    assert invoke(["show", "r"]) == 4
+    assert "r/config.toml: the configuration was changed, got other values of local.lr" in (
+        capsys.readouterr().err
+    )
+
+
+def as_of_an_earlier_version(run: Path) -> None:
+    """Without the record, and with rows that are no chain."""
+    (run / "digests.json").unlink()
+    rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["chain"]
+    (run / "rounds.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_a_folder_of_an_earlier_version_is_read_with_a_warning_and_resumed(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_of_an_earlier_version(run)
+    for words in (["show", "r"], ["export", "r"], ["resume", "r"]):
+        assert invoke(words) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == (
+            "warning: r: a run folder without digests.json, so its files are read as they are"
+        )
+    assert invoke(["show", "r"]) == 0
+    assert not capsys.readouterr().err
+    another_value(run / "rounds.jsonl")
+    assert invoke(["show", "r"]) == 4
+
+
+def test_numbers_that_no_run_writes_are_one_line(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_of_an_earlier_version(run)
+    file = run / "rounds.jsonl"
+    text = file.read_text()
+    file.write_text(re.sub(r'"accuracy": [0-9.]+', '"accuracy": 1e400', text, count=1))
+    for words in (["show", "r"], ["watch", "r", "--once"], ["report", "r"]):
+        assert invoke(words) == 4
+        assert "r/rounds.jsonl: line 1: damaged" in capsys.readouterr().err
+    file.write_text(text)
+    clients = run / "clients.csv"
+    clients.write_text(clients.read_text() + f"x,0,{10**19},{10**19}\n")
+    assert invoke(["report", "r"]) == 4
+    assert "r/clients.csv: damaged, got OverflowError" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_after_its_checkpoint_is_read_to_its_last_row(run: Path) -> None:
+    folder = RunFolder.open(run)
+    folder.rewind(2)
+    folder.append_round({"round": 2, "accuracy": 0.5})
+    with (run / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3, "torn')
+    assert [row["round"] for row in folder.rows()] == [0, 1, 2]
+    assert folder.summary() is None, "the results of three rounds are not those of two"
+    assert view_of(run).rounds[-1] == {"round": 2, "accuracy": 0.5}
+    folder.rewind(1)
+    lines = (run / "rounds.jsonl").read_bytes()
+    (run / "rounds.jsonl").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="rows are missing, got 0; expected 1 or more"):
+        folder.rows()
+    (run / "rounds.jsonl").write_bytes(lines)
+    assert len(folder.rows()) == 1

@@ -1,0 +1,334 @@
+"""Damage run folders at random, and read them by every command.
+
+    python -m tests.runs.damage --count 10000
+
+Each damage is of one file of a finished run, of a stopped one, or of a run of a sweep: truncated,
+a bit flipped, a block zeroed, dropped, or swapped with the file of another run. A command may
+refuse the folder in one line, say a warning, or give exactly what it gave before. Anything else is
+a silently different value, or a traceback, and is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.cli.main import invoke
+
+CONFIG = """
+seed = {seed}
+[data]
+source = "digits"
+[data.partition]
+kind = "planted"
+clients = 12
+groups = 2
+[model]
+name = "mclr"
+[local]
+epochs = 1
+[train]
+rounds = 6
+clients_per_round = 4
+[algorithm]
+name = "flexcfl"
+groups = 2
+alpha = 3
+pretrain_steps = 5
+[checkpoint]
+seconds = 0
+[engine]
+name = "serial"
+"""
+STOPPED_AFTER = 4
+FINISHED, STOPPED, SWEEP = "finished", "stopped", "sweep"
+
+# --- damages --------------------------------------------------------------------------------------
+
+Damage = Callable[[random.Random, Path, Path], None]
+
+
+def truncate(rng: random.Random, file: Path, other: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[: rng.randrange(len(data))])
+
+
+def flip(rng: random.Random, file: Path, other: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    file.write_bytes(data)
+
+
+def zero(rng: random.Random, file: Path, other: Path) -> None:
+    data = bytearray(file.read_bytes())
+    start = rng.randrange(len(data))
+    data[start : start + 64] = bytes(len(data[start : start + 64]))
+    file.write_bytes(data)
+
+
+def drop(rng: random.Random, file: Path, other: Path) -> None:
+    file.unlink()
+
+
+def swap(rng: random.Random, file: Path, other: Path) -> None:
+    if other.exists():
+        shutil.copy(other, file)
+
+
+DAMAGES: Sequence[Damage] = (truncate, flip, flip, zero, drop, swap)
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def call(*words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    out = io.StringIO()
+    err = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = invoke(list(words))
+    return code, out.getvalue(), err.getvalue()
+
+
+def make_runs(folder: Path) -> None:
+    """A finished run, a stopped one, a sweep, and beside each another run of another seed."""
+    from coterie.config import load_config
+    from coterie.runs.prepare import prepare
+    from coterie.runs.run import Stopped, execute, make_folder
+
+    for name, seed in (("", 0), ("other-", 1)):
+        config = folder / f"{name}config.toml"
+        config.write_text(CONFIG.format(seed=seed))
+        assert call("run", str(config), "--out", str(folder / f"{name}{FINISHED}"))[0] == 0
+        prepared = prepare(load_config(config))
+        rounds: list[object] = []
+        with contextlib.suppress(Stopped):
+            execute(
+                prepared,
+                make_folder(prepared, folder / f"{name}{STOPPED}"),
+                rounds.append,
+                stop=lambda done=rounds: 15 * (len(done) == STOPPED_AFTER),
+            )
+        sweep = ["compare", str(config), "--out", str(folder / f"{name}{SWEEP}")]
+        assert call(*sweep)[0] == 0
+
+
+def run_of(folder: Path) -> Path:
+    """The run in a copy, which is a run itself or a sweep of one."""
+    if (folder / "config.toml").exists():
+        return folder
+    return next(folder.glob("*/config.toml")).parent
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and what of its results is compared."""
+
+    words: Sequence[str]
+    results: Callable[[], Any] = lambda: None
+    prints: bool = True
+
+
+def files_of(folder: str) -> Callable[[], Any]:
+    """The digests of what a command wrote into a new folder, or into a file."""
+
+    def results() -> Any:
+        place = Path(folder)
+        files = [place] if place.is_file() else sorted(place.rglob("*"))
+        return [
+            (file.name, hashlib.sha256(file.read_bytes()).hexdigest())
+            for file in files
+            if file.is_file()
+        ]
+
+    return results
+
+
+def of_run() -> Any:
+    """All that a resumed run left, but for wall-clock times."""
+    run = Path("r")
+    lines = (run / "rounds.jsonl").read_text().splitlines()
+    rows = [without_times(json.loads(line)) for line in lines]
+    names = ["groups.csv", "clients.csv", *(f"models/{p.name}" for p in (run / "models").iterdir())]
+    summary = without_times(json.loads((run / "summary.json").read_bytes()))
+    return rows, summary, sorted((name, (run / name).read_bytes()) for name in names)
+
+
+def of_table() -> Any:
+    """The table of a sweep without its last column, which is the seconds."""
+    lines = Path("r/table.csv").read_text().splitlines()
+    return [line.rpartition(",")[0] for line in lines]
+
+
+def without_times(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: without_times(inner)
+        for name, inner in value.items()
+        if name not in ("seconds", "chain")
+    }
+
+
+PAGE = ("report", "r", "--out", "page.html", "--data-root", "none")
+COMMANDS: dict[str, dict[str, Command]] = {
+    FINISHED: {
+        "show": Command(("show", "r")),
+        "watch": Command(("watch", "r", "--once")),
+        "report": Command(PAGE, files_of("page.html"), prints=False),
+        "plot": Command(("plot", "r", "--chart", "accuracy", "--out", "c.svg"), files_of("c.svg")),
+        "export": Command(("export", "r", "--out", "e"), files_of("e"), prints=False),
+        "resume": Command(("resume", "r"), of_run),
+    },
+    STOPPED: {
+        "show": Command(("show", "r")),
+        "watch": Command(("watch", "r", "--once")),
+        "report": Command(PAGE, files_of("page.html"), prints=False),
+        "export": Command(("export", "r", "--out", "e"), files_of("e"), prints=False),
+        "resume": Command(("resume", "r"), of_run, prints=False),
+    },
+    SWEEP: {
+        "compare": Command(("compare", "config.toml", "--out", "r"), of_table, prints=False),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    printed: str
+    error: str
+    results: Any
+
+
+def execute_command(command: Command) -> Outcome:
+    code, printed, error = call(*command.words)
+    results = None
+    if code == 0:
+        results = command.results()
+    # How long a stopped run has been silent is no value of the run.
+    lines = [line for line in printed.splitlines() if not line.startswith("no round for")]
+    return Outcome(code, "\n".join(lines) if command.prints else "", error, results)
+
+
+def judge(now: Outcome, before: Outcome) -> str:
+    """``refused``, ``said``, ``same``, or what must not be."""
+    errors = [line for line in now.error.splitlines() if line.startswith("error: ")]
+    if now.code == 70 or "Traceback" in now.error:
+        return "TRACEBACK"
+    if now.code:
+        return "refused" if errors else "NO LINE"
+    same = (now.printed, now.results) == (before.printed, before.results)
+    if "warning: " in now.error:
+        return "said"
+    return "same" if same else "SILENT"
+
+
+# --- the trial ------------------------------------------------------------------------------------
+
+
+def trial(source: Path, kind: str, name: str, place: Path) -> Outcome:
+    """One command on a copy of a run."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    shutil.copytree(source, place / "r")
+    shutil.copy(source.parent / "config.toml", place)
+    os.chdir(place)
+    return execute_command(COMMANDS[kind][name])
+
+
+def damage_once(rng: random.Random, runs: Path, kind: str, place: Path) -> tuple[str, Path] | None:
+    """A damaged copy of a run; which file, and how. ``None`` where nothing changed."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(runs / kind, place)
+    run = run_of(place)
+    files = sorted(p for p in run.rglob("*") if p.is_file() and not p.name.startswith("."))
+    file = rng.choice(files)
+    other = run_of(runs / f"other-{kind}") / file.relative_to(run)
+    damage = rng.choice(DAMAGES)
+    before = file.read_bytes()
+    damage(rng, file, other)
+    if file.exists() and file.read_bytes() == before:
+        return None
+    return damage.__name__, file.relative_to(run)
+
+
+def measure(count: int, seed: int, keep: Path | None = None, every: bool = True) -> Counter[str]:
+    """Damage runs so many times; how commands ended, by kind.
+
+    Args:
+        count: damages.
+        seed: of the choice of damages.
+        keep: a folder of runs that was made before, or to make them in.
+        every: read each damaged folder by every command; else by one, in turn.
+    """
+    rng = random.Random(seed)
+    found: Counter[str] = Counter()
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = keep or Path(temporary) / "runs"
+        if not runs.exists():
+            runs.mkdir()
+            make_runs(runs)
+        places = [Path(temporary) / name for name in ("work", "damaged")]
+        try:
+            whole = {
+                (kind, name): trial(runs / kind, kind, name, places[0])
+                for kind, commands in COMMANDS.items()
+                for name in commands
+            }
+            assert not any(outcome.code for outcome in whole.values()), whole
+            damaged = runs / "damaged"
+            while found["damages"] < count:
+                kind = rng.choice(list(COMMANDS))
+                what = damage_once(rng, runs, kind, damaged)
+                if what is None:
+                    continue
+                found["damages"] += 1
+                names = list(COMMANDS[kind])
+                for name in names if every else [rng.choice(names)]:
+                    verdict = judge(trial(damaged, kind, name, places[0]), whole[kind, name])
+                    found[verdict] += 1
+                    if verdict.isupper():
+                        print(
+                            f"{verdict}: {name} of a {kind} run, {what[0]} of {what[1]}", flush=True
+                        )
+        finally:
+            os.chdir(before)
+            shutil.rmtree(runs / "damaged", ignore_errors=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Damage run folders and read them.")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    began = time.monotonic()
+    found = measure(options.count, options.seed)
+    text = ", ".join(f"{count} {name}" for name, count in sorted(found.items()))
+    print(f"seed {options.seed}: {text}; {time.monotonic() - began:.0f} s")
+    if any(name.isupper() for name in found):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
