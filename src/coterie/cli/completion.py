@@ -22,6 +22,7 @@ KINDS = (
     "partitions",
     "shifts",
     "servers",
+    "weighs",
     "objectives",
     "attacks",
     "engines",

@@ -25,8 +25,8 @@ from coterie.config.tables import (
 from coterie.config.upgrade import default_detector
 from coterie.errors import ConfigError
 
-CHOICES = ("source", "partition", "model", "algorithm", "server", "objective", "attack")
-OPTIONAL = ("server", "objective", "attack")
+CHOICES = ("source", "partition", "model", "algorithm", "server", "weigh", "objective", "attack")
+OPTIONAL = ("server", "weigh", "objective", "attack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,7 @@ def _model(
         "model": (models["model"], ...),
         "algorithm": (models["algorithm"], ...),
         "server": (models["server"], None),
+        "weigh": (models["weigh"], None),
         "objective": (models["objective"], None),
         "attack": (models["attack"], None),
         "shift": (_shift_type(shift), None),

@@ -102,6 +102,12 @@ KINDS: Mapping[str, Kind] = {
         place=("server",),
         custom=True,
     ),
+    "weigh": Kind(
+        module="coterie.rules.robust",
+        table="WEIGHS",
+        place=("weigh",),
+        custom=True,
+    ),
     "objective": Kind(
         module="coterie.objectives",
         table="OBJECTIVES",

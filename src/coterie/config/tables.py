@@ -1,7 +1,8 @@
 """The tables of a configuration, as typed records.
 
 Tables that name a choice (``[data]``, ``[data.partition]``, ``[model]``, ``[algorithm]``, and where
-there are any ``[server]``, ``[objective]``, ``[shift]``, ``[attack]``) have the options of the registered factory
+there are any ``[server]``, ``[weigh]``, ``[objective]``, ``[shift]``,
+``[attack]``) have the options of the registered factory
 besides; `coterie.config.choices` reads those from its signature.
 """
 
@@ -20,7 +21,9 @@ Positive = Annotated[Float, Field(gt=0)]
 NotNegative = Annotated[Float, Field(ge=0)]
 # Of drift; coterie.rules.migration has their distances.
 Detector = Literal["none", "per_label", "counts", "ordinal"]
-ChoiceKind = Literal["source", "partition", "model", "algorithm", "server", "objective", "attack"]
+ChoiceKind = Literal[
+    "source", "partition", "model", "algorithm", "server", "weigh", "objective", "attack"
+]
 
 # K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20  # by default, or all clients where there are fewer
@@ -114,7 +117,7 @@ class ChoiceTable(Table):
 
 
 class NamedTable(ChoiceTable):
-    """``[model]``, ``[algorithm]``, ``[server]`` or ``[objective]``."""
+    """``[model]``, ``[algorithm]``, ``[server]``, ``[weigh]`` or ``[objective]``."""
 
     not_options: ClassVar[frozenset[str]] = frozenset({"name"})
     name: str
@@ -173,6 +176,7 @@ class RunConfig(Table):
         log: which trackers are sent the rounds.
         shift: what moves as the rounds go by: a table, a list of tables, or nothing.
         server: a server optimiser in place of the algorithm's own, or nothing.
+        weigh: how much replies count in place of the algorithm's own rule, or nothing.
         objective: what clients minimise in place of the algorithm's own, or nothing.
         attack: what some clients of a simulation do to the run, or nothing.
         migration: which clients lose their group because their data drifted, in place of the
@@ -195,6 +199,7 @@ class RunConfig(Table):
     log: LogTable = LogTable()
     shift: KindTable | tuple[KindTable, ...] | None = None
     server: NamedTable | None = None
+    weigh: NamedTable | None = None
     objective: NamedTable | None = None
     attack: KindTable | None = None
     migration: MigrationTable | None = None
@@ -215,6 +220,7 @@ class RunConfig(Table):
             "model": self.model,
             "algorithm": self.algorithm,
             "server": self.server,
+            "weigh": self.weigh,
             "objective": self.objective,
             "attack": self.attack,
         }

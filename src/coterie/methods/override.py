@@ -1,4 +1,4 @@
-"""A method with another server, objective or migration, and a method fitted to its network."""
+"""A method with another server, objective, migration or weighing, and a method fitted to its network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.step import Clustered
 from coterie.rules.migration import Migration, migrating
+from coterie.rules.robust import RobustWeigh
 from coterie.rules.server import Server, on_parameters, paced
+from coterie.rules.weighing import Weigh
 
 
 def override(
@@ -28,8 +30,10 @@ def override(
     server: Server | None = None,
     objective: Objective | None = None,
     migration: Migration | None = None,
+    weigh: Weigh | None = None,
 ) -> Method | Algorithm:
-    """The method with another server, objective or migration; with none of them, what it is.
+    """The method with another server, objective, migration or weighing; with none of them, what it
+    is.
 
     The objective is that of local training, and of every training by which a rule places clients
     (FedGroup's cold starts), so FedGroup with ``proximal(mu)`` is FedGrouProx.
@@ -41,6 +45,8 @@ def override(
         objective: what clients minimise, from ``coterie.objectives``.
         migration: which clients lose their group because their data drifted, from
             ``coterie.rules.migration``.
+        weigh: how much replies count, from ``coterie.rules.robust``. A robust average is that of the
+            replies that the method's own rule weighs.
 
     Raises:
         ConfigError: if something is to be replaced in what is no ``Method``, and for migration in
@@ -52,7 +58,12 @@ def override(
         >>> override(fedgroup(), objective=proximal(0.1)).local.objective.mu
         0.1
     """
-    replaced: dict[str, Any] = {"server": server, "objective": objective, "migration": migration}
+    replaced: dict[str, Any] = {
+        "server": server,
+        "objective": objective,
+        "migration": migration,
+        "weigh": weigh,
+    }
     wanted = [key for key, value in replaced.items() if value is not None]
     if not wanted:
         return made
@@ -66,6 +77,11 @@ def override(
         method = replace(method, local=replace(method.local, objective=objective))
     if server is not None:
         method = replace(method, server=server)
+    if isinstance(weigh, RobustWeigh):
+        # Which replies count for which model is the method's own affair, as in soft groups.
+        weigh = weigh.of(method.weigh)
+    if weigh is not None:
+        method = replace(method, weigh=weigh)
     if migration is not None:
         method = replace(method, assign=migrating(method.assign, migration))
     return method

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.served import Served
 from coterie.core.updates import Updates
@@ -22,6 +23,7 @@ from coterie.methods.discrepancy import discrepancy
 from coterie.methods.method import InitialModels, Method
 from coterie.methods.streaming import stream, streamable
 from coterie.methods.training import train
+from coterie.rules.robust import Combines
 from coterie.rules.server import any_weight, combine
 
 
@@ -104,7 +106,8 @@ class Clustered:
         # count here.
         before = groups.models
         weights = method.weigh(groups, updates, grouping)
-        groups = _move_models(method, groups, updates, weights, total)
+        key = round.key.of("combine")
+        groups = _move_models(method, groups, updates, weights, total, key)
         seconds["aggregation"] = time.perf_counter() - begun
         notes["loss"] = float(np.average(updates.loss, weights=updates.size))
         # Streamed updates are gone by now.
@@ -150,7 +153,12 @@ def _take_choices(groups: Groups, updates: Updates, notes: dict[str, Any]) -> Gr
 
 
 def _move_models(
-    method: Method, groups: Groups, updates: Updates, weights: Matrix, total: Tensor | None
+    method: Method,
+    groups: Groups,
+    updates: Updates,
+    weights: Matrix,
+    total: Tensor | None,
+    key: Key,
 ) -> Groups:
     """Each model moved by its weighted replies, then pulled by the others.
 
@@ -160,8 +168,11 @@ def _move_models(
         updates: the replies.
         weights: float64 ``[k, n]``, how much each reply counts for each model.
         total: float64 ``[k, d]``, the weighted sum of the replies where it is known already.
+        key: random stream of a robust rule.
     """
-    if total is None:
+    if total is None and isinstance(method.weigh, Combines):
+        total = method.weigh.combine(weights, updates, groups.models, key)
+    elif total is None:
         total = combine(weights, updates, groups.models)
     trained = any_weight(weights)
     groups = method.server(groups, total, torch.from_numpy(trained))

@@ -16,6 +16,7 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, check, registry
 from coterie.config.reading import fit_to_clients
+from coterie.config.tables import ChoiceKind, NamedTable
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -248,21 +249,24 @@ def make_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> Net
 
 
 def make_method(config: RunConfig) -> Method | Algorithm:
-    """The method that a configuration names, with its options, and with the server, the objective
-    and the migration of their tables.
+    """The method that a configuration names, with its options, and with the server, the weighing,
+    the objective and the migration of their tables.
 
     Raises:
         ConfigError: for a factory of the user's own that fails, and if there is nothing that a
             table could replace.
     """
     server = _make(config, "server", callable, "rules.server")
+    weigh = _make(config, "weigh", callable, "rules.robust")
     objective = _make(config, "objective", lambda made: isinstance(made, Objective), "objectives")
     migration = None
     if config.migration is not None:
         migration = Migration(config.migration.detector, config.migration.tau)
     name = config.algorithm.name
     method = registry.build("algorithm", {"name": name, **config.algorithm.options})
-    return override(method, name, server=server, objective=objective, migration=migration)
+    return override(
+        method, name, server=server, objective=objective, migration=migration, weigh=weigh
+    )
 
 
 def can_migrate(algorithm: str) -> bool:
@@ -275,10 +279,10 @@ def can_migrate(algorithm: str) -> bool:
     return True
 
 
-def _make(config: RunConfig, kind: str, fits: Callable[[Any], bool], home: str) -> Any:
+def _make(config: RunConfig, kind: ChoiceKind, fits: Callable[[Any], bool], home: str) -> Any:
     """What the factory of an optional table makes; ``None`` without the table."""
-    table = config.server if kind == "server" else config.objective
-    if table is None:
+    table = config.choice(kind)
+    if not isinstance(table, NamedTable):
         return None
     made = registry.build(kind, {"name": table.name, **table.options})
     # The factory may be a user's, and what it makes would fail only in the first round.

@@ -38,6 +38,7 @@ from coterie.methods.method import Method
 from coterie.methods.override import override
 from coterie.rules.migration import Detector, Migration
 from coterie.rules.server import Server
+from coterie.rules.weighing import Weigh
 from coterie.runs.cohort import SamplerName
 from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
@@ -128,6 +129,7 @@ def run(
     evaluate_local: bool = False,
     measures: Sequence[Measure] = (),
     server: Server | str | None = None,
+    weigh: Weigh | str | None = None,
     objective: Objective | str | None = None,
     migration: Migration | Detector | None = None,
     bounds: Bounds | bool = True,
@@ -166,6 +168,8 @@ def run(
         measures: what else to measure in every round, see ``coterie.measures.optional``.
         server: how models move, in place of the method's own: a name of ``coterie list servers``,
             or a rule such as ``coterie.rules.server.yogi(lr=0.01)``.
+        weigh: how much replies count, in place of the method's own rule: a name of ``coterie list
+            weighs``, or a rule such as ``coterie.rules.robust.trimmed_mean(share=0.1)``.
         objective: what clients minimise, in place of the method's own: a name of ``coterie list
             objectives``, or a record such as ``coterie.objectives.proximal(mu=0.01)``.
         migration: which clients lose their group because their data drifted, in place of the
@@ -200,6 +204,7 @@ def run(
         method,
         type(method).__name__,
         server=_named("server", server),
+        weigh=_named("weigh", weigh),
         objective=_named("objective", objective),
         migration=Migration(migration) if isinstance(migration, str) else migration,
     )
@@ -264,7 +269,7 @@ def _sampler(
     return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
 
 
-def _named(kind: Literal["server", "objective", "attack"], value: Any) -> Any:
+def _named(kind: Literal["server", "weigh", "objective", "attack"], value: Any) -> Any:
     """A rule by its name, with the defaults of its options; a rule as it is."""
     if not isinstance(value, str):
         return value

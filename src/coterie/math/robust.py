@@ -1,0 +1,198 @@
+"""Averages that a few wrong points cannot move far.
+
+Every function takes ``points [n, d]`` in float64 and gives ``[d]``. ``f`` is the number of wrong
+points that it shall bear; where there are too few points for it, it is the most that they can bear.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.keys import Key
+
+# RFA stops the denominator of Weiszfeld's weights here, as a share of the typical distance.
+_SMALL = 1e-6
+
+
+def bearable(f: int, n: int) -> int:
+    """The wrong points that ``n`` points can bear, ``f`` at most: fewer than half.
+
+    Example:
+        >>> [bearable(2, n) for n in (1, 2, 3, 5)]
+        [0, 0, 1, 2]
+    """
+    return min(f, (n - 1) // 2)
+
+
+def coordinate_median(points: FloatArray) -> FloatArray:
+    """The median of each coordinate.
+
+    Args:
+        points: float64 ``[n, d]``.
+
+    Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates
+    (2018), Def. 1.
+
+    Example:
+        >>> coordinate_median(np.array([[1.0, 5.0], [2.0, 4.0], [1e9, -1e9]])).tolist()
+        [2.0, 4.0]
+    """
+    median: FloatArray = np.median(points, axis=0)
+    return median
+
+
+def trimmed_mean(points: FloatArray, f: int) -> FloatArray:
+    """The mean of each coordinate without its ``f`` largest and its ``f`` smallest values.
+
+    Args:
+        points: float64 ``[n, d]``.
+        f: wrong points.
+
+    Source: Yin et al. (2018), Def. 2.
+
+    Example:
+        >>> trimmed_mean(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]), 1).tolist()
+        [3.0]
+    """
+    f = bearable(f, len(points))
+    kept = np.sort(points, axis=0)[f : len(points) - f]
+    mean: FloatArray = kept.mean(axis=0)
+    return mean
+
+
+def krum_selection(points: FloatArray, f: int, keep: int | None = None) -> IntArray:
+    """The points nearest to their neighbours, int64 ``[keep]``, ascending.
+
+    The score of a point is the mean squared distance to its ``n - f - 1`` nearest neighbours. The
+    points with the lowest scores are kept: one is Krum, several are multi-Krum.
+
+    Args:
+        points: float64 ``[n, d]``.
+        f: wrong points.
+        keep: how many; ``None``: ``n - f``.
+
+    Source: Blanchard et al., Machine Learning with Adversaries (2017), sec. 4, where the neighbours
+    are ``n - f - 2``; one more, as ``byzfl`` has it, is defined for three points, too.
+
+    Example:
+        >>> krum_selection(np.array([[0.0], [0.1], [0.2], [9.0]]), 1).tolist()
+        [0, 1, 2]
+    """
+    n = len(points)
+    f = bearable(f, n)
+    if n == 1:
+        return np.zeros(1, np.int64)
+    square = _squared_distances(points)
+    # The first of each sorted row is the point itself.
+    score = np.sort(square, axis=1)[:, 1 : n - f].mean(axis=1)
+    keep = n - f if keep is None else min(keep, n)
+    return np.sort(np.argsort(score, kind="stable")[:keep])
+
+
+def _squared_distances(points: FloatArray) -> FloatArray:
+    from scipy.spatial.distance import cdist
+
+    square: FloatArray = cdist(points, points, "sqeuclidean")
+    return square
+
+
+def geometric_median(
+    points: FloatArray, weights: FloatArray, steps: int = 20, nu: float | None = None
+) -> FloatArray:
+    """The point with the least weighted sum of distances, by the smoothed Weiszfeld algorithm.
+
+    From ``z = 0``, ``b_i = w_i / max(nu, |x_i - z|)`` and ``z = sum_i b_i x_i / sum_i b_i``, step by
+    step.
+
+    Args:
+        points: float64 ``[n, d]``.
+        weights: float64 ``[n]``, positive.
+        steps: of the algorithm.
+        nu: smoothing; ``None``: a millionth of the median length of the points, which is a matter
+            of rounding alone.
+
+    Source: Pillutla et al., Robust Aggregation for Federated Learning (2022), Alg. 2; the paper
+    takes 3 or 4 steps. Ten more cost little and are needed against points that are far away.
+
+    Example:
+        >>> points = np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [1e6, 1e6]])
+        >>> geometric_median(points, np.ones(4)).round(1).tolist()
+        [1.0, 0.1]
+    """
+    if nu is None:
+        nu = _SMALL * float(np.median(np.linalg.norm(points, axis=1)))
+    # Zero only where most points are zero, and then the answer is, too.
+    nu = max(nu, float(np.finfo(np.float64).tiny))
+    found: FloatArray = np.zeros(points.shape[1])
+    for _ in range(steps):
+        distance = np.linalg.norm(points - found, axis=1)
+        share = weights / np.maximum(distance, nu)
+        # Divided by the largest first, since one point on the spot may have an endless weight.
+        share = share / share.max()
+        found = (share[:, None] * points).sum(axis=0) / share.sum()
+    return found
+
+
+def centred_clipping(
+    points: FloatArray, weights: FloatArray, steps: int = 5, tau: float | None = None
+) -> FloatArray:
+    """The mean of the points, each moved towards the centre until it is ``tau`` away from it.
+
+    From ``v = 0``, ``v <- v + sum_i w_i (x_i - v) min(1, tau / |x_i - v|)``, step by step.
+
+    Args:
+        points: float64 ``[n, d]``.
+        weights: float64 ``[n]``, which sum to 1.
+        steps: of the algorithm.
+        tau: the radius; ``None``: in each step the median of ``|x_i - v|``.
+
+    Source: Karimireddy et al., Learning from History for Byzantine Robust Optimization (2021), Alg.
+    2. The paper keeps ``v`` from round to round; here it starts from the group's model, so that
+    nothing has to be remembered.
+
+    Example:
+        >>> points = np.array([[1.0], [1.1], [0.9], [1e9]])
+        >>> float(centred_clipping(points, np.full(4, 0.25), steps=9)[0].round(2))
+        1.05
+    """
+    centre: FloatArray = np.zeros(points.shape[1])
+    for _ in range(steps):
+        apart = points - centre
+        distance = np.linalg.norm(apart, axis=1)
+        radius = float(np.median(distance)) if tau is None else tau
+        share = weights * np.minimum(1.0, radius / np.maximum(distance, np.finfo(float).tiny))
+        centre = centre + (share[:, None] * apart).sum(axis=0)
+    return centre
+
+
+def bucket_means(
+    points: FloatArray, weights: FloatArray, size: int, key: Key
+) -> tuple[FloatArray, FloatArray]:
+    """Random buckets of ``size`` points: the weighted mean of each, and its weight.
+
+    Means differ less than points do, so that a robust average behind them is nearer to the mean
+    where honest points differ much. Each wrong point spoils a bucket.
+
+    Args:
+        points: float64 ``[n, d]``.
+        weights: float64 ``[n]``, positive.
+        size: points of a bucket; the last may have fewer.
+        key: of the random order.
+
+    Returns:
+        float64 ``[m, d]`` and ``[m]`` with ``m = ceil(n / size)``.
+
+    Source: Karimireddy et al., Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing
+    (2022), Alg. 1.
+
+    Example:
+        >>> means, weights = bucket_means(np.arange(5.0)[:, None], np.ones(5), 2, Key(0))
+        >>> len(means), weights.tolist(), float((weights * means[:, 0]).sum())
+        (3, [2.0, 2.0, 1.0], 10.0)
+    """
+    order = key.generator().permutation(len(points))
+    begins = np.arange(0, len(points), size)
+    total = np.add.reduceat(weights[order], begins)
+    sums = np.add.reduceat(weights[order, None] * points[order], begins, axis=0)
+    return sums / total[:, None], total

@@ -1,0 +1,262 @@
+"""Robust rules for the slot ``weigh``, `WEIGHS` by name: what a group makes of its replies where
+some of them may be hostile.
+
+A mean follows whoever sends the largest update. The rules here replace it, group by group, and work
+with every method whose groups are means of replies. They need the replies side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from coterie.clients.round import Round
+from coterie.config.arguments import validated
+from coterie.core.arrays import FloatArray
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.threads import one_thread
+from coterie.core.updates import Updates
+from coterie.math import robust
+from coterie.math.similarity import Matrix
+from coterie.rules.weighing import BySize, Evenly, Weigh, by_size, evenly
+
+Share = Annotated[float, Field(ge=0, lt=0.5)]
+Bucket = Annotated[int, Field(ge=1)]
+Steps = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+# Points [n, d] and their weights [n], which sum to 1 -> [d].
+Average = Callable[[FloatArray, FloatArray], FloatArray]
+
+
+@runtime_checkable
+class Combines(Protocol):
+    """A weighing rule that also says what the replies make together, in place of their mean."""
+
+    def combine(self, weights: Matrix, updates: Updates, models: Tensor, key: Key) -> Tensor:
+        """How far the replies move each model, float64 ``[k, d]``.
+
+        Args:
+            weights: ``W [k, n]``, from the rule itself.
+            updates: the replies.
+            models: float32 ``[k, d]``, the models before.
+            key: random stream.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class RobustWeigh:
+    """A weighing rule whose groups take a robust average of their replies.
+
+    Args:
+        average: of the replies that count for a model, with their shares.
+        bucket: replies that are averaged in front of it.
+        inner: which replies count for which model, and how much.
+    """
+
+    average: Average
+    bucket: int = 1
+    inner: Weigh = evenly
+
+    def of(self, inner: Weigh) -> RobustWeigh:
+        """The same average of the replies that another rule weighs."""
+        return replace(self, inner=inner)
+
+    def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix:
+        return self.inner(groups, updates, round)
+
+    @one_thread()
+    def combine(self, weights: Matrix, updates: Updates, models: Tensor, key: Key) -> Tensor:
+        """See `Combines`."""
+        total = torch.zeros(len(weights), models.shape[1], dtype=torch.float64)
+        relative = updates.relative_to(models)
+        for j, row in enumerate(weights):
+            counted = np.flatnonzero(row)
+            if not len(counted):
+                continue
+            which = torch.from_numpy(counted)
+            # A reply may count for another model than it started from, as in soft groups.
+            start = models[torch.from_numpy(updates.row[counted])]
+            points = (relative[which] + (start - models[j])).to(torch.float64).numpy()
+            share = row[counted]
+            if self.bucket > 1:
+                points, share = robust.bucket_means(points, share, self.bucket, key.client(j))
+            total[j] = torch.from_numpy(self.average(points, share / share.sum()))
+        return total
+
+
+def _of_share(share: float, n: int) -> int:
+    """The wrong ones among ``n`` replies: rounded up, since chance may bring more than the share."""
+    # A product such as 0.1 * 30 may be a little above the whole number that it is.
+    return math.ceil(share * n - 1e-9)
+
+
+@validated
+def coordinate_median(bucket: Bucket = 1) -> RobustWeigh:
+    """The median of each coordinate over a group's replies.
+
+    It bears any values of fewer than half of the replies. All replies count the same.
+
+    Args:
+        bucket: replies that are averaged in front of it, in random buckets.
+
+    Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates
+    (2018).
+
+    Example:
+        >>> coordinate_median().average(np.array([[1.0], [2.0], [1e9]]), np.ones(3)).tolist()
+        [2.0]
+    """
+    return RobustWeigh(lambda points, share: robust.coordinate_median(points), bucket)
+
+
+@validated
+def trimmed_mean(share: Share = 0.2, bucket: Bucket = 1) -> RobustWeigh:
+    """The mean of each coordinate without its largest and its smallest values.
+
+    Of ``n`` replies ``ceil(share * n)`` values go on either side, but fewer than half. All replies
+    count the same.
+
+    Args:
+        share: of the replies that may be hostile.
+        bucket: replies that are averaged in front of it, in random buckets.
+
+    Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates
+    (2018).
+
+    Example:
+        >>> trimmed_mean().average(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]), np.ones(5)).tolist()
+        [3.0]
+    """
+
+    def average(points: FloatArray, weights: FloatArray) -> FloatArray:
+        return robust.trimmed_mean(points, _of_share(share, len(points)))
+
+    return RobustWeigh(average, bucket)
+
+
+@validated
+def krum(
+    share: Share = 0.2, keep: Annotated[int, Field(ge=1)] | None = None, bucket: Bucket = 1
+) -> RobustWeigh:
+    """Multi-Krum: the mean of the replies that are nearest to their neighbours.
+
+    A reply's score is the mean squared distance to its ``n - f - 1`` nearest neighbours, with ``f =
+    ceil(share * n)``. Of those with the lowest scores ``n - f`` are averaged.
+
+    Args:
+        share: of the replies that may be hostile.
+        keep: how many replies are averaged; 1 is Krum.
+        bucket: replies that are averaged in front of it, in random buckets.
+
+    Source: Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent
+    (2017).
+
+    Example:
+        >>> krum(keep=1).average(np.array([[0.0], [0.1], [0.2], [9.0]]), np.full(4, 0.25)).tolist()
+        [0.1]
+    """
+
+    def average(points: FloatArray, weights: FloatArray) -> FloatArray:
+        chosen = robust.krum_selection(points, _of_share(share, len(points)), keep)
+        mean: FloatArray = points[chosen].mean(axis=0)
+        return mean
+
+    return RobustWeigh(average, bucket)
+
+
+@validated
+def geometric_median(
+    steps: Steps = 20, nu: Positive | None = None, bucket: Bucket = 1
+) -> RobustWeigh:
+    """RFA: the geometric median of a group's replies, by the smoothed Weiszfeld algorithm.
+
+    ``argmin_z sum_i w_i |x_i - z|``. It bears replies of less than half of the weight.
+
+    Args:
+        steps: of the algorithm.
+        nu: smoothing: no distance counts as smaller.
+        bucket: replies that are averaged in front of it, in random buckets.
+
+    Source: Pillutla et al., Robust Aggregation for Federated Learning (2022).
+
+    Example:
+        >>> points = np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [1e6, 1e6]])
+        >>> geometric_median().average(points, np.full(4, 0.25)).round(1).tolist()
+        [1.0, 0.1]
+    """
+
+    def average(points: FloatArray, weights: FloatArray) -> FloatArray:
+        return robust.geometric_median(points, weights, steps, nu)
+
+    return RobustWeigh(average, bucket)
+
+
+@validated
+def centred_clipping(
+    steps: Steps = 5, tau: Positive | None = None, bucket: Bucket = 1
+) -> RobustWeigh:
+    """Centred clipping: the mean of the replies, those far from the centre moved towards it.
+
+    ``v <- v + sum_i w_i (x_i - v) min(1, tau / |x_i - v|)`` from ``v = 0``.
+
+    Args:
+        steps: of the algorithm.
+        tau: the radius; ``None``: the median distance from the centre.
+        bucket: replies that are averaged in front of it, in random buckets.
+
+    Source: Karimireddy et al., Learning from History for Byzantine Robust Optimization (2021).
+
+    Example:
+        >>> points = np.array([[1.0], [1.1], [0.9], [1e9]])
+        >>> float(centred_clipping(steps=9).average(points, np.full(4, 0.25))[0].round(2))
+        1.05
+    """
+
+    def average(points: FloatArray, weights: FloatArray) -> FloatArray:
+        return robust.centred_clipping(points, weights, steps, tau)
+
+    return RobustWeigh(average, bucket)
+
+
+def mean_by_size() -> BySize:
+    """The mean of a group's replies by their numbers of samples, FedAvg's rule.
+
+    Example:
+        >>> mean_by_size() == by_size
+        True
+    """
+    return by_size
+
+
+def plain_mean() -> Evenly:
+    """The mean of a group's replies, in which all count the same.
+
+    Example:
+        >>> plain_mean() == evenly
+        True
+    """
+    return evenly
+
+
+WEIGHS: Mapping[str, Callable[..., Weigh]] = MappingProxyType(
+    {
+        "by_size": mean_by_size,
+        "evenly": plain_mean,
+        "coordinate_median": coordinate_median,
+        "trimmed_mean": trimmed_mean,
+        "krum": krum,
+        "geometric_median": geometric_median,
+        "centred_clipping": centred_clipping,
+    }
+)
