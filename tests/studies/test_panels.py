@@ -15,11 +15,12 @@ from coterie.studies.reproduce.panels import (
     BarPanel,
     CurvePanel,
     GridPanel,
+    ScatterPanel,
     panels_of,
     short_names,
 )
 from coterie.studies.reproduce.papers import PaperTable
-from coterie.studies.reproduce.reproduction import Outcome
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.tables import paper
 
 ROUNDS = 3
@@ -231,6 +232,23 @@ def test_ifca_and_fesem_move_what_the_formulas_say() -> None:
     # Three models down and one up, where FedAvg has one down and one up.
     assert FORMULAS[ifca.compute](ifca, None) == 2.0
     assert FORMULAS[fesem.compute](fesem, None) == 1.0
+
+
+def test_a_scatter_has_the_points_of_its_own_line() -> None:
+    fig5 = table("fedgroup", "fig5")
+    outcomes = [
+        Outcome(line, (0.9,), points=((number, 1.0), (number, 2.0)))
+        for number, line in enumerate(fig5.lines)
+    ]
+    panels = [one for one in panels_of(fig5, outcomes) if isinstance(one, ScatterPanel)]
+    assert [panel.title for panel in panels] == ["mnist-mclr", "femnist-mclr", "synthetic-mclr"]
+    assert [panel.points[1] for panel in panels] == [(0, 2.0), (1, 2.0), (2, 2.0)]
+    assert {panel.axes for panel in panels} == {("EDC", "MADC")}
+    spec = panel_chart(panels[1])
+    assert spec["encoding"]["x"]["title"] == "EDC"
+    assert spec["encoding"]["y"]["title"] == "MADC"
+    # A line without points, as one whose data are missing, has no panel.
+    assert panels_of(fig5, [Outcome(fig5.lines[0], problem="needs the data mnist")]) == []
 
 
 def test_every_panel_can_be_drawn(tmp_path: Path) -> None:

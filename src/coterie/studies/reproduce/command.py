@@ -10,17 +10,12 @@ from typing import cast, get_args
 
 from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
-from coterie.studies.reproduce.computed import NEED_DATA
+from coterie.studies.reproduce.computed import seconds_of
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.outcome_rows import outcomes_headline, value_text
 from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line, Profile
-from coterie.studies.reproduce.reproduction import (
-    LOADING_SECONDS,
-    TAKEN,
-    PaperRun,
-    Reproduction,
-)
+from coterie.studies.reproduce.reproduction import TAKEN, PaperRun, Reproduction
 from coterie.studies.reproduce.tables import paper
 from coterie.sweep.grid import read_seeds
 from coterie.sweep.runner import available_cores
@@ -189,8 +184,7 @@ def _run_text(one: PaperRun) -> str:
 
 def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) -> None:
     """What is to do and how long it takes, and which data are missing."""
-    loading = sum(line.compute in NEED_DATA for line in made.lines)
-    seconds = made.seconds_left(runs) + LOADING_SECONDS * loading
+    seconds = made.seconds_left(runs) + sum(seconds_of(line) for line in made.lines)
     missing = [missing_data(one.config) for one in made.all_runs]
     done = sum(not line for line in missing) - len(runs)
     seeds = ", ".join(map(str, made.seeds))

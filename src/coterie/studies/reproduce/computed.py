@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from coterie.errors import DataError
 from coterie.models import spec
-from coterie.runs.prepare import load_data
+from coterie.runs.prepare import load_data, prepare
 from coterie.studies.reproduce.costs import Quantity, cost
+from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio
 from coterie.studies.reproduce.grouping import cpd_cut
+from coterie.studies.reproduce.measure_pairs import MeasurePairs, measure_pairs
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.papers import Line
 
 Formula = Callable[[Line, str | None], float]
+
+LOADING_SECONDS = 1.5  # to read the data of a line
+TRAINING_SECONDS = 4.0  # to train every client once, beside that
 
 
 # --- FlexCFL, Fig. 6: model-sized transfers -------------------------------------------------------
@@ -188,4 +195,38 @@ FORMULAS: Mapping[str, Formula] = {
     "separation": layer_separation,
     "cpd_cut": cpd_cut,
 }
-NEED_DATA = frozenset({"clients", "samples", "separation", "cpd_cut"})
+TRAIN = frozenset({"madc_edc", "separation"})
+NEED_DATA = frozenset({"clients", "samples", "cpd_cut"}) | TRAIN
+
+
+def seconds_of(line: Line) -> float:
+    """About how long a computed line takes on two cores; 0 for a line with a run."""
+    if line.compute in TRAIN:
+        return LOADING_SECONDS + TRAINING_SECONDS
+    if line.compute in NEED_DATA:
+        return LOADING_SECONDS
+    return 0.0
+
+
+def compute_line(line: Line, root: str | None = None) -> Outcome:
+    """The result of a line that needs no run.
+
+    Args:
+        line: with a formula.
+        root: folder of the datasets; default: that of the environment.
+    """
+    if line.compute in NEED_DATA:
+        missing = missing_data(line.config(root))
+        if missing:
+            return Outcome(line, problem=missing)
+    try:
+        if line.compute == "madc_edc":
+            return _scatter(line, measure_pairs(prepare(line.config(root))))
+        return Outcome(line, (float(FORMULAS[line.compute](line, root)),))
+    except DataError as error:
+        return Outcome(line, problem=" ".join(str(error).split()))
+
+
+def _scatter(line: Line, pairs: MeasurePairs) -> Outcome:
+    """A line whose value says how well a line fits the points that are drawn."""
+    return Outcome(line, (pairs.correlation,), points=pairs.sample())

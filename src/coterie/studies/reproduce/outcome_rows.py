@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coterie.studies.reproduce.papers import Line
-from coterie.studies.reproduce.reproduction import Outcome
+from coterie.studies.reproduce.outcome import Outcome
 
 COLUMNS = ["line", "paper", "ours", "difference", "last ten", "rounds", "notes"]
 NEAR = 2.0  # points of accuracy

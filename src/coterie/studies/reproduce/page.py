@@ -11,6 +11,7 @@ from pathlib import Path
 
 from coterie.report.render import render
 from coterie.report.section import Chart, Section
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panels import (
@@ -18,10 +19,10 @@ from coterie.studies.reproduce.panels import (
     CurvePanel,
     GridPanel,
     Panel,
+    ScatterPanel,
     panels_of,
 )
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
-from coterie.studies.reproduce.reproduction import Outcome
 from coterie.studies.reproduce.results_file import write_results_file
 from coterie.studies.reproduce.tables import paper
 
@@ -195,7 +196,7 @@ def _listing(title: str, note: str, first: str, rows: Sequence[tuple[str, str]])
 
 
 def _drawn_note(panels: Sequence[Panel]) -> str:
-    """What curves, bars and cells stand for, of those that there are."""
+    """What curves, bars, cells and points stand for, of those that there are."""
     sentences = []
     if any(isinstance(panel, CurvePanel) for panel in panels):
         sentences.append(
@@ -205,6 +206,8 @@ def _drawn_note(panels: Sequence[Panel]) -> str:
         sentences.append("Each bar is the mean over the seeds.")
     if any(isinstance(panel, GridPanel) for panel in panels):
         sentences.append("Each cell is the mean over the seeds; darker is more.")
+    if any(isinstance(panel, ScatterPanel) for panel in panels):
+        sentences.append("Each point is a pair of clients.")
     return " ".join(sentences)
 
 

@@ -19,7 +19,13 @@ from coterie.report.charts.style import (
     to_spec,
 )
 from coterie.report.view import displayed_round
-from coterie.studies.reproduce.panels import BarPanel, CurvePanel, GridPanel, Panel
+from coterie.studies.reproduce.panels import (
+    BarPanel,
+    CurvePanel,
+    GridPanel,
+    Panel,
+    ScatterPanel,
+)
 
 HEIGHT = 260  # pixels
 OURS = "ours"
@@ -39,6 +45,8 @@ def panel_chart(panel: Panel) -> Spec:
             return _bars(panel)
         case GridPanel():
             return _grid(panel)
+        case ScatterPanel():
+            return _scatter(panel)
 
 
 def _palette(names: Sequence[str]) -> Sequence[str]:
@@ -110,3 +118,19 @@ def _grid(panel: GridPanel) -> Spec:
     dark = alt.condition(f"datum.value > {middle}", alt.value("white"), alt.value("#222"))
     texts = base.mark_text(fontSize=12).encode(alt.Text("value:Q", format=".3f"), color=dark)
     return to_spec(alt.layer(cells, texts), HEIGHT)
+
+
+def _scatter(panel: ScatterPanel) -> Spec:
+    across, up = panel.axes
+    frame = pd.DataFrame(panel.points, columns=["across", "up"])
+    # Faint points, so that their density shows where many lie on each other.
+    points = alt.Chart(frame).mark_circle(size=14, opacity=0.35, color=GROUPS[0])
+    encoded = points.encode(
+        x=alt.X("across:Q", title=across),
+        y=alt.Y("up:Q", title=up),
+        tooltip=[
+            alt.Tooltip("across:Q", format=".3f", title=across),
+            alt.Tooltip("up:Q", format=".3f", title=up),
+        ],
+    )
+    return to_spec(encoded, HEIGHT)

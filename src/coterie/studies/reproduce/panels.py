@@ -1,4 +1,4 @@
-"""What the panels of a paper's figures show: curves by round, bars, and maps of two options."""
+"""What the panels of a paper's figures show: curves by round, bars, maps of two options, scatters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from coterie.report.series import CurvePoint, Series
 from coterie.report.view import RunView
 from coterie.runs.store import RunFolder
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.papers import Line, PaperTable, Unit
-from coterie.studies.reproduce.reproduction import Outcome
 
 Row = Mapping[str, Any]
 
@@ -133,7 +133,22 @@ class GridPanel:
     cells: tuple[tuple[float, float, float], ...]
 
 
-Panel = CurvePanel | BarPanel | GridPanel
+@dataclass(frozen=True)
+class ScatterPanel:
+    """Two values of many pairs of clients.
+
+    Args:
+        title: of the panel.
+        axes: names of the values, the one across first.
+        points: ``(across, up)``.
+    """
+
+    title: str
+    axes: tuple[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+Panel = CurvePanel | BarPanel | GridPanel | ScatterPanel
 
 
 def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
@@ -157,9 +172,11 @@ def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
     if drawings.bars:
         for row, members in groups.items():
             found += _bar_panels(row, members)
-    if drawings.grid is not None:
-        for row, members in rows.items():
+    for row, members in rows.items():
+        if drawings.grid is not None:
             found += _grid_panels(row, drawings.grid, members)
+        if drawings.scatter is not None:
+            found += _scatter_panels(row, drawings.scatter, members)
     return found
 
 
@@ -283,3 +300,9 @@ def _grid_panels(row: str, axes: tuple[str, str], outcomes: Iterable[Outcome]) -
     if not cells:
         return []
     return [GridPanel(_title(row, axis), axes, tuple(cells))]
+
+
+def _scatter_panels(
+    title: str, axes: tuple[str, str], outcomes: Iterable[Outcome]
+) -> list[ScatterPanel]:
+    return [ScatterPanel(title, axes, outcome.points) for outcome in outcomes if outcome.points]

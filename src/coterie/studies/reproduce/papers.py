@@ -124,12 +124,14 @@ class Drawings:
         bars: whether the values of the lines are drawn, those of one row and axis in a panel.
         grid: two options of the algorithm, which are the axes of a map of the lines' values; a row
             is a panel.
+        scatter: names of the two values of a line's points; a row is a panel.
     """
 
     curves: tuple[str, ...] = ()
     together: bool = False
     bars: bool = False
     grid: tuple[str, str] | None = None
+    scatter: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,18 +11,18 @@ from filelock import Timeout
 
 from coterie.config import RunConfig
 from coterie.config.identity import config_hash
-from coterie.errors import CoterieError, DataError
+from coterie.errors import CoterieError
 from coterie.runs.run import Stopped
 from coterie.runs.store import RunFolder
-from coterie.studies.reproduce.computed import FORMULAS, NEED_DATA
+from coterie.studies.reproduce.computed import compute_line
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import compared, read_run
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.papers import Line
 from coterie.sweep.plan import ID_DIGITS, SweepRun
 from coterie.sweep.run_once import carry_out, is_done
 
 STARTUP_SECONDS = 4.0  # of a run: processes, data, the first models
-LOADING_SECONDS = 1.5  # of a computed line that needs data
 TAKEN = "another process works on it"
 
 BeforeRun = Callable[[int, "PaperRun"], Callable[[], None]]
@@ -53,50 +52,6 @@ class PaperRun:
         run_id = config_hash(resolved)[:ID_DIGITS]
         run = SweepRun(run_id, config.algorithm.name, config.seed, (), resolved)
         return cls(run, config, STARTUP_SECONDS + line.rounds * line.seconds, line)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a line.
-
-    Args:
-        line: which.
-        values: one for each seed that was run, in the line's unit.
-        seeds: of ``values``; empty for what is computed.
-        last10: mean accuracy of the last ten evaluated rounds of its runs, in percent.
-        rounds: of each of its runs, or as many of them as were read.
-        problem: why there is no value, or not for each seed.
-        folders: for each seed, of its run and of the other run.
-    """
-
-    line: Line
-    values: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = ()
-    last10: tuple[float, ...] = ()
-    rounds: int = 0
-    problem: str = ""
-    folders: tuple[tuple[Path, ...], ...] = field(default=(), compare=False)
-
-    @property
-    def mean(self) -> float | None:
-        """Over seeds."""
-        if not self.values:
-            return None
-        return statistics.fmean(self.values)
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over seeds; ``None`` for one seed."""
-        if len(self.values) < 2:
-            return None
-        return statistics.stdev(self.values)
-
-    @property
-    def difference(self) -> float | None:
-        """Ours less the paper's."""
-        if self.mean is None or self.line.printed is None:
-            return None
-        return self.mean - self.line.printed
 
 
 class Reproduction:
@@ -281,20 +236,3 @@ def _after_round(report: Callable[[], None], stop: Callable[[], int]) -> Callabl
         return stop()
 
     return after
-
-
-def compute_line(line: Line, root: str | None = None) -> Outcome:
-    """The result of a line that needs no run.
-
-    Args:
-        line: with a formula.
-        root: folder of the datasets; default: that of the environment.
-    """
-    if line.compute in NEED_DATA:
-        missing = missing_data(line.config(root))
-        if missing:
-            return Outcome(line, problem=missing)
-    try:
-        return Outcome(line, (float(FORMULAS[line.compute](line, root)),))
-    except DataError as error:
-        return Outcome(line, problem=" ".join(str(error).split()))

@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.runs.files import replace_file
 from coterie.studies.reproduce.papers import Profile
-from coterie.studies.reproduce.reproduction import Outcome
+from coterie.studies.reproduce.outcome import Outcome
 
 FILE = "reproduce.json"
 

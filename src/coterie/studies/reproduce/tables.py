@@ -94,16 +94,21 @@ def _table(name: str, content: Mapping[str, Any], table: Tables) -> PaperTable:
 
 
 def _drawings(table: Tables) -> Drawings:
-    grid = table.get("grid")
-    if grid is not None:
-        x, y = grid
-        grid = (x, y)
     return Drawings(
         curves=tuple(table.get("curves", ())),
         together=table.get("together", False),
         bars=table.get("bars", False),
-        grid=grid,
+        grid=_pair(table.get("grid")),
+        scatter=_pair(table.get("scatter")),
     )
+
+
+def _pair(names: Sequence[str] | None) -> tuple[str, str] | None:
+    """Two names of the file; ``None`` if it has none."""
+    if names is None:
+        return None
+    across, up = names
+    return across, up
 
 
 def _listed(content: Mapping[str, Any], table: Tables, key: str) -> list[Tables]:
