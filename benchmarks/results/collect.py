@@ -13,13 +13,14 @@ import argparse
 import datetime
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import records
 from benchmarks.results.papers import printed_values
 from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
+from coterie.studies.reproduce.tables import paper
 
 Line = Mapping[str, Any]
 
@@ -148,13 +149,32 @@ def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurem
         topic=page.topic,
         settings=page.settings,
         measurements={key: value for key, value in measurements.items() if key in used},
-        records=tuple(known.values()),
+        records=in_order(known.values(), [line["paper"] for line in lines]),
     )
 
 
-def _empty(paper: str) -> ResultPage:
+def in_order(found: Iterable[Record], names: Iterable[str]) -> tuple[Record, ...]:
+    """Records in the order of the lines of their paper's file; others after them, as they are.
+
+    A line that is measured later would else stand below those that it belongs to.
+
+    Args:
+        found: records of a page.
+        names: of the papers.
+    """
+    tables = [table for name in dict.fromkeys(names) for table in paper(name).tables]
+    keys = [(case_of(table.name), line.name) for table in tables for line in table.lines]
+    places = {key: place for place, key in enumerate(keys)}
+
+    def place_of(record: Record) -> int:
+        return places.get((record.case, record.subject), len(places))
+
+    return tuple(sorted(found, key=place_of))
+
+
+def _empty(name: str) -> ResultPage:
     return ResultPage(
-        question=f"What does `coterie reproduce {paper}` give beside every printed value?",
+        question=f"What does `coterie reproduce {name}` give beside every printed value?",
         topic="reproduction",
         settings=None,
         measurements={},
@@ -169,18 +189,18 @@ def _commit() -> str:
     return found.stdout.strip()
 
 
-def command_of(paper: str, profile: str, seeds: Sequence[int], lines: Sequence[Line]) -> str:
+def command_of(name: str, profile: str, seeds: Sequence[int], lines: Sequence[Line]) -> str:
     """The command that measured some lines of a paper.
 
     A line that names its own seeds has others only if the command names none.
 
     Args:
-        paper: of the lines.
+        name: of the paper.
         profile: of the lines.
         seeds: of the command, or those that it has by itself.
         lines: of ``reproduce.json``.
     """
-    command = f"coterie reproduce {paper} --profile {profile}"
+    command = f"coterie reproduce {name} --profile {profile}"
     if any(line["seeds"] and line["seeds"] != list(seeds) for line in lines):
         return command
     return f"{command} --seeds {','.join(map(str, seeds))}"
@@ -196,17 +216,17 @@ def main() -> int:
     content = json.loads(options.results.read_text(encoding="utf-8"))
     commit = options.commit or _commit()
     today = datetime.date.today().isoformat()
-    for paper in dict.fromkeys(line["paper"] for line in content["lines"]):
-        name = f"reproduce-{paper}"
-        page = records.read(name) if (FOLDER / f"{name}.json").exists() else _empty(paper)
-        lines = [line for line in content["lines"] if line["paper"] == paper]
+    for of_paper in dict.fromkeys(line["paper"] for line in content["lines"]):
+        name = f"reproduce-{of_paper}"
+        page = records.read(name) if (FOLDER / f"{name}.json").exists() else _empty(of_paper)
+        lines = [line for line in content["lines"] if line["paper"] == of_paper]
         how = Measurement(
             what=f"Lines measured on {today}, commit {commit}",
             settings="",
             machine=options.machine,
             date=today,
             commit=commit,
-            command=command_of(paper, content["profile"], content["seeds"], lines),
+            command=command_of(of_paper, content["profile"], content["seeds"], lines),
         )
         records.write(name, merged(page, lines, f"{today} {commit}", how))
         print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")

@@ -295,6 +295,16 @@ def test_a_difference_of_accuracies_is_in_points():
     assert [found.unit for found in made.records] == ["points", "%"]
 
 
+def test_lines_stand_in_the_order_of_the_paper_s_file_whenever_they_were_measured():
+    late = line(line="mnist-mclr/fedprox", last10=[])
+    early = [line(line=name, last10=[]) for name in ("mnist-mclr/fedavg", "mnist-mclr/ifca")]
+    twenty = record("FlexCFL", [95.0, 95.2], case="Twenty seeds", measured="a")
+    first = collect.merged(page(twenty, measurements={"a": MEASURED}), early, "a", MEASURED)
+    both = collect.merged(first, [late], "b", MEASURED)
+    names = ["mnist-mclr/fedavg", "mnist-mclr/fedprox", "mnist-mclr/ifca", "FlexCFL"]
+    assert [found.subject for found in both.records] == names
+
+
 def test_a_line_without_a_value_leaves_the_page_as_it_is():
     assert (
         collect.merged(
