@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coterie.studies.reproduce.computed import FORMULAS
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panels import (
     CURVES,
@@ -20,7 +21,6 @@ from coterie.studies.reproduce.panels import (
     short_names,
 )
 from coterie.studies.reproduce.papers import PaperTable
-from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.tables import paper
 
 ROUNDS = 3

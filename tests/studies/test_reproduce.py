@@ -43,10 +43,10 @@ from coterie.studies.reproduce.computed import (
 )
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.metrics import METRICS
+from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.outcome_rows import outcome_row
 from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line
-from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.reproduction import Reproduction
 from coterie.studies.reproduce.tables import every_line, paper, printed
 from coterie.sweep.grid import read_seeds

@@ -63,7 +63,9 @@ def measure_pairs(prepared: Prepared) -> MeasurePairs:
     with prepared.clients() as clients:
         reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key.at(0))
     delta = torch.from_numpy(reply.fields["delta"])
-    in_cold_start = key.of("sample").generator().permutation(len(delta))[: options["alpha"] * groups]
+    in_cold_start = (
+        key.of("sample").generator().permutation(len(delta))[: options["alpha"] * groups]
+    )
     embedding = edc_embedding(delta, groups, basis=delta[torch.from_numpy(in_cold_start)])
     first, second = np.triu_indices(len(delta), k=1)
     # Pair by pair: the differences of all pairs at once are as large as m distance matrices.

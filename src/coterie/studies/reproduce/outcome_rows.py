@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.outcome import Outcome
+from coterie.studies.reproduce.papers import Line
 
 COLUMNS = ["line", "paper", "ours", "difference", "last ten", "rounds", "notes"]
 NEAR = 2.0  # points of accuracy

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.runs.files import replace_file
-from coterie.studies.reproduce.papers import Profile
 from coterie.studies.reproduce.outcome import Outcome
+from coterie.studies.reproduce.papers import Profile
 
 FILE = "reproduce.json"
 
