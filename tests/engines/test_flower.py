@@ -22,7 +22,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from importlib.metadata import version
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from safetensors.torch import load_file
 
 from coterie.algorithms import ALGORITHMS
@@ -36,6 +37,7 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.serve import serve
 from coterie.engines import SerialEngine
 from coterie.engines.flower import FlowerEngine, Terms
+from coterie.engines.flower.messages import FLOWER_ERRORS
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
 from coterie.local import LocalRunner
@@ -325,6 +327,58 @@ def test_a_node_that_fails_or_goes_is_counted_and_the_round_goes_on(tmp_path: Pa
     assert reported.refused["work"] + reported.refused["data"] > 0  # share-4 is gone
     assert "client 'client-05' left" in reported.lines
     assert len(reported.rows) == 3
+
+
+def erring(code: int, kind: str, times: int = 1000) -> Meddle:
+    """Errors of Flower in place of the last client's replies of one kind."""
+    left = iter(range(times))
+
+    def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
+        matches = node == 105 and request.metadata.message_type == kind
+        if matches and next(left, None) is not None:
+            return [Message(Error(code, "why"), reply_to=request)]
+        return replies
+
+    return meddle
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "failed"),
+        (ErrorCode.NODE_UNAVAILABLE, "unavailable"),
+        (ErrorCode.MOD_FAILED_PRECONDITION, "failed"),
+        (ErrorCode.INVALID_FAB, "unverified"),
+        (ErrorCode.CLIENT_APP_CRASHED, "crashed"),
+        (99, "unavailable"),
+    ],
+)
+def test_errors_of_flower_are_counted_by_what_they_mean(
+    code: int, reason: str, tmp_path: Path
+) -> None:
+    grid = nodes(tmp_path, tables(), meddle=erring(code, "train"))
+    reported = deploy(tmp_path, tables(rounds=1), grid)
+    assert reported.refused == {reason: 1}
+
+
+def test_every_error_of_flower_has_a_word() -> None:
+    codes = {code for name, code in vars(ErrorCode).items() if name.isupper()}
+    assert codes == set(FLOWER_ERRORS)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CLIENT_APP_CRASHED, ErrorCode.NODE_UNAVAILABLE])
+def test_a_node_whose_app_died_as_it_was_met_is_asked_again(code: int, tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables(), meddle=erring(code, "query.describe", times=2))
+    reported = deploy(tmp_path, tables(rounds=1), grid)
+    assert not reported.lines
+    assert len(registered_names(tmp_path)) == 6
+
+
+def test_a_node_that_takes_signed_apps_alone_is_refused(tmp_path: Path) -> None:
+    grid = nodes(tmp_path, tables(), meddle=erring(ErrorCode.INVALID_FAB, "query.describe"))
+    reported = deploy(tmp_path, tables(rounds=1), grid, min_clients=5, longest_wait=0.2)
+    assert reported.refused == {"unverified": 1}
+    assert reported.lines[0].startswith("refused: node 105: cannot take part, got 'unverified'")
 
 
 def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:

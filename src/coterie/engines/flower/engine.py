@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients import wire
@@ -19,13 +20,8 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Describe, Evaluate, SelectGroup, Work
-from coterie.engines.flower.messages import (
-    NOTE,
-    failure_of,
-    most_bytes,
-    parts_of,
-    read_array,
-)
+from coterie.engines.flower.inbox import Arrival, ReplyLimit, open_inbox, reply_limit
+from coterie.engines.flower.messages import NOTE, parts_of, read_array
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
 
 
@@ -39,7 +35,8 @@ class OutgoingRequest:
         key: the stream.
         wanted: client -> the digests of its models.
         records: digest -> the model, as it travels.
-        most: bytes that any field of a reply may take.
+        fields: the names of what a reply holds.
+        limit: on each reply.
     """
 
     work: Work
@@ -47,7 +44,8 @@ class OutgoingRequest:
     key: Key
     wanted: Mapping[int, Sequence[str]]
     records: Mapping[str, ArrayRecord]
-    most: int
+    fields: frozenset[str]
+    limit: ReplyLimit
 
 
 class FlowerEngine:
@@ -74,7 +72,8 @@ class FlowerEngine:
     ) -> None:
         self.grid = grid
         self.terms = terms
-        self.register = ClientRegister(grid, terms, names, say, joined)
+        self.inbox = open_inbox(grid)
+        self.register = ClientRegister(grid, self.inbox, terms, names, say, joined)
         self._lost: Counter[str] = Counter()
         # client -> digests of the models that it keeps
         self._kept: dict[int, set[str]] = {}
@@ -98,12 +97,12 @@ class FlowerEngine:
         for attempt in (0, 1):
             messages = [self._message(request, client) for client in asked]
             again = []
-            for client, message in self._exchange(asked, messages):
-                if failure_of(message) == "missing" and not attempt:
+            for client, arrival in self._exchange(asked, messages, request.limit):
+                if arrival.failure == "missing" and not attempt:
                     self._kept.pop(client, None)
                     again.append(client)
                 else:
-                    replies += self._read(request, client, message)
+                    replies += self._read(request, client, arrival)
             asked = again
             if not asked:
                 break
@@ -130,8 +129,11 @@ class FlowerEngine:
             for client, mine in zip(ids.tolist(), rows.tolist(), strict=True)
         }
         text = wire.dumps(work, self.terms.objective)
-        most = most_bytes(work, models.shape[1], rows.shape[1])
-        return OutgoingRequest(work, text, key, wanted, records, most)
+        d = models.shape[1]
+        r = rows.shape[1]
+        fields = frozenset(work.fields(d, r))
+        limit = reply_limit(work, d, r)
+        return OutgoingRequest(work, text, key, wanted, records, fields, limit)
 
     def _message(self, request: OutgoingRequest, client: int) -> Message:
         """A message with a record of its own: what one client is sent, no other sees."""
@@ -163,8 +165,8 @@ class FlowerEngine:
         )
 
     def _exchange(
-        self, clients: Sequence[int], messages: Sequence[Message]
-    ) -> list[tuple[int, Message]]:
+        self, clients: Sequence[int], messages: Sequence[Message], limit: ReplyLimit
+    ) -> list[tuple[int, Arrival]]:
         """Send messages and wait for the replies to them, until all are there or the time is over.
 
         What ``grid.send_and_receive`` does, which polls every 3 s; polling more often at first ends
@@ -174,43 +176,38 @@ class FlowerEngine:
             return []
         pause = Pause(time.monotonic() + self.terms.timeout, self.terms.least_poll)
         sent = list(self.grid.push_messages(messages))
-        owner = {
-            name: client for name, client in zip(sent, clients, strict=True) if name is not None
-        }
+        # What could not be sent has no name.
+        owner = {name: client for name, client in zip(sent, clients, strict=True) if name}
         self._lost["not sent"] += len(clients) - len(owner)
         left = set(owner)
         came = []
         while left:
-            for message in self.grid.pull_messages(sorted(left)):
-                name = message.metadata.reply_to_message_id
-                if name in owner:
-                    came.append((owner[name], message))
-            left -= {message.metadata.reply_to_message_id for _, message in came}
+            arrivals = self.inbox.pull(sorted(left), limit)
+            came += [(owner[arrival.request], arrival) for arrival in arrivals]
+            left -= {arrival.request for arrival in arrivals}
             if not left or pause.over:
                 break
             pause.wait()
+        self.inbox.drop(left)
         self._lost["no answer"] += len(left)
         return came
 
-    def _read(self, request: OutgoingRequest, client: int, message: Message) -> list[Reply]:
+    def _read(self, request: OutgoingRequest, client: int, arrival: Arrival) -> list[Reply]:
         """A reply as the validator wants it. Whatever a client sent, this does not raise: what is
         no reply is counted."""
-        failed = failure_of(message)
-        if failed is not None:
-            self._lost[failed] += 1
+        if arrival.failure is not None:
+            self._lost[arrival.failure] += 1
             return []
+        assert arrival.message is not None, "a reply without a failure is a message"
         try:
-            note, fields, other = parts_of(message.content)
+            note, fields, other = parts_of(arrival.message.content)
             round = note["round"]
             purpose = note["purpose"]
             sender = note["client"]
             # A bool is an int in Python, and no round.
             if type(round) is not int or not isinstance(purpose, str):
                 raise ValueError("no round")
-            values = {
-                str(name): read_array(array.data, request.most)[None]
-                for name, array in fields.items()
-            }
+            values = _read_fields(fields, request)
         except Exception:  # noqa: BLE001 - the sender is not trusted
             self._lost["malformed"] += 1
             return []
@@ -247,8 +244,8 @@ class FlowerEngine:
         return np.array(sorted(drifted), np.int64)
 
     def take_lost(self) -> Counter[str]:
-        """Clients that gave no reply, and nodes that claimed another's name, since this was last
-        called, by reason."""
+        """Clients that gave no reply, and nodes that were not let in, since this was last called, by
+        reason."""
         past = +self._lost + self.register.take_refused()
         self._lost = Counter()
         return past
@@ -268,6 +265,16 @@ class FlowerEngine:
 
     def close(self) -> None:
         """Nothing: Flower closes its grid."""
+
+
+def _read_fields(fields: Mapping[str, Array], request: OutgoingRequest) -> dict[str, NDArray[Any]]:
+    """The arrays of a reply, with a row for its client."""
+    # Others are not read, since each may name the same large array: of their names alone the
+    # validator will refuse them.
+    if set(fields) != request.fields:
+        return {"other fields": np.zeros(1)}
+    most = request.limit.size
+    return {name: read_array(array.data, most)[None] for name, array in fields.items()}
 
 
 def _kind(work: Work) -> str:

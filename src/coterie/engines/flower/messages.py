@@ -13,16 +13,25 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from coterie.clients import wire
-from coterie.core.work import Work
 
 NOTE = "coterie"  # the record of a message with words and numbers
 FIELDS = "fields"  # the record of a reply with arrays
 # The kind of message that asks a node who it is. A `Describe` record, of data, is another kind.
 ASK_IDENTITY = "query.describe"
-_HEADER = 512  # bytes that a NumPy header may take
-# Flower's codes of errors (`flwr.common.constant.ErrorCode`) of an app that failed on its node, or
-# that nothing is known of. Any other is taken for a node that cannot be reached.
-_APP_FAILED = (0, 1, 2)
+HEADER = 512  # bytes that a NumPy header may take
+# What Flower's codes of errors mean (`flwr.common.constant.ErrorCode`), in one word. A code that is
+# not here is of a later version, and taken for a node that cannot be reached.
+FLOWER_ERRORS: Mapping[int, str] = {
+    0: "failed",  # unknown
+    1: "failed",  # the app could not be loaded on the node
+    2: "failed",  # the app raised an error there
+    3: "unavailable",  # the request expired, or the node never sent all of its reply
+    4: "unavailable",  # the reply expired
+    5: "unavailable",  # the node gave no sign of life
+    6: "failed",  # a mod of Flower around the app refused the message
+    7: "unverified",  # the node accepts signed apps alone, and could not verify this one
+    8: "crashed",  # the app's process on the node fell silent, as when it is killed
+}
 
 
 def parts_of(content: RecordDict) -> tuple[Mapping[str, Any], Mapping[str, Array], bool]:
@@ -33,24 +42,17 @@ def parts_of(content: RecordDict) -> tuple[Mapping[str, Any], Mapping[str, Array
 
 
 def failure_of(message: Message) -> str | None:
-    """Why a message is no reply: ``unavailable`` where the node is gone, or what the client says of
-    its failure; ``None`` where it is one."""
-    if message.has_error():
-        if message.error.code in _APP_FAILED:
-            return "failed"
-        return "unavailable"
-    reported = message.content.config_records.get(NOTE, {}).get("failed")
-    if reported is None:
-        return None
-    if reported in wire.FAILURES:
-        return reported
+    """Why a message is no reply: a word of `FLOWER_ERRORS`, or what the client says of its failure,
+    or ``malformed``; ``None`` where it is one."""
+    try:
+        if message.has_error():
+            return FLOWER_ERRORS.get(message.error.code, "unavailable")
+        reported = message.content.config_records.get(NOTE, {}).get("failed")
+        if reported is None or reported in wire.FAILURES:
+            return reported
+    except Exception:  # noqa: BLE001 - the sender is not trusted
+        return "malformed"
     return "malformed"
-
-
-def most_bytes(work: Work, d: int, r: int) -> int:
-    """The most bytes that any field of a reply may take."""
-    # Eight for each value: a client may send float64, and the validator takes nothing larger.
-    return _HEADER + max(8 * math.prod(shape) for shape, _ in work.fields(d, r).values())
 
 
 def read_array(data: bytes, most: int) -> NDArray[Any]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from coterie.clients import wire
 from coterie.clients.identity import Identity, mismatch
 from coterie.core.objective import Objective
-from coterie.engines.flower.messages import ASK_IDENTITY, NOTE, failure_of, parts_of
+from coterie.engines.flower.inbox import Arrival, Inbox, identity_limit
+from coterie.engines.flower.messages import ASK_IDENTITY, NOTE, parts_of
 
 _SLOWER = 1.2  # by which the pause between two polls grows
 _LONGEST_PAUSE = 2.0  # seconds
@@ -76,6 +77,7 @@ class ClientRegister:
 
     Args:
         grid: Flower's.
+        inbox: where answers come in.
         terms: what clients must be.
         names: of the clients met before, in the order of their numbers.
         say: what to do with a line for the user.
@@ -85,12 +87,14 @@ class ClientRegister:
     def __init__(
         self,
         grid: Grid,
+        inbox: Inbox,
         terms: Terms,
         names: Sequence[str],
         say: Callable[[str], None],
         joined: Callable[[Sequence[str]], None],
     ) -> None:
         self.grid = grid
+        self.inbox = inbox
         self.terms = terms
         self.names = list(names)
         self.say = say
@@ -168,6 +172,7 @@ class ClientRegister:
         for message, (node, since) in list(self._asked.items()):
             if node not in present or now - since > self.terms.timeout:
                 del self._asked[message]
+                self.inbox.drop([message])
 
     def _leave(self, node: int) -> None:
         client = self._met.pop(node)
@@ -187,51 +192,51 @@ class ClientRegister:
             messages.append(Message(content, node, ASK_IDENTITY, ttl=self.terms.timeout))
         now = time.monotonic()
         for message, node in zip(self.grid.push_messages(messages), nodes, strict=True):
-            if message is not None:
+            if message:
                 self._asked[message] = (node, now)
 
     def _read_answers(self) -> None:
-        if not self._asked:
-            return
-        for message in self.grid.pull_messages(sorted(self._asked)):
-            node, _ = self._asked.pop(message.metadata.reply_to_message_id, (None, 0.0))
+        limit = identity_limit(self.terms.identity.dumps())
+        for arrival in self.inbox.pull(sorted(self._asked), limit):
+            node, _ = self._asked.pop(arrival.request, (None, 0.0))
             if node is not None:
-                self._identify(node, message)
+                self._identify(node, arrival)
 
-    def _identify(self, node: int, message: Message) -> None:
+    def _identify(self, node: int, arrival: Arrival) -> None:
         """Take in a node that said who it is, or refuse it in one line."""
-        failed = failure_of(message)
-        # Not refused: a node that comes back is asked again.
-        if failed == "unavailable":
+        failed = arrival.failure
+        # Not refused: a node that comes back, or whose process was killed, is asked again.
+        if failed in ("unavailable", "crashed"):
             return
         if failed is not None:
-            expected = "what that node's own log says"
-            self._refuse(
-                node, f"node {node}: cannot take part, got {failed!r}; expected {expected}"
-            )
+            line = f"node {node}: cannot take part, got {failed!r}"
+            self._refuse(node, failed, f"{line}; expected what that node's own log says")
             return
+        assert arrival.message is not None, "an answer without a failure is a message"
         try:
-            identity = Identity.loads(str(parts_of(message.content)[0]["identity"]))
+            note, _, _ = parts_of(arrival.message.content)
+            identity = Identity.loads(str(note["identity"]))
         except Exception:  # noqa: BLE001 - the sender is not trusted
-            self._refuse(node, f"node {node}: no client of Coterie, got no identity; expected one")
+            line = f"node {node}: no client of Coterie, got no identity; expected one"
+            self._refuse(node, "malformed", line)
             return
         # The name first: of a node that uses another client's name nothing else matters.
-        refusal = self._wrong_name(identity, node)
-        if refusal is not None:
-            self._refused["name"] += 1
-        else:
-            refusal = mismatch(identity, self.terms.identity) or self._taken(identity, node)
-        if refusal is not None:
-            self._refuse(node, refusal)
+        wrong_name = self._wrong_name(identity, node)
+        other = mismatch(identity, self.terms.identity) or self._taken(identity, node)
+        if wrong_name is not None:
+            self._refuse(node, "name", wrong_name)
+        elif other is not None:
+            self._refuse(node, "mismatch", other)
         else:
             self._waiting[identity.client] = (node, identity)
 
-    def _refuse(self, node: int, line: str) -> None:
+    def _refuse(self, node: int, reason: str, line: str) -> None:
         self._met[node] = None
+        self._refused[reason] += 1
         self.say(f"refused: {line}")
 
     def take_refused(self) -> Counter[str]:
-        """Nodes that claimed a name that is not theirs, since this was last called, by reason."""
+        """Nodes that were not let in since this was last called, by reason."""
         past = self._refused
         self._refused = Counter()
         return past
