@@ -127,8 +127,8 @@ def test_the_bars_of_rfedavgs_sweep_are_its_numbers_of_clusters(tmp_path: Path) 
     one_class, two_classes = panels_of(clusters, outcomes)
     assert isinstance(one_class, BarPanel)
     assert isinstance(two_classes, BarPanel)
-    assert [bar.label for bar in one_class.bars] == [str(n) for n in range(2, 11)]
-    assert [bar.label for bar in two_classes.bars] == ["2", "3", "5", "10"]
+    assert [bar.label for bar in one_class.bars] == [str(n) for n in range(1, 11)]
+    assert [bar.label for bar in two_classes.bars] == ["1", "3", "10"]
     of_one_class = [one.mean for one in outcomes if one.line.name.startswith("1-class/")]
     assert [bar.ours for bar in one_class.bars] == of_one_class
 

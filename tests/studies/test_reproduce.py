@@ -174,7 +174,9 @@ def test_fedclusts_table_has_both_scorings_of_a_run_and_both_readings_of_a_test_
 def test_rfedavgs_sweeps_compare_what_the_paper_does_not_print() -> None:
     lines = {f"{line.table} {line.name}": line for line in LINES if line.paper == "rfedavg"}
     one_class = [line for line in lines if line.startswith("clusters 1-class/")]
-    assert one_class == [f"clusters 1-class/{n}" for n in range(2, 11)]
+    # One cluster is FedAvg.
+    assert lines["clusters 1-class/1"].configs(seed=0)[1].algorithm.name == "fedavg"
+    assert one_class == [f"clusters 1-class/{n}" for n in range(1, 11)]
     for n in range(2, 11):
         of_ccs, of_kmeans = lines[f"clusters 1-class/{n}"].configs(seed=0)
         assert of_ccs.algorithm.name == "rfedavg"
@@ -185,7 +187,7 @@ def test_rfedavgs_sweeps_compare_what_the_paper_does_not_print() -> None:
     assert ours.data.partition.options["classes_per_client"] == 2
     assert lines["budget lr-0.005/25-rounds"].until == 25
     slow = lines["convergence 10-classes/optimal"]
-    assert (slow.metric, slow.target, slow.rounds) == ("rounds_to", 0.95, 30)
+    assert (slow.metric, slow.target, slow.rounds) == ("rounds_to", 0.95, 20)
     sweeps = [line for line in lines.values() if line.table != "fig2"]
     assert {line.printed for line in sweeps} == {None}
 
@@ -458,7 +460,7 @@ def test_a_line_may_be_read_off_the_first_rounds_of_a_run(tmp_path: Path) -> Non
     # Both lines are read off the same two runs.
     assert sorted(carry(made)) == ["fedavg", "rfedavg"]
     last, early = made.outcomes()
-    accuracy = {}
+    accuracy: dict[str, list[float]] = {}
     for folder in last.folders[0]:
         rows = [json.loads(row) for row in (folder / "rounds.jsonl").read_text().splitlines()]
         name = json.loads((folder / "summary.json").read_text())["algorithm"]
@@ -489,6 +491,16 @@ def test_every_metric_reads_a_row(line: Line) -> None:
     ]
     summary = {"accuracy": {"max": 0.9, "last10_mean": 0.9}}
     assert METRICS[line.metric](rows, summary, line) is not None
+
+
+def test_the_end_of_a_run_is_its_last_ten_rounds_however_many_are_evaluated() -> None:
+    line = next(line for line in LINES if line.metric == "end")
+    every_fifth = [
+        {"round": n, "accuracy": n / 100 if (n + 1) % 5 == 0 else None} for n in range(30)
+    ]
+    # Rounds 24 and 29, of 20 to 29.
+    assert METRICS["end"](every_fifth, {}, line) == pytest.approx((24 + 29) / 2)
+    assert METRICS["end"](every_fifth[:3], {}, line) is None
 
 
 def test_a_failed_run_stops_no_other(two_lines: list[Line], tmp_path: Path) -> None:

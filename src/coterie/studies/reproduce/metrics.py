@@ -94,6 +94,14 @@ def _last10(rows: Rows, summary: Row, line: Line) -> float | None:
     return _accuracy(summary, "last10_mean")
 
 
+def _end(rows: Rows, summary: Row, line: Line) -> float | None:
+    """Mean of the evaluations in the last ten rounds, however many of them were evaluated."""
+    found = _mean(_values(rows[-10:], "accuracy"))
+    if found is None:
+        return None
+    return 100 * found
+
+
 def _median(rows: Rows, summary: Row, line: Line) -> float | None:
     return median_accuracy(rows)
 
@@ -162,6 +170,7 @@ def _cost_to_target(quantity: Quantity) -> Metric:
 METRICS: Mapping[str, Metric] = {
     "max": _max,
     "last10": _last10,
+    "end": _end,
     "median": _median,
     "mean_local": _mean_local,
     "mean_last_local": _mean_last_local,

@@ -70,7 +70,7 @@ class Reproduction:
         >>> from coterie.studies.reproduce.choice import choose
         >>> made = Reproduction(choose(["rfedavg"], "quick"), [0], Path("runs"))
         >>> len(made.lines), len(made.all_runs)
-        (7, 4)
+        (3, 4)
     """
 
     def __init__(
