@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from coterie.headline import ACCURACY, Headline
+
 PLAIN_WIDTH = 110  # characters of a line, where there is no terminal
 LINES = 20  # of progress, where there is no terminal
 PARTS = ("training", "grouping", "aggregation", "evaluation")
@@ -46,9 +48,7 @@ def percent(fraction: float | None) -> str:
         >>> percent(0.9216), percent(None)
         ('92.2 %', '-')
     """
-    if fraction is None:
-        return "-"
-    return f"{100 * fraction:.1f} %"
+    return ACCURACY.text(fraction)
 
 
 def amount(size: float) -> str:
@@ -101,13 +101,21 @@ class Reporter:
         rounds: how many there will be.
         start: how many are done already.
         file: where to, default standard output.
+        headline: what the run is measured by.
     """
 
-    def __init__(self, rounds: int, start: int = 0, file: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        rounds: int,
+        start: int = 0,
+        file: TextIO | None = None,
+        headline: Headline = ACCURACY,
+    ) -> None:
         self.rounds = rounds
         self.start = start
+        self.headline = headline
         self.console = console(file)
-        self.accuracy: float | None = None
+        self.value: float | None = None
         self.error: float | None = None
         self.first_ended: float | None = None  # when the first round ended
         self.bar: Progress | None = None
@@ -137,10 +145,11 @@ class Reporter:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """A round is done; ``row`` is its line in ``rounds.jsonl``."""
-        # Not every round is evaluated: the last accuracy stays until there is another.
-        if row.get("accuracy") is not None:
-            self.accuracy = row["accuracy"]
-            self.error = row.get("accuracy_error")
+        # Not every round is evaluated: the last value stays until there is another.
+        keys = self.headline.keys
+        if row.get(keys.value) is not None:
+            self.value = row[keys.value]
+            self.error = row.get(keys.error)
         done = row["round"] + 1
         note = (row.get("notes") or {}).get("grouping")
         if note:
@@ -155,14 +164,14 @@ class Reporter:
             say(f"round {done}/{self.rounds}: {text}", self.console.file)
 
     def _text(self, row: Mapping[str, Any]) -> str:
-        """Accuracy and groups, as of a row."""
-        accuracy = percent(self.accuracy)
+        """The headline and groups, as of a row."""
+        value = f"{self.headline.title} {self.headline.text(self.value)}"
         if self.error is not None:
-            accuracy += f" ± {percent(self.error)}"  # of a sample of the clients
+            value += f" ± {self.headline.text(self.error)}"  # of a sample of the clients
         counts = row.get("sizes", [])
         if len(counts) == 1:
-            return f"accuracy {accuracy}, one model"
-        text = f"accuracy {accuracy}, groups {sizes(counts)}"
+            return f"{value}, one model"
+        text = f"{value}, groups {sizes(counts)}"
         if row.get("agreement") and counts:
             text += f", agreement {row['agreement']['ari']:.2f}"
         return text
@@ -251,14 +260,17 @@ def summary_table(summary: Mapping[str, Any], folder: str) -> Text:
 def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     """The lines of the closing table: name and text."""
     run = f"{summary['algorithm']} on {summary['dataset']}, {summary['model']}"
-    accuracy = summary["accuracy"]
-    best = f"max {percent(accuracy['max'])}, final {percent(accuracy['final'])}"
+    headline = ACCURACY
+    if "headline" in summary:
+        headline = Headline.of(summary["headline"])
     rows = {
         "run": f"{run}, seed {summary['seed']}",
         "rounds": _rounds_done(summary),
-        "accuracy": f"{best}, mean of the last ten {percent(accuracy['last10_mean'])}",
+        headline.title: _figures(summary[headline.name], headline),
         "groups": found_groups(summary["sizes"], summary["clients"]),
     }
+    if summary.get("baseline") is not None:
+        rows["baseline"] = f"{headline.text(summary['baseline'])} without looking at the inputs"
     agreement = summary.get("agreement")
     if agreement and len(summary["sizes"]) > 1:
         information = f"mutual information {agreement['nmi']:.2f}"
@@ -272,6 +284,14 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "transfers": f"{transfers['models']:,} models, {moved}",
         "refused": refused or "none",
     }
+
+
+def _figures(figures: Mapping[str, float | None], headline: Headline) -> str:
+    """Best, last and mean of the last ten of the evaluated rounds."""
+    best = headline.text(figures[headline.best_key])
+    last = headline.text(figures["final"])
+    mean = headline.text(figures["last10_mean"])
+    return f"{headline.best_key} {best}, final {last}, mean of the last ten {mean}"
 
 
 def _rounds_done(summary: Mapping[str, Any]) -> str:

@@ -17,16 +17,18 @@ from coterie.measures.sampling import (
     ratio_estimate,
     sampling_errors,
 )
+from coterie.tasks import CLASSIFICATION
 from tests.conftest import blobs
 from tests.lazy_federations import run_small
+
+ACCURACY = CLASSIFICATION.metrics[0]
 
 
 def scored(sample: EvaluationSample, correct: Any, size: Any, known: Any) -> dict[str, Any]:
     ids = sample.draw(size > 0, known)
     inside = int(((size > 0) & known).sum())
-    found = sampling_errors(
-        correct[ids], size[ids], known[ids], (inside, int((size > 0).sum()) - inside)
-    )
+    sums = {"correct": correct[ids], "size": size[ids]}
+    found = sampling_errors(ACCURACY, sums, known[ids], (inside, int((size > 0).sum()) - inside))
     mine = ids[known[ids]]
     each = correct[mine] / size[mine]
     return {
@@ -103,12 +105,12 @@ def test_an_error_that_cannot_be_known_is_none() -> None:
     assert ratio_estimate([alone]) == (0.5, None)
     assert mean_estimate(alone) == (0.5, None)
     assert ratio_estimate([]) == (None, None)
-    one = sampling_errors(
-        np.array([1.0, 2.0]), np.array([2.0, 3.0]), np.array([True, True]), (5, 7)
-    )
+    sums = {"correct": np.array([1.0, 2.0]), "size": np.array([2.0, 3.0])}
+    one = sampling_errors(ACCURACY, sums, np.array([True, True]), (5, 7))
     assert one["accuracy_error"] is not None
     assert one["accuracy_all_error"] is None, "nothing is known of those without a group"
-    found = sampling_errors(np.empty(0), np.empty(0), np.empty(0, bool), (0, 0))
+    nothing = {"correct": np.empty(0), "size": np.empty(0)}
+    found = sampling_errors(ACCURACY, nothing, np.empty(0, bool), (0, 0))
     assert found == {
         "evaluated": 0,
         "accuracy_all": None,

@@ -20,6 +20,7 @@ class Follower:
         self.folder = folder
         # Read once: a run refuses to be resumed with another configuration.
         self.config = folder.resolved
+        self.headline = folder.headline
         self.rounds = int(self.config["train"]["rounds"])
         self.file = folder.path / "rounds.jsonl"
         self.rows: list[dict[str, Any]] = []

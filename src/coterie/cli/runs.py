@@ -102,7 +102,7 @@ def _execute(
     if lowered is not None:
         say(lowered)
     with (
-        Reporter(prepared.config.train.rounds, start) as reporter,
+        Reporter(prepared.config.train.rounds, start, headline=folder.headline) as reporter,
         # Inside the bar, so that its last state is drawn when a signal ends the run.
         request.while_running() as stop,
     ):
@@ -170,7 +170,7 @@ def _summary_so_far(folder: RunFolder) -> dict[str, Any]:
     from coterie.runs.summary import summarise
 
     clients = load_partition(folder.partition).clients
-    return summarise(folder.resolved, folder.rows(), clients)
+    return summarise(folder.resolved, folder.rows(), clients, folder.headline)
 
 
 def watch_command(

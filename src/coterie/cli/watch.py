@@ -73,7 +73,7 @@ def _live(follower: Follower, interval: float) -> None:
 def _lines(follower: Follower, interval: float) -> None:
     """Print the lines that the run itself prints where there is no terminal."""
     printed = len(follower.rows)
-    reporter = Reporter(follower.rounds, printed)
+    reporter = Reporter(follower.rounds, printed, headline=follower.headline)
     warned = False
     if follower.rows and not follower.done:
         print(f"{printed} of {counted(follower.rounds, 'round')} done", flush=True)
@@ -112,5 +112,5 @@ def _summary(follower: Follower) -> Text:
     clients = load_partition(follower.folder.partition).clients
     summary = follower.folder.summary()
     if not summary:
-        summary = summarise(follower.config, follower.rows, clients)
+        summary = summarise(follower.config, follower.rows, clients, follower.headline)
     return summary_table(summary, str(follower.folder.path))

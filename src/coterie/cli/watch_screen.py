@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from coterie.cli.follower import Follower
-from coterie.terminal import counted, duration, percent, printable
+from coterie.headline import ACCURACY, Headline
+from coterie.terminal import counted, duration, printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LEVELS = 8  # of a character
@@ -34,9 +35,10 @@ def screen(run: Follower) -> RenderableType:
     silence = silence_line(run)
     if not run.rows:
         return Group(*parts, Text(silence or "waiting for the first round"))
-    accuracies = [row["accuracy"] for row in run.rows if row.get("accuracy") is not None]
-    parts += [Text(), *(Text(line) for line in curve(accuracies))]
-    parts += _groups(run.rows[-1])
+    headline = run.headline
+    values = [row[headline.name] for row in run.rows if row.get(headline.name) is not None]
+    parts += [Text(), *(Text(line) for line in curve(values, headline=headline))]
+    parts += _groups(run.rows[-1], headline)
     parts += [Text(), Text(_totals(run.rows))]
     parts += [Text(line) for line in happened(run.rows)[-MOST_EVENTS:]]
     if silence:
@@ -102,9 +104,12 @@ def bar(share: float, width: int) -> str:
 
 
 def curve(
-    values: Sequence[float], width: int = CURVE_WIDTH, height: int = CURVE_HEIGHT
+    values: Sequence[float],
+    width: int = CURVE_WIDTH,
+    height: int = CURVE_HEIGHT,
+    headline: Headline = ACCURACY,
 ) -> list[str]:
-    """Fractions over time as text, between the least and the greatest.
+    """Values of the headline over time as text, between the least and the greatest.
 
     Where there are more rounds than columns, a column is the mean of its rounds.
 
@@ -126,9 +131,9 @@ def curve(
     for row in reversed(range(height)):
         label = ""
         if row == height - 1:
-            label = percent(high)
+            label = headline.text(high)
         elif row == 0:
-            label = percent(low)
+            label = headline.text(low)
         characters = [BLOCKS[min(max(level - LEVELS * row, 0), LEVELS)] for level in levels]
         lines.append(f"{label:>7} |{''.join(characters)}")
     return lines
@@ -141,31 +146,31 @@ def _level(value: float, low: float, high: float, height: int) -> int:
     return 1 + round((value - low) / (high - low) * (LEVELS * height - 1))
 
 
-def _groups(row: Mapping[str, Any]) -> list[RenderableType]:
+def _groups(row: Mapping[str, Any], headline: Headline) -> list[RenderableType]:
     """The groups of a round, below an empty line; nothing before there are any."""
     sizes = row.get("sizes") or []
     if not sizes:
         return []
     if len(sizes) == 1:
         return [Text(), Text(f"one model for {counted(sizes[0], 'client')}")]
-    return [Text(), _group_table(sizes, row.get("accuracy_groups") or [])]
+    return [Text(), _group_table(sizes, row.get(headline.keys.groups) or [], headline)]
 
 
-def _group_table(sizes: Sequence[int], accuracies: Sequence[float | None]) -> Table:
+def _group_table(sizes: Sequence[int], values: Sequence[float | None], headline: Headline) -> Table:
     """A line for each of the largest groups, in the order of their numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("group", justify="left")
     table.add_column("clients", justify="right")
     table.add_column("", justify="left")
-    table.add_column("accuracy", justify="right")
+    table.add_column(headline.title, justify="right")
     # CFL and FedClust may make a group for each client.
     largest = sorted(range(len(sizes)), key=lambda group: -sizes[group])[:MOST_GROUPS]
     for group in sorted(largest):
-        accuracy = "-"
-        if group < len(accuracies):
-            accuracy = percent(accuracies[group])
+        value = "-"
+        if group < len(values):
+            value = headline.text(values[group])
         share = sizes[group] / max([*sizes, 1])
-        table.add_row(str(group), f"{sizes[group]:,}", bar(share, 24), accuracy)
+        table.add_row(str(group), f"{sizes[group]:,}", bar(share, 24), value)
     if len(sizes) > MOST_GROUPS:
         table.add_row("...", "", f"{len(sizes) - MOST_GROUPS} more", "")
     return table

@@ -20,8 +20,9 @@ from coterie.core.arrays import IntArray, places_of
 from coterie.core.client_store import ClientStore
 from coterie.core.engine import DriftReports, Engine, Reply
 from coterie.core.keys import Key
+from coterie.core.task import CORRECT, SumShapes
 from coterie.core.vectors import Layout
-from coterie.core.work import Train, Work
+from coterie.core.work import Evaluate, Train, Work
 from coterie.data.population import Population
 
 
@@ -33,11 +34,13 @@ class ModelShape:
         classes: number of classes ``c``.
         features: values of one input.
         layout: names and places of the model's tensors in its flat vector.
+        sums: what a method's evaluation of models counts beside their losses.
     """
 
     classes: int = 0
     features: int = 0
     layout: Layout | None = None
+    sums: SumShapes = CORRECT
 
 
 @dataclass(eq=False)
@@ -89,6 +92,9 @@ class Clients:
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
         """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of
         clients."""
+        # A method compares losses; a task without right and wrong answers counts nothing beside.
+        if isinstance(work, Evaluate):
+            work = replace(work, sums=self.shape.sums)
         shared = self._shared_size(work, models.shape[1])
         # All who are asked count, whether they answer or not: in either case the server has sent.
         self.ledger.sent(key, np.asarray(ids), models, which, shared)

@@ -110,6 +110,9 @@ def _plain(work: Work, objective: Objective) -> dict[str, Any]:
                 "algorithm.name: keeps a part of the model with its clients, got 'keep'; "
                 "expected a method that shares the whole model, as clients of a deployment do so far"
             )
+    if isinstance(work, Evaluate):
+        # Known to clients from the run's task, as the objective is.
+        values.pop("sums")
     return {"kind": type(work).__name__.lower(), **values}
 
 

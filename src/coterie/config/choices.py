@@ -25,8 +25,18 @@ from coterie.config.tables import (
 from coterie.config.upgrade import default_detector
 from coterie.errors import ConfigError
 
-CHOICES = ("source", "partition", "model", "algorithm", "server", "weigh", "objective", "attack")
-OPTIONAL = ("server", "weigh", "objective", "attack")
+CHOICES = (
+    "source",
+    "partition",
+    "model",
+    "algorithm",
+    "server",
+    "weigh",
+    "objective",
+    "attack",
+    "task",
+)
+OPTIONAL = ("server", "weigh", "objective", "attack", "task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,7 @@ def _model(
         "weigh": (models["weigh"], None),
         "objective": (models["objective"], None),
         "attack": (models["attack"], None),
+        "task": (models["task"], None),
         "shift": (_shift_type(shift), None),
         "train": (_train_model(), ...),
         "engine": (engine, engine()),

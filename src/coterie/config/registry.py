@@ -115,6 +115,14 @@ KINDS: Mapping[str, Kind] = {
         custom=True,
         article="an",
     ),
+    "task": Kind(
+        module="coterie.tasks",
+        table="TASKS",
+        selector="kind",
+        place=("task",),
+        record=KindTable,
+        custom=True,
+    ),
     "shift": Kind(
         module="coterie.data.shifts",
         table="SHIFTS",

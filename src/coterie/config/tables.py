@@ -22,7 +22,7 @@ NotNegative = Annotated[Float, Field(ge=0)]
 # Of drift; coterie.rules.migration has their distances.
 Detector = Literal["none", "per_label", "counts", "ordinal"]
 ChoiceKind = Literal[
-    "source", "partition", "model", "algorithm", "server", "weigh", "objective", "attack"
+    "source", "partition", "model", "algorithm", "server", "weigh", "objective", "attack", "task"
 ]
 
 # K of the experiments of FedGroup and FlexCFL.
@@ -137,7 +137,7 @@ class EngineTable(ChoiceTable):
 
 
 class KindTable(ChoiceTable):
-    """``[data.partition]``, ``[shift]`` or ``[attack]``."""
+    """``[data.partition]``, ``[shift]``, ``[attack]`` or ``[task]``."""
 
     not_options: ClassVar[frozenset[str]] = frozenset({"kind"})
     kind: str
@@ -179,6 +179,7 @@ class RunConfig(Table):
         weigh: how much replies count in place of the algorithm's own rule, or nothing.
         objective: what clients minimise in place of the algorithm's own, or nothing.
         attack: what some clients of a simulation do to the run, or nothing.
+        task: what is learned and measured; nothing: a classification.
         migration: which clients lose their group because their data drifted, in place of the
             algorithm's own; nothing where it has none.
         folder: where ``module:factory`` is found; filled in with the folder that the run was
@@ -202,6 +203,7 @@ class RunConfig(Table):
     weigh: NamedTable | None = None
     objective: NamedTable | None = None
     attack: KindTable | None = None
+    task: KindTable | None = None
     migration: MigrationTable | None = None
     folder: str | None = None
     # Private, so that it is no key of the file and no part of the hash.
@@ -223,6 +225,7 @@ class RunConfig(Table):
             "weigh": self.weigh,
             "objective": self.objective,
             "attack": self.attack,
+            "task": self.task,
         }
         return tables[kind]
 

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from coterie.core.keys import Key
+from coterie.core.task import Task
 
 
 @runtime_checkable
@@ -34,12 +35,13 @@ class KnownLoss(Objective, Protocol):
 
     ``form`` is ``cross_entropy`` where the loss is the mean cross-entropy of the network's outputs
     and nothing else, and ``cross_entropy_of_more`` where it is the mean cross-entropy of something
-    else that is computed sample by sample. In both, a sample of label -100 counts nothing. A
-    subclass with another ``loss`` declares another ``form``.
+    else that is computed sample by sample. In both, a sample of label -100 counts nothing. It is
+    ``other`` where the loss is that of another task. A subclass with another ``loss`` declares
+    another ``form``.
     """
 
     @property
-    def form(self) -> Literal["cross_entropy", "cross_entropy_of_more"]: ...
+    def form(self) -> Literal["cross_entropy", "cross_entropy_of_more", "other"]: ...
 
 
 def is_cross_entropy(objective: Objective) -> bool:
@@ -50,7 +52,25 @@ def is_cross_entropy(objective: Objective) -> bool:
 
 def ignores_padding(objective: Objective) -> bool:
     """Whether a sample of label -100 changes neither the loss nor its gradient."""
-    return isinstance(objective, KnownLoss)
+    return isinstance(objective, KnownLoss) and objective.form != "other"
+
+
+@runtime_checkable
+class AddsToTask(Objective, Protocol):
+    """An objective that adds to the loss of a task, so that it fits any task.
+
+    One that is no such record is a whole loss by itself, and is minimised as it is whatever the
+    task measures.
+    """
+
+    def for_task(self, task: Task) -> Objective: ...
+
+
+def for_task(objective: Objective, task: Task) -> Objective:
+    """The objective with the loss of a task."""
+    if isinstance(objective, AddsToTask):
+        return objective.for_task(task)
+    return objective
 
 
 @runtime_checkable

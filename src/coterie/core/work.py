@@ -12,8 +12,9 @@ from pydantic import Field
 
 from coterie.config.arguments import check_arguments
 from coterie.core.keep import Keep, KeepLayers
-from coterie.core.objective import Objective
+from coterie.core.objective import Objective, for_task
 from coterie.core.solver import Solver
+from coterie.core.task import CORRECT, SumShapes, Task
 
 # A privacy budget. A smaller one asks for more noise than whole numbers hold.
 Epsilon = Annotated[float, Field(ge=1e-6)]
@@ -105,15 +106,23 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Score ``r`` models on a client's own split: correct predictions and, with ``loss``, the
-    summed loss."""
+    """Score ``r`` models on a client's own split: sums over its samples and, with ``loss``, the
+    summed loss.
+
+    Args:
+        split: which samples.
+        loss: whether the loss is asked for.
+        sums: the sums of the task that are asked for, each ``[r, *shape]``; by default the correct
+            predictions.
+    """
 
     split: Literal["train", "test"] = "test"
     loss: bool = True
+    sums: SumShapes = CORRECT
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         return {
-            "correct": ((r,), "f"),
+            **{name: ((r, *shape), "f") for name, shape in self.sums},
             "size": ((), "f"),
             **({"loss": ((r,), "f")} if self.loss else {}),
         }
@@ -185,3 +194,19 @@ class SelectGroup:
 
 
 Work = Train | Evaluate | Describe | SelectGroup
+
+
+def work_for_task(work: Work, task: Task) -> Work:
+    """The work with the loss of a task in what clients minimise."""
+    match work:
+        case Train():
+            objective = for_task(work.objective, task)
+            # The same record where nothing changes: trainers are found by their objectives.
+            if objective is work.objective:
+                return work
+            return replace(work, objective=objective)
+        case SelectGroup():
+            train = work_for_task(work.train, task)
+            assert isinstance(train, Train)
+            return SelectGroup(train)
+    return work

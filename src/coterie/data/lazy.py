@@ -210,6 +210,9 @@ class _Pool:
             raise DataError(
                 f"data.source: client {client} was made with {len(x)} samples; expected {expected}"
             )
+        if not np.issubdtype(np.asarray(y).dtype, np.integer):
+            got = f"labels of {np.asarray(y).dtype}; expected whole numbers"
+            raise DataError(f"data.source: client {client} was made with {got}")
         if x.shape[1:] != self.inner:
             got = f"inputs of shape {list(x.shape[1:])}; expected {list(self.inner)}"
             raise DataError(f"data.source: client {client} was made with {got}")

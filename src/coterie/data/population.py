@@ -31,10 +31,12 @@ class Population:
     Args:
         x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
             (``coterie.data.lazy``).
-        y: int64 ``[S]`` labels in ``0..classes-1``, in the same way.
+        y: int64 ``[S]`` labels in ``0..classes-1``, in the same way; or the targets of another task
+            (docs/tasks.md): float32 numbers ``[S]`` or ``[S, t]``, int64 tokens or labels
+            ``[S, l]``.
         train: ``N`` index arrays, or ``Ranges``: the training samples of each client.
         test: ``N`` index arrays, or ``Ranges``: the test samples of each client (may be empty).
-        classes: number of classes ``c``.
+        classes: number of classes ``c``; 0 where targets are no classes.
         names: ``N`` client names; default their numbers.
         planted: int64 ``[N]``, the true group of each client where the federation was made with
             one.
@@ -48,13 +50,16 @@ class Population:
         >>> p = Population(torch.zeros(4, 2), y, ([0, 1], [2]), ([3], []), classes=2)
         >>> p.clients, p.sizes("train").tolist(), p.histograms().tolist()
         (2, [2, 1], [[1, 1], [1, 0]])
+        >>> numbers = Population(torch.zeros(2, 3), torch.tensor([0.5, -1.2]), ([0, 1],), ([],))
+        >>> numbers.classes, numbers.y.dtype
+        (0, torch.float32)
     """
 
     x: Tensor
     y: Tensor
     train: tuple[IntArray, ...]
     test: tuple[IntArray, ...]
-    classes: int
+    classes: int = 0
     names: tuple[str, ...] = ()
     planted: IntArray | None = field(default=None)
 
@@ -92,10 +97,32 @@ class Population:
                 f"population: sample index out of range; expected 0 to {len(self.y) - 1}"
             )
         # Labels that are made client by client are not made only to be checked.
-        if self.lazy:
+        if not self.lazy:
+            self._check_targets()
+
+    def _check_targets(self) -> None:
+        """Targets are finite numbers, or whole numbers that the number of classes allows."""
+        if self.y.is_floating_point():
+            if self.classes:
+                raise DataError(
+                    f"population: numbers as labels, got {self.y.dtype} with "
+                    f"{self.classes} classes; expected int64 labels, or no classes"
+                )
+            # Training and metrics are in float32 and float64; one kind of number is enough.
+            object.__setattr__(self, "y", self.y.float())
+            if not torch.isfinite(self.y).all():
+                raise DataError("population: targets, got NaN or infinity; expected finite numbers")
+            return
+        # Tokens and several labels a sample are checked by their task, which knows what they mean.
+        if self.y.ndim > 1:
             return
         lowest = int(self.y.min())
         highest = int(self.y.max())
+        if self.classes == 0:
+            raise DataError(
+                f"population: whole-number labels from {lowest} to {highest} and no classes; "
+                "expected the number of classes, or float labels for a regression"
+            )
         if lowest < 0 or highest >= self.classes:
             raise DataError(
                 f"population: labels from {lowest} to {highest}; expected 0 to {self.classes - 1}"
@@ -149,11 +176,12 @@ class Population:
 
     @cached_property
     def labels(self) -> IntArray:
-        """The labels as NumPy, int64 ``[S]``."""
+        """The labels as NumPy, int64 ``[S]``; the targets of another task as they are."""
         return self.y.numpy()
 
     def histograms(self, split: Split = "train") -> IntArray:
-        """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels."""
+        """Label histograms, int64 ``[N, c]``, in one pass over the pooled labels; ``[N, 0]`` where
+        targets are no classes."""
         return self._histograms[split].copy()
 
     def histograms_of(self, ids: IntArray) -> IntArray:
@@ -198,6 +226,9 @@ class Population:
 
         A sample of client ``i`` with label ``j`` is counted as the number ``i c + j``.
         """
+        # Numbers are no classes, so there is nothing to count.
+        if not self.classes or len(self.y.shape) > 1:
+            return np.zeros((len(ids), 0), np.int64)
         held = [parts[i] for i in ids]
         owner = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
         rows = np.concatenate([*held, np.empty(0, np.int64)])

@@ -15,6 +15,7 @@ from coterie.clients.validation import validator_for
 from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine
 from coterie.core.solver import Solver
+from coterie.core.task import CORRECT, Task
 from coterie.core.vectors import Layout
 from coterie.data.population import Population
 from coterie.deprecated import renamed
@@ -22,6 +23,7 @@ from coterie.engines.keeping import KeepingEngine
 from coterie.engines.local_networks import RememberingEngine
 from coterie.engines.registry import Simulation, make_engine
 from coterie.local import LocalRunner
+from coterie.tasks import CLASSIFICATION
 
 
 def make_clients(
@@ -34,6 +36,7 @@ def make_clients(
     quorum: Quorum | None = None,
     remember_networks: bool = False,
     load_samples: Callable[[], Tensor] | None = None,
+    task: Task = CLASSIFICATION,
     **options: Any,
 ) -> Clients:
     """Build an engine, and the clients that it reaches. They are a context manager; leaving it ends
@@ -49,6 +52,7 @@ def make_clients(
         remember_networks: whether each client remembers the network that it trained last
             (``Clients.local_networks``).
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
+        task: what is learned, fitted to the population's targets.
         options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
             ``round_timeout``, ``device``, ... Options of other engines have no effect.
 
@@ -56,7 +60,7 @@ def make_clients(
         ConfigError: for an engine that cannot be had on this machine, or that cannot train this
             network.
     """
-    runner = LocalRunner(population, module, solver, decay)
+    runner = LocalRunner(population, module, solver, decay, task=task)
     engine: Engine = make_engine(name, Simulation(runner, load_samples), options)
     local_networks = None
     if remember_networks:
@@ -69,11 +73,21 @@ def make_clients(
         KeepingEngine(engine, store),
         validator_for(population),
         quorum or Quorum(),
-        ModelShape(population.classes, math.prod(population.shape), Layout.of(module)),
+        _shape_of(population, module, task),
         np.flatnonzero(population.sizes("train") > 0),
         store=store,
         local_networks=local_networks,
     )
+
+
+def _shape_of(population: Population, module: nn.Module, task: Task) -> ModelShape:
+    """What rules may ask of the model."""
+    classes = 0
+    if task.class_labels:
+        classes = population.classes
+    # Right answers where there are any; no more, since methods pay for what they are sent.
+    sums = tuple(one for one in task.sums if one in CORRECT)
+    return ModelShape(classes, math.prod(population.shape), Layout.of(module), sums)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
 from coterie.local.choose import least_loss
@@ -43,6 +43,8 @@ class SimulationEngine(ABC):
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Sequence[Reply]:
         """See ``coterie.core.engine.Engine``."""
+        # The one place where what a method adds to the loss meets the loss of the run's task.
+        work = work_for_task(work, self.runner.task)
         if not isinstance(work, Train):
             return self.answer(work, ids, models, which, key)
         if work.choose is None:
@@ -79,7 +81,7 @@ class SimulationEngine(ABC):
             which = which[:, None]
         loss = np.zeros(which.shape)
         # Placed by client: an engine may answer in several parts, in any order.
-        for scored in self.answer(Evaluate("train"), ids, models, which, key):
+        for scored in self.answer(Evaluate("train", sums=()), ids, models, which, key):
             loss[places_of(scored.ids, ids)] = scored.fields["loss"]
         choice = least_loss(loss)
         row = which[np.arange(len(ids)), choice]

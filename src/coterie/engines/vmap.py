@@ -53,9 +53,7 @@ class VmapEngine(SimulationEngine):
         self.blocks = Blocks(runner.module, runner.solver, runner.decay, where, memory)
         # A runner's device is fixed when it is made, and the given one scores on the CPU.
         if where.name != "cpu":
-            runner = LocalRunner(
-                runner.population, runner.module, runner.solver, runner.decay, where.name
-            )
+            runner = runner.copy(where.name)
         super().__init__(runner, round_timeout)
 
     def answer(

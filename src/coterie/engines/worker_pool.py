@@ -76,7 +76,7 @@ class WorkerPool:
         taken, self._numbers = self._context.Pipe(duplex=False)
         self._pipes = []
         # A runner of its own: what this process keeps for scoring is of no use to workers.
-        fresh = LocalRunner(runner.population, runner.module, runner.solver, runner.decay)
+        fresh = runner.copy()
         for _ in range(self.workers):
             ours, theirs = self._context.Pipe()
             inherited: list[Connection] = []

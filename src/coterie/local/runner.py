@@ -15,6 +15,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, is_cross_entropy
 from coterie.core.solver import Solver
+from coterie.core.task import Task
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
@@ -24,6 +25,7 @@ from coterie.local.scoring import Scorer
 from coterie.local.sgd import Autograd, Trained, Trainer
 from coterie.local.stack import Stack
 from coterie.math.similarity import nearest_direction
+from coterie.tasks import CLASSIFICATION
 
 
 def make_trainer(module: nn.Module, objective: Objective, decay: tuple[str, ...]) -> Trainer:
@@ -61,6 +63,7 @@ class LocalRunner:
         solver: the run's local SGD; work records may override its budget.
         decay: names of the kernels that carry L2.
         device: where models are scored; training is on the CPU.
+        task: what is learned and measured, fitted to the population's targets.
     """
 
     def __init__(
@@ -70,16 +73,22 @@ class LocalRunner:
         solver: Solver,
         decay: tuple[str, ...] = (),
         device: str = "cpu",
+        task: Task = CLASSIFICATION,
     ) -> None:
         self.population = population
         self.module = module
         self.solver = solver
         self.decay = decay
+        self.task = task
         self.layout = Layout.of(module)
         self.sizes = population.sizes("train")
-        self.scorer = Scorer(population, module, decay, device)
+        self.scorer = Scorer(population, module, decay, device, task)
         # A trainer keeps buffers and a copy of the network, so one is kept for each objective.
         self._trainers: dict[Objective, Trainer] = {}
+
+    def copy(self, device: str = "cpu") -> LocalRunner:
+        """A runner of the same work that keeps nothing yet."""
+        return LocalRunner(self.population, self.module, self.solver, self.decay, device, self.task)
 
     @property
     def batch_invariant(self) -> bool:
@@ -169,19 +178,20 @@ class LocalRunner:
     ) -> Reply:
         if which.ndim == 1:
             which = which[:, None]
-        correct = np.zeros(which.shape)
-        loss = np.zeros(which.shape)
+        shapes = dict(work.sums)
+        if work.loss:
+            shapes["loss"] = ()
+        found = {name: np.zeros((*which.shape, *shape)) for name, shape in shapes.items()}
         for column in range(which.shape[1]):
             for row in np.unique(which[:, column]):
                 # One pass for all clients that are scored on this model.
                 mine = np.flatnonzero(which[:, column] == row)
-                correct[mine, column], loss[mine, column] = self.scorer.score(
-                    models[row], ids[mine], work, ids
-                )
+                sums = self.scorer.score(models[row], ids[mine], work, ids)
+                for name, values in found.items():
+                    # Clients without a sample add nothing to any sum.
+                    values[mine, column] = sums.get(name, 0.0)
         size = self.population.sizes(work.split)[ids].astype(np.float64)
-        fields = {"correct": correct, "size": size}
-        if work.loss:
-            fields["loss"] = loss
+        fields = {**found, "size": size}
         return Reply(key.round, ids, fields, key.purpose)
 
     def _select_groups(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.task import Added, Binned, Task, is_classes
 from coterie.core.vectors import Layout, bind
 from coterie.core.work import Evaluate
 from coterie.data.population import Population
@@ -25,25 +26,32 @@ _CHUNK_OF_IMAGES = 64
 
 
 class Scorer:
-    """Correct predictions and summed loss of a model on clients' own samples.
+    """The task's sums and the summed loss of a model on clients' own samples.
 
     Args:
         population: who holds what.
         module: the network; it is copied.
         decay: names of the kernels that carry L2.
         device: where models are scored.
+        task: what is counted.
     """
 
     def __init__(
-        self, population: Population, module: nn.Module, decay: tuple[str, ...], device: str
+        self,
+        population: Population,
+        module: nn.Module,
+        decay: tuple[str, ...],
+        device: str,
+        task: Task,
     ) -> None:
+        self._task = task
         self._vector = torch.empty(Layout.of(module).d, device=device)
         self._network = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
         self.rows = ScoredRows(population, self._vector.device, copies=not self._convolves)
         self._compiled: CompiledTrainer | None = None
         stack = Stack.of(module, decay)
-        if stack is not None and device == "cpu":
+        if stack is not None and device == "cpu" and is_classes(task):
             self._compiled = CompiledTrainer(stack)
 
     @property
@@ -54,17 +62,18 @@ class Scorer:
     @torch.inference_mode()
     def score(
         self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> dict[str, FloatArray]:
         """Score one model.
 
         Args:
             vector: float32 ``[d]``.
             ids: int64 ``[n]``, the clients.
-            work: which split, and whether the loss is asked for.
+            work: which split, which sums, and whether the loss is asked for.
             everyone: int64, the clients that are scored in this round, on this model or another.
 
         Returns:
-            correct predictions and summed loss, float64 ``[n]`` each.
+            the sums by name, float64 ``[n, *shape]`` each, and the summed ``loss``; nothing
+            where the clients have no samples.
         """
         population = self.rows.population
         if self._compiled is not None:
@@ -75,20 +84,16 @@ class Scorer:
             else:
                 rows = self.rows.in_place(ids, work.split, everyone)
             correct, loss = self._compiled.score(rows.x, rows.y, rows.index, vector)
+            added: dict[str, _PerSample] = {"correct": correct, "loss": loss}
         else:
             rows = self.rows.gathered(ids, work.split)
-            correct, loss = self._forward(rows, vector, work.loss)
-        if rows.spread is not None:
-            correct = correct[rows.spread]
-            loss = loss[rows.spread]
-        return _sums(correct, rows.bounds), _sums(loss, rows.bounds)
+            added = self._forward(rows, vector, work)
+        return {name: _summed(values, rows) for name, values in added.items()}
 
-    def _forward(self, rows: Rows, vector: Tensor, losses: bool) -> tuple[FloatArray, FloatArray]:
-        """Correct predictions and loss of one model, per sample, by the network itself."""
+    def _forward(self, rows: Rows, vector: Tensor, work: Evaluate) -> dict[str, _PerSample]:
+        """What each sample adds to each sum, by the network itself."""
         self._vector.copy_(vector)
-        # Sums are made on the CPU in float64: their order, and so their bits, is that of samples.
-        correct = np.zeros(len(rows.y))
-        loss = np.zeros(len(rows.y))
+        parts: dict[str, list[_PerSample]] = {}
         x = rows.x
         chunk = _CHUNK
         if self._convolves and self._vector.device.type == "cpu":
@@ -96,11 +101,67 @@ class Scorer:
             chunk = _CHUNK_OF_IMAGES
         for at in range(0, len(rows.y), chunk):
             y = rows.y[at : at + chunk]
-            logits = self._network(x[at : at + chunk])
-            correct[at : at + chunk] = (logits.argmax(1) == y).cpu().numpy()
-            if losses:
-                loss[at : at + chunk] = F.cross_entropy(logits, y, reduction="none").cpu().numpy()
-        return correct, loss
+            outputs = self._network(x[at : at + chunk])
+            added: dict[str, Added] = {}
+            if work.sums:
+                added |= self._task.added(outputs, y)
+            if work.loss:
+                added["loss"] = self._task.loss(outputs, y)
+            for name, values in added.items():
+                parts.setdefault(name, []).append(_on_cpu(values))
+        return {name: _joined(values) for name, values in parts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """What samples add to a histogram, on the CPU; see ``coterie.core.task.Binned``."""
+
+    place: IntArray
+    weight: FloatArray
+    bins: int
+
+
+_PerSample = FloatArray | _Places
+
+
+def _on_cpu(added: Added) -> _PerSample:
+    """What samples add, in float64: the order of sums, and so their bits, is that of samples."""
+    if not isinstance(added, Binned):
+        return added.cpu().double().numpy()
+    weight = added.weight
+    if weight is None:
+        weight = torch.ones(len(added.place))
+    return _Places(added.place.cpu().numpy(), weight.cpu().double().numpy(), added.bins)
+
+
+def _joined(parts: list[_PerSample]) -> _PerSample:
+    """Parts of the samples one after another."""
+    first = parts[0]
+    if isinstance(first, _Places):
+        places = [part for part in parts if isinstance(part, _Places)]
+        place = np.concatenate([part.place for part in places])
+        weight = np.concatenate([part.weight for part in places])
+        return _Places(place, weight, first.bins)
+    return np.concatenate([part for part in parts if not isinstance(part, _Places)])
+
+
+def _summed(added: _PerSample, rows: Rows) -> FloatArray:
+    """The sum of each client, ``[n, *shape]``."""
+    if not isinstance(added, _Places):
+        if rows.spread is not None:
+            added = added[rows.spread]
+        return _sums(added, rows.bounds)
+    place = added.place
+    weight = added.weight
+    if rows.spread is not None:
+        place = place[rows.spread]
+        weight = weight[rows.spread]
+    clients = len(rows.bounds) - 1
+    owner = np.repeat(np.arange(clients), np.diff(rows.bounds))
+    # Cell by cell in the order of samples, so a client's histogram has the same bits whoever is
+    # counted beside it.
+    cells = np.bincount(owner * added.bins + place, weight, clients * added.bins)
+    return cells.astype(np.float64).reshape(clients, added.bins)
 
 
 def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
@@ -109,7 +170,7 @@ def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
     `numpy.add.reduceat` adds each part by itself, so that a sum has the same bits whatever stands
     beside it. It cannot do empty parts, which are left out.
     """
-    sums = np.zeros(len(bounds) - 1)
+    sums = np.zeros((len(bounds) - 1, *values.shape[1:]))
     some = np.diff(bounds) > 0
     if some.any():
         sums[some] = np.add.reduceat(values, bounds[:-1][some])

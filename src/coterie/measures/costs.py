@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.data.population import Population
+from coterie.headline import ACCURACY, Headline
 from coterie.math.balanced import Growth, grow
 
 # The paper's f: round, counted from 1 -> number of groups.
@@ -123,12 +124,15 @@ def constant(groups: int) -> GroupsInRound:
     return lambda r: groups
 
 
-def rounds_to_target(rows: Iterable[Mapping[str, Any]], accuracy: float) -> int | None:
-    """After how many rounds the accuracy was first at least this; ``None`` where it never was.
+def rounds_to_target(
+    rows: Iterable[Mapping[str, Any]], target: float, headline: Headline = ACCURACY
+) -> int | None:
+    """After how many rounds the headline was first as good as this; ``None`` where it never was.
 
     Args:
         rows: a run's rows (``Result.rows``, ``rounds.jsonl``).
-        accuracy: 0 to 1.
+        target: an accuracy from 0 to 1, or a value of another headline.
+        headline: of the run's task.
 
     Example:
         >>> rows = [{"round": t, "accuracy": a} for t, a in enumerate((0.5, None, 0.8))]
@@ -136,6 +140,7 @@ def rounds_to_target(rows: Iterable[Mapping[str, Any]], accuracy: float) -> int 
         (3, None)
     """
     for row in rows:
-        if row["accuracy"] is not None and row["accuracy"] >= accuracy:
+        value = row[headline.name]
+        if value is not None and headline.reaches(value, target):
             return row["round"] + 1
     return None

@@ -1,4 +1,4 @@
-"""Accuracy of the networks that clients trained last, each on its client's own test samples."""
+"""Metrics of the networks that clients trained last, each on its client's own test samples."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore
+from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.task import Metric, Sums, Task
 from coterie.core.work import Evaluate
 from coterie.measures.sampling import EvaluationSample
+from coterie.tasks import CLASSIFICATION
 
 _BLOCK = 2**28  # bytes of networks that are scored at once
 
@@ -24,6 +27,7 @@ def score_local_networks(
     testable: NDArray[np.bool_],
     key: Key,
     sample: EvaluationSample | None = None,
+    task: Task = CLASSIFICATION,
 ) -> dict[str, Any]:
     """What the last local networks of the clients make of their test samples.
 
@@ -36,6 +40,7 @@ def score_local_networks(
         testable: bool ``[N]``, which clients are present and have test samples.
         key: random stream.
         sample: scores so many of the clients that trained; ``None``: all of them.
+        task: whose headline, which stands for ``accuracy`` here.
 
     Returns:
         ``evaluated_local``, the number of clients scored; ``accuracy_local``, total correct over
@@ -50,17 +55,15 @@ def score_local_networks(
     if sample is not None:
         # Clients with a group and without count alike here, so they are one kind.
         ids = sample.draw(testable & trained, np.ones_like(testable))
-    correct = [np.empty(0)]
-    size = [np.empty(0)]
+    work = Evaluate("test", loss=False, sums=task.sums)
+    parts = [{name: np.empty((0, *shape)) for name, shape in (*task.sums, ("size", ()))}]
     for block in _blocks(networks, ids):
         models = torch.from_numpy(networks.get(block))
         # `measure`, not `run`: scoring is no part of what a method costs.
-        reply = clients.measure(
-            Evaluate("test", loss=False), block, models, np.arange(len(block)), key=key
-        )
-        correct.append(reply.fields["correct"][:, 0])
-        size.append(reply.fields["size"])
-    return _accuracies(np.concatenate(correct), np.concatenate(size))
+        reply = clients.measure(work, block, models, np.arange(len(block)), key=key)
+        parts.append(dict(own_sums(reply, task)))
+    sums = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return _figures(task.metrics[0], sums)
 
 
 def _blocks(networks: ClientStore, ids: IntArray) -> Iterator[IntArray]:
@@ -72,14 +75,29 @@ def _blocks(networks: ClientStore, ids: IntArray) -> Iterator[IntArray]:
         yield ids[at : at + size]
 
 
-def _accuracies(correct: NDArray[Any], size: NDArray[Any]) -> dict[str, Any]:
-    accuracy = None
+def _figures(metric: Metric, sums: Sums) -> dict[str, Any]:
+    """The headline over all that were scored, and the mean of the clients' own."""
+    value = None
     mean = None
-    if len(size):
-        accuracy = float(correct.sum() / size.sum())
-        mean = float((correct / size).mean())
+    if len(sums["size"]):
+        value = number(metric.value({name: each.sum(axis=0) for name, each in sums.items()}))
+        own = metric.value(sums)
+        mean = number(own[np.isfinite(own)].mean())
     return {
-        "evaluated_local": len(size),
-        "accuracy_local": accuracy,
-        "accuracy_local_mean": mean,
+        "evaluated_local": len(sums["size"]),
+        f"{metric.name}_local": value,
+        f"{metric.name}_local_mean": mean,
     }
+
+
+def own_sums(reply: Reply, task: Task) -> Sums:
+    """The sums of each client under the one model that it was scored on, ``[n, *shape]``."""
+    sums = {name: reply.fields[name][:, 0].astype(np.float64) for name, _ in task.sums}
+    return {**sums, "size": reply.fields["size"].astype(np.float64)}
+
+
+def number(value: Any) -> float | None:
+    """A value as a row has it: ``None`` where it is undefined."""
+    if np.isfinite(value):
+        return float(value)
+    return None

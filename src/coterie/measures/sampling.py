@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
+from coterie.core.task import Metric, Sums
 
 Mask = NDArray[np.bool_]
 
@@ -92,7 +93,7 @@ class Stratum:
 
     Args:
         clients: how many there are, sampled or not.
-        correct: ``[n]``, correct predictions of each one sampled.
+        correct: ``[n]``, correct predictions of each one sampled, or another sum over its samples.
         size: ``[n]``, its test samples.
     """
 
@@ -159,25 +160,31 @@ def mean_estimate(stratum: Stratum) -> tuple[float, float | None]:
 
 
 def sampling_errors(
-    correct: FloatArray, size: FloatArray, known: Mask, clients: tuple[int, int]
+    metric: Metric, sums: Sums, known: Mask, clients: tuple[int, int]
 ) -> dict[str, Any]:
-    """What a round's row says of an evaluation sample beside the accuracies.
+    """What a round's row says of an evaluation sample beside the metrics.
 
     Args:
-        correct: ``[n]``, of the clients scored.
-        size: ``[n]``, their test samples.
+        metric: the headline.
+        sums: of the clients scored, ``[n, *shape]``.
         known: bool ``[n]``, which have a group.
         clients: how many testable clients there are with a group and without.
 
     Returns:
-        ``evaluated``: clients scored; ``accuracy_all`` over all clients, whatever the sample's
-        shares; the standard errors ``accuracy_error``, ``accuracy_all_error`` (``None`` where no
-        client of one kind was scored) and ``accuracy_mean_error``.
+        ``evaluated``: clients scored; for the headline ``accuracy``: ``accuracy_all`` over all
+        clients, whatever the sample's shares; the standard errors ``accuracy_error``,
+        ``accuracy_all_error`` (``None`` where no client of one kind was scored) and
+        ``accuracy_mean_error``. A headline that is no mean over samples has no errors.
     """
-    grouped = _strata(correct[known], size[known], clients[0])
-    ungrouped = _strata(correct[~known], size[~known], clients[1])
-    accuracy_all, all_error = ratio_estimate(grouped + ungrouped)
-    # A kind of clients of which none was scored may have any accuracy.
+    size = sums["size"]
+    keys = metric.headline.keys
+    if metric.total is None:
+        return {"evaluated": len(size), keys.all: _estimated(metric, sums, known, clients)}
+    total = metric.total(sums)
+    grouped = _strata(total[known], size[known], clients[0])
+    ungrouped = _strata(total[~known], size[~known], clients[1])
+    value_all, all_error = ratio_estimate(grouped + ungrouped)
+    # A kind of clients of which none was scored may have any value.
     if (clients[0] and not grouped) or (clients[1] and not ungrouped):
         all_error = None
     mean_error = None
@@ -185,11 +192,21 @@ def sampling_errors(
         mean_error = mean_estimate(grouped[0])[1]
     return {
         "evaluated": len(size),
-        "accuracy_all": accuracy_all,
-        "accuracy_error": ratio_estimate(grouped)[1],
-        "accuracy_all_error": all_error,
-        "accuracy_mean_error": mean_error,
+        keys.all: value_all,
+        keys.error: ratio_estimate(grouped)[1],
+        f"{keys.all}_error": all_error,
+        f"{keys.mean}_error": mean_error,
     }
+
+
+def _estimated(metric: Metric, sums: Sums, known: Mask, clients: tuple[int, int]) -> float | None:
+    """A metric over all clients, from sums in which each client counts for those it stands for."""
+    stands_for = np.zeros(len(known))
+    for kind, count in ((known, clients[0]), (~known, clients[1])):
+        if kind.any():
+            stands_for[kind] = count / kind.sum()
+    weighted = {name: np.tensordot(stands_for, values, axes=1) for name, values in sums.items()}
+    return _finite_or_none(float(metric.value(weighted)))
 
 
 def estimate_for_all(

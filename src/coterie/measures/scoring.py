@@ -1,4 +1,4 @@
-"""Accuracy of a run: weighted, by group and by client, and agreement with planted groups."""
+"""Metrics of a run: weighted, by group and by client, and agreement with planted groups."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
+from coterie.core.task import Metric, Sums, Task, ratio
 from coterie.core.work import Evaluate
-from coterie.measures.local_networks import score_local_networks
+from coterie.measures.local_networks import number, own_sums, score_local_networks
 from coterie.measures.sampling import EvaluationSample, estimate_for_all, sampling_errors
+from coterie.tasks import CLASSIFICATION
 
 QUANTILES = {"p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9}
 
@@ -26,13 +28,15 @@ class Scoring:
 
     Args:
         sample: which clients stand for all; ``None``: all are scored.
-        loss: whether the mean cross-entropy on test samples is measured beside the accuracy.
+        loss: whether the mean loss on test samples is measured beside the metrics.
         local: whether each client is also scored with the network that it trained last.
+        task: whose metrics.
     """
 
     sample: EvaluationSample | None = None
     loss: bool = False
     local: bool = False
+    task: Task = CLASSIFICATION
 
 
 def score_round(
@@ -43,10 +47,10 @@ def score_round(
     key: Key,
     scoring: Scoring | None = None,
 ) -> dict[str, Any]:
-    """The accuracies of a round, each client scored with the model that serves it.
+    """The metrics of a round, each client scored with the model that serves it.
 
-    ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL, over the
-    clients that have a group.
+    Metrics are computed from the sums over all test samples of the clients that have a group:
+    ``accuracy`` is total correct over total test samples, as in FedGroup and FlexCFL.
 
     Args:
         clients: those that score.
@@ -57,19 +61,22 @@ def score_round(
         scoring: which clients, and by what; ``None``: all, by their accuracy.
 
     Returns:
-        ``accuracy`` over the clients that have a group now, ``accuracy_all`` over all,
-        ``accuracy_mean``, the mean of the accuracies of clients with a group, whatever their sizes,
-        ``accuracy_groups`` (``None`` for a group without test samples), ``accuracy_quantiles`` over
-        clients with a group.
-        With ``loss`` also ``test_loss``, nats a test sample over the clients with a group, and
-        ``test_loss_all`` over all. With a sample all are estimates, and `sampling_errors` says how
-        good the accuracies are. With ``local`` also what `score_local_networks` finds.
+        The task's headline, whose name stands for ``accuracy`` here: ``accuracy`` over the clients
+        that have a group now, ``accuracy_all`` over all, ``accuracy_mean``, the mean of the
+        accuracies of clients with a group, whatever their sizes, ``accuracy_groups`` (``None`` for
+        a group without test samples), ``accuracy_quantiles`` over clients with a group.
+        The task's further metrics are ``metrics`` over the clients with a group, and
+        ``metrics_groups``. With ``loss`` also ``test_loss``, the mean loss of a test sample over the
+        clients with a group, and ``test_loss_all`` over all. With a sample all are estimates, and
+        `sampling_errors` says how good the headline is. With ``local`` also what `score_local_networks` finds.
     """
     scoring = scoring or Scoring()
     found = _score_served(clients, testable, served, groups, key, scoring)
     if scoring.local:
         local = key.of("local_networks")
-        found |= score_local_networks(clients, testable, local, scoring.sample)
+        found |= score_local_networks(
+            clients, testable, local, scoring.sample, scoring.task
+        )
     return found
 
 
@@ -89,83 +96,107 @@ def _score_served(
     # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which = served.for_clients(ids)
     # `measure`, not `run`: scoring is no part of what a method costs, so the ledger leaves it out.
-    reply = clients.measure(Evaluate("test", loss=scoring.loss), ids, models, which, key=key)
-    correct = reply.fields["correct"][:, 0]
-    size = reply.fields["size"]
+    task = scoring.task
+    work = Evaluate("test", loss=scoring.loss, sums=task.sums)
+    reply = clients.measure(work, ids, models, which, key=key)
+    sums = own_sums(reply, task)
     member = groups.member[reply.ids]
+    found = _metrics(task, sums, member, groups.k)
     known = member >= 0
-    found = _accuracies(correct, size, member, groups.k)
+    # Clients with a group and without are weighed by how many they stand for.
+    grouped = int((testable & has_group).sum())
+    clients_of_kind = (grouped, int(testable.sum()) - grouped)
     if scoring.loss:
         losses = reply.fields["loss"][:, 0]
-        found["test_loss"] = _ratio(losses[known].sum(), size[known].sum())
-        found["test_loss_all"] = _ratio(losses.sum(), size.sum())
+        found |= _losses(losses, sums["size"], known)
+        if sample is not None:
+            found["test_loss_all"] = estimate_for_all(losses, sums["size"], known, clients_of_kind)
     if sample is None:
         return found
-    # The sample's figures of all clients replace the plain ones: clients with a group and without
-    # are weighed by how many they stand for.
-    grouped = int((testable & has_group).sum())
-    ungrouped = int(testable.sum()) - grouped
-    clients_of_kind = (grouped, ungrouped)
-    if scoring.loss:
-        found["test_loss_all"] = estimate_for_all(losses, size, known, clients_of_kind)
-    return found | sampling_errors(correct, size, known, clients_of_kind)
+    # The sample's figures of all clients replace the plain ones.
+    return found | sampling_errors(task.metrics[0], sums, known, clients_of_kind)
 
 
-def _accuracies(correct: FloatArray, size: FloatArray, member: IntArray, k: int) -> dict[str, Any]:
-    """The accuracies of the clients that were scored, as a row has them.
+def _metrics(task: Task, sums: Sums, member: IntArray, k: int) -> dict[str, Any]:
+    """The metrics of the clients that were scored, as a row has them.
 
     Args:
-        correct: ``[n]``, correct predictions of each client.
-        size: ``[n]``, their test samples.
+        task: whose metrics.
+        sums: of each client, ``[n, *shape]``.
         member: int64 ``[n]``, their groups, -1 for none.
         k: number of groups.
     """
     known = member >= 0
-    right = np.bincount(member[known], correct[known], k)
-    total = np.bincount(member[known], size[known], k)
-    # Clients of any size count alike here, unlike in the weighted accuracies.
-    own = correct[known] / size[known]
+    of_groups = {name: _by_group(values[known], member[known], k) for name, values in sums.items()}
+    of_grouped = {name: values.sum(axis=0) for name, values in of_groups.items()}
+    of_all = {name: values.sum(axis=0) for name, values in sums.items()}
+    first, *others = task.metrics
+    keys = first.headline.keys
+    # Clients of any size count alike here, unlike in the weighted figures.
+    own = first.value({name: values[known] for name, values in sums.items()})
+    own = own[np.isfinite(own)]
     mean = None
     quantiles = None
     if len(own):
         mean = float(own.mean())
         quantiles = {name: float(np.quantile(own, q)) for name, q in QUANTILES.items()}
+    found: dict[str, Any] = {
+        keys.value: number(first.value(of_grouped)),
+        keys.all: number(first.value(of_all)),
+        keys.mean: mean,
+        keys.groups: _numbers(first, of_groups),
+        keys.quantiles: quantiles,
+    }
+    if others:
+        found["metrics"] = {one.name: number(one.value(of_grouped)) for one in others}
+        found["metrics_groups"] = {one.name: _numbers(one, of_groups) for one in others}
+    return found
+
+
+def _losses(losses: FloatArray, size: FloatArray, known: NDArray[np.bool_]) -> dict[str, Any]:
+    """The mean loss of a test sample, over the clients with a group and over all."""
     return {
-        "accuracy": _ratio(right.sum(), total.sum()),
-        "accuracy_all": _ratio(correct.sum(), size.sum()),
-        "accuracy_mean": mean,
-        "accuracy_groups": [_ratio(a, b) for a, b in zip(right, total, strict=True)],
-        "accuracy_quantiles": quantiles,
+        "test_loss": number(ratio(losses[known].sum(), size[known].sum())),
+        "test_loss_all": number(ratio(losses.sum(), size.sum())),
     }
 
 
+def _by_group(values: FloatArray, member: IntArray, k: int) -> FloatArray:
+    """The sums of each group ``[k, *shape]``, added in the order of clients."""
+    sums = np.zeros((k, *values.shape[1:]))
+    np.add.at(sums, member, values)
+    return sums
+
+
+def _numbers(metric: Metric, sums: Sums) -> list[float | None]:
+    """A metric of each group."""
+    return [number(value) for value in metric.value(sums)]
+
+
 def each_client(
-    clients: Clients, testable: IntArray, served: Served, key: Key
-) -> tuple[IntArray, IntArray]:
-    """What each client's model classifies correctly, and of how many test samples.
+    clients: Clients, testable: IntArray, served: Served, key: Key, task: Task = CLASSIFICATION
+) -> Sums:
+    """What the model that serves each client makes of its test samples.
 
     Args:
         clients: those that score.
         testable: int64, the clients that have test samples.
         served: which model serves each client.
         key: random stream.
+        task: whose sums.
 
     Returns:
-        int64 ``[N]`` both; a client that is not testable has zero of both.
+        The task's sums and ``size``, the test samples, ``[N, *shape]`` each; a client that is not
+        testable has zeros.
     """
     models, which = served.for_clients(testable)
-    reply = clients.measure(Evaluate("test", loss=False), testable, models, which, key=key)
-    correct = np.zeros_like(served.row)
-    size = np.zeros_like(served.row)
-    correct[reply.ids] = reply.fields["correct"][:, 0]
-    size[reply.ids] = reply.fields["size"]
-    return correct, size
-
-
-def _ratio(a: float, b: float) -> float | None:
-    if b > 0:
-        return float(a / b)
-    return None
+    work = Evaluate("test", loss=False, sums=task.sums)
+    reply = clients.measure(work, testable, models, which, key=key)
+    found = {}
+    for name, values in own_sums(reply, task).items():
+        found[name] = np.zeros((len(served.row), *values.shape[1:]))
+        found[name][reply.ids] = values
+    return found
 
 
 def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:

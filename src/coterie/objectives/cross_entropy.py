@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
+from coterie.core.task import Task, is_classes
+from coterie.objectives.task_loss import TaskLoss
 
 
 @final
@@ -32,6 +34,12 @@ class CrossEntropy:
     @property
     def form(self) -> Literal["cross_entropy"]:
         return "cross_entropy"
+
+    def for_task(self, task: Task) -> CrossEntropy | TaskLoss:
+        """The same with the loss of another task in place of the cross-entropy."""
+        if is_classes(task):
+            return self
+        return TaskLoss(task, self.mu)
 
     def loss(
         self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]

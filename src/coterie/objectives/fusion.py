@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import ModuleType
 from typing import Annotated, Literal, NoReturn
@@ -13,12 +13,14 @@ from typing import Annotated, Literal, NoReturn
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.modules import activation, batchnorm, instancenorm, normalization, pooling
 
 from coterie.config.arguments import validated
 from coterie.core.keys import Key, keyed_torch
+from coterie.core.task import Task, is_classes
 from coterie.errors import ConfigError
+from coterie.objectives.task_loss import mean_loss
+from coterie.tasks import CLASSIFICATION
 
 Operator = Literal["conv", "multi", "single"]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -202,7 +204,7 @@ def _refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Cross-entropy of the network whose features are ``F(E_l(x), E_g(x))``.
+    """The loss of the task, of the network whose features are ``F(E_l(x), E_g(x))``.
 
     ``E_l`` is the extractor in training, ``E_g`` that of the model received, frozen. The operator
     ``F`` is trained and averaged like everything else, but the server follows the coefficients
@@ -214,14 +216,20 @@ class Fusion:
 
     operator: Operator = "conv"
     smoothing: float = 0.9
+    task: Task = CLASSIFICATION
+
+    def for_task(self, task: Task) -> Fusion:
+        return replace(self, task=task)
 
     @property
     def mu(self) -> float:
         return 0.0
 
     @property
-    def form(self) -> Literal["cross_entropy_of_more"]:
-        return "cross_entropy_of_more"
+    def form(self) -> Literal["cross_entropy_of_more", "other"]:
+        if is_classes(self.task):
+            return "cross_entropy_of_more"
+        return "other"
 
     def network(self, module: nn.Module, key: Key) -> nn.Module:
         return fuse(module, self.operator, key)
@@ -241,7 +249,7 @@ class Fusion:
         # Only the extractor of the model received is used, and it is not trained.
         with torch.no_grad():
             features = sent.features(x)
-        return F.cross_entropy(module(x, features), y)
+        return mean_loss(self.task, module(x, features), y)
 
 
 @validated

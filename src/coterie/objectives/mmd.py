@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from coterie.config.arguments import validated
+from coterie.core.task import Task
 from coterie.objectives.cross_entropy import CrossEntropy, plain
+from coterie.objectives.task_loss import mean_loss
+from coterie.tasks import CLASSIFICATION
 
 # Widths of the Gaussian kernels, and the least value of their distance: both of the reference code.
 WIDTHS = (
@@ -56,12 +58,16 @@ class Mmd:
     """``CE(theta_L) + weight max(MMD^2(logits of theta_G, logits of theta_L), 1e-4)`` of a batch.
 
     ``theta_G`` is the model received, frozen; ``theta_L`` starts from it and is trained. Below the
-    floor the second term has no gradient.
+    floor the second term has no gradient. ``CE`` is the loss of the task.
 
     Source: Yao et al., Two-Stream Federated Learning: Reduce the Communication Costs (2018).
     """
 
     weight: float = 0.1
+    task: Task = CLASSIFICATION
+
+    def for_task(self, task: Task) -> Mmd:
+        return replace(self, task=task)
 
     @property
     def mu(self) -> float:
@@ -76,7 +82,7 @@ class Mmd:
         with torch.no_grad():
             logits_of_received = received()(x)
         distance = squared_mmd(logits, logits_of_received).clamp_min(FLOOR)
-        return F.cross_entropy(logits, y) + self.weight * distance
+        return mean_loss(self.task, logits, y) + self.weight * distance
 
 
 @validated

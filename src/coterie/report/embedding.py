@@ -209,7 +209,7 @@ def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
     ids = np.flatnonzero(size > 0)
     which = np.tile(np.arange(len(models)), (len(ids), 1))
     with make_clients("serial", population, module, Solver()) as clients:
-        reply = clients.measure(Evaluate("train"), ids, models, which, key=setup.key)
+        reply = clients.measure(Evaluate("train", sums=()), ids, models, which, key=setup.key)
     loss = reply.fields["loss"].astype(np.float64)
     # Some clients' data are harder under every model: only the ratio between models tells groups.
     mean = np.maximum(loss.mean(axis=1, keepdims=True), 1e-12)

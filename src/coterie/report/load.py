@@ -21,6 +21,7 @@ from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import DataError
+from coterie.headline import ACCURACY, Headline
 from coterie.report.embedding import (
     Embedding,
     Setup,
@@ -140,7 +141,8 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     # The partition of the run itself: the data may lie elsewhere or be gone, the folder has this.
     parts = load_partition(saved)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
-    scored = folder.clients()
+    headline = folder.headline
+    scored = folder.clients("correct" if headline == ACCURACY else headline.name)
     summary = folder.summary() or {}
     try:
         view = RunView(
@@ -152,7 +154,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
             planted=parts.planted if data.population is None else data.population.planted,
             newcomers=_newcomers(rows, parts.clients),
             labels=data.labels,
-            client_accuracy=None if scored is None else _shares(*scored),
+            client_accuracy=None if scored is None else _own_values(*scored, headline),
             tables=folder.resolved,
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(folder.resolved, parts),
@@ -257,8 +259,11 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     return found
 
 
-def _shares(correct: IntArray, samples: IntArray) -> FloatArray:
-    return np.where(samples > 0, correct / np.maximum(samples, 1), np.nan)
+def _own_values(values: FloatArray, samples: IntArray, headline: Headline) -> FloatArray:
+    """The headline of each client, NaN without test samples."""
+    if headline == ACCURACY:  # counts of correct predictions
+        values = values / np.maximum(samples, 1)
+    return np.where(samples > 0, values, np.nan)
 
 
 def _data_id(resolved: Mapping[str, Any], parts: Partition) -> str:

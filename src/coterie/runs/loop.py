@@ -20,9 +20,11 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.solver import Solver
+from coterie.core.task import headline_of
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
+from coterie.headline import Keys
 from coterie.measures.scoring import agreement, score_round
 from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
@@ -104,6 +106,7 @@ def simulate(
     scoring = schedule.evaluation.scoring(population.clients, schedule.key)
     # What the models do for attackers is no figure of the method.
     honest = schedule.honest(population.clients)
+    keys = headline_of(scoring.task).keys
     groups = start.state
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
@@ -125,7 +128,7 @@ def simulate(
         groups, notes = algorithm.step(groups, round)
         # To read the ledger empties it, so what scoring refuses is counted apart, below.
         ledger = clients.ledger.read()
-        row = _row(number, before, groups, notes, ledger)
+        row = _row(number, before, groups, notes, ledger, keys)
         if schedule.shift is not None:
             row |= _shifted(snapshot, before, notes)
 
@@ -237,18 +240,23 @@ _NOT_NOTES = (
 
 
 def _row(
-    number: int, before: Groups, groups: Groups, notes: Mapping[str, Any], ledger: Ledger
+    number: int,
+    before: Groups,
+    groups: Groups,
+    notes: Mapping[str, Any],
+    ledger: Ledger,
+    keys: Keys,
 ) -> dict[str, Any]:
     """The row of a round before it is scored; its keys are in the order of the file."""
     return {
         "round": number,
         # Empty keys hold the places of the figures that scoring fills in.
-        "accuracy": None,
-        "accuracy_all": None,
-        "accuracy_mean": None,
+        keys.value: None,
+        keys.all: None,
+        keys.mean: None,
         "clients_assigned": int((groups.member >= 0).sum()),
-        "accuracy_groups": None,
-        "accuracy_quantiles": None,
+        keys.groups: None,
+        keys.quantiles: None,
         "loss": notes.get("loss"),
         "discrepancy": notes.get("discrepancy"),
         "sizes": groups.sizes().tolist(),

@@ -16,10 +16,11 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, check, registry
 from coterie.config.reading import fit_to_clients
-from coterie.config.tables import ChoiceKind, NamedTable
+from coterie.config.tables import ChoiceKind
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
+from coterie.core.task import Task
 from coterie.data import (
     Partition,
     Population,
@@ -39,6 +40,7 @@ from coterie.methods.override import override
 from coterie.rules.migration import Migration
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit, pool_if_asked
+from coterie.tasks import check_network, fit_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,10 @@ def prepare_on(
     Raises:
         ConfigError: if data, network and options do not go together.
     """
-    network = make_network(config, population.shape, population.classes)
+    task = fit_task(make_task(config), population)
+    network = make_network(config, population.shape, task.outputs)
     algorithm, network = fit(make_method(config), network, config.seed)
+    check_network(task, network.module, population)
     population, local = pool_if_asked(
         algorithm, population, make_solver(config), config.train.clients_per_round
     )
@@ -142,6 +146,7 @@ def prepare_on(
             loss=train.evaluate_loss,
             local=train.evaluate_local,
             measures=make_measures(train.measures, local, algorithm),
+            task=task,
         ),
         attack=make_attack(config),
         bounds=make_bounds(config),
@@ -238,14 +243,23 @@ def make_attack(config: RunConfig) -> Attack | None:
     return attack
 
 
-def make_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> Network:
+def make_network(config: RunConfig, shape: tuple[int, ...], outputs: int) -> Network:
     """The network of ``[model]``, with weights from the seed.
 
     Raises:
         ConfigError: for a network that does not fit the data.
     """
     name = config.model.name
-    return Network.of(name, shape, classes, config.seed, config.local.l2, config.options("model"))
+    return Network.of(name, shape, outputs, config.seed, config.local.l2, config.options("model"))
+
+
+def make_task(config: RunConfig) -> Task | None:
+    """The task of ``[task]``, not fitted to its targets; ``None`` without the table.
+
+    Raises:
+        ConfigError: for options that do not go together, and a factory that makes no task.
+    """
+    return _make(config, "task", lambda made: isinstance(made, Task), "tasks")
 
 
 def make_method(config: RunConfig) -> Method | Algorithm:
@@ -282,11 +296,14 @@ def can_migrate(algorithm: str) -> bool:
 def _make(config: RunConfig, kind: ChoiceKind, fits: Callable[[Any], bool], home: str) -> Any:
     """What the factory of an optional table makes; ``None`` without the table."""
     table = config.choice(kind)
-    if not isinstance(table, NamedTable):
+    if table is None:
         return None
-    made = registry.build(kind, {"name": table.name, **table.options})
+    selector = registry.KINDS[kind].selector
+    name = getattr(table, selector)
+    made = registry.build(kind, {selector: name, **table.options})
     # The factory may be a user's, and what it makes would fail only in the first round.
     if not fits(made):
-        what = f"makes no {kind}, got {table.name!r}"
-        raise ConfigError(f"{kind}.name: {what}; expected a factory like those of coterie.{home}")
+        what = f"makes no {kind}, got {name!r}"
+        expected = f"a factory like those of coterie.{home}"
+        raise ConfigError(f"{registry.KINDS[kind].path}: {what}; expected {expected}")
     return made

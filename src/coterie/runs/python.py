@@ -26,11 +26,13 @@ from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.served import Served
 from coterie.core.solver import Solver
+from coterie.core.task import Task, headline_of
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import load_population
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack
+from coterie.headline import ACCURACY, Headline
 from coterie.local.device import Precision
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm
@@ -44,6 +46,7 @@ from coterie.runs.loop import RoundResult
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler, fit, pool_if_asked
+from coterie.tasks import check_network, fit_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +66,7 @@ class Result:
         served: which model serves each client.
         kept: what clients kept of their models, which is a part of what serves them; nothing for
             the methods of Coterie.
+        headline: what the run is measured by.
     """
 
     rows: Sequence[dict[str, Any]]
@@ -70,12 +74,19 @@ class Result:
     module: nn.Module
     served: Served
     kept: KeptState
+    headline: Headline = ACCURACY
 
     @property
     def accuracy(self) -> list[float]:
         """Weighted accuracy per evaluated round, over the clients with a group in it, as
-        fractions."""
-        return [row["accuracy"] for row in self.rows if row["accuracy"] is not None]
+        fractions; of a classification. Other tasks have `scores`."""
+        return [row["accuracy"] for row in self.rows if row.get("accuracy") is not None]
+
+    @property
+    def scores(self) -> list[float]:
+        """The headline of the task per evaluated round, over the clients with a group in it."""
+        name = self.headline.name
+        return [row[name] for row in self.rows if row[name] is not None]
 
     @property
     def groups(self) -> IntArray:
@@ -134,6 +145,7 @@ def run(
     migration: Migration | Detector | None = None,
     bounds: Bounds | bool = True,
     attack: Attack | str | None = None,
+    task: Task | str | None = None,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -180,11 +192,14 @@ def run(
         attack: what some clients do to the run: a name of ``coterie list attacks``, or an attack
             such as ``coterie.engines.attacks.sign_flip(share=0.1)``. Accuracies are then of the
             honest clients.
+        task: what is learned and measured: a name of ``coterie list tasks``, or a record such as
+            ``coterie.tasks.regression("absolute")``; default classification.
         on_round: called after each round.
 
     Raises:
         ConfigError: for an argument out of its range, and for migration in a method that places no
             clients.
+        DataError: for targets that the task cannot learn.
         QuorumError: if too few clients answered for too long.
 
     Example:
@@ -208,8 +223,10 @@ def run(
         objective=_named("objective", objective),
         migration=Migration(migration) if isinstance(migration, str) else migration,
     )
-    network = Network.of(model, data.shape, data.classes, seed, local.l2)
+    fitted = fit_task(_named("task", task), data)
+    network = Network.of(model, data.shape, fitted.outputs, seed, local.l2)
     algorithm, network = fit(method, network, seed)
+    check_network(fitted, network.module, data)
     data, local = pool_if_asked(algorithm, data, local, clients_per_round)
     if isinstance(sampler, str):
         sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
@@ -219,6 +236,7 @@ def run(
         loss=evaluate_loss,
         local=evaluate_local,
         measures=measures,
+        task=fitted,
     )
     spec = RunSpec(
         algorithm,
@@ -257,7 +275,8 @@ def _carry_out(
             on_round(result)
     served = spec.algorithm.serve(running.groups)
     kept = clients.store.state()
-    return Result(tuple(rows), running.groups, spec.network.module, served, kept)
+    headline = headline_of(spec.task)
+    return Result(tuple(rows), running.groups, spec.network.module, served, kept, headline)
 
 
 def _sampler(
@@ -269,8 +288,8 @@ def _sampler(
     return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
 
 
-def _named(kind: Literal["server", "weigh", "objective", "attack"], value: Any) -> Any:
-    """A rule by its name, with the defaults of its options; a rule as it is."""
+def _named(kind: Literal["server", "weigh", "objective", "attack", "task"], value: Any) -> Any:
+    """What a name makes, with the defaults of its options; what is made already as it is."""
     if not isinstance(value, str):
         return value
     _check_choice(kind, kind, value, ", or a rule of coterie's")

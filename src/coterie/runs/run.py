@@ -12,13 +12,14 @@ import numpy as np
 
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig
-from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore, KeptState
 from coterie.core.groups import Groups
+from coterie.core.task import Sums, headline_of
 from coterie.core.vectors import Layout
 from coterie.data.partitions import partition_bytes
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
+from coterie.headline import ACCURACY
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
@@ -29,6 +30,7 @@ from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import summarise
 from coterie.runs.tracking import check_installed, tracked
+from coterie.tasks import baseline
 
 OnRound = Callable[[RoundResult], None]
 # What clients keep stands beside the state in a checkpoint, where they keep anything.
@@ -140,16 +142,16 @@ class Run:
         self.folder.save_checkpoint(progress.groups, progress.round, extra, keep, snapshot)
         progress.saved = progress.round
 
-    def score_clients(self) -> tuple[IntArray, IntArray]:
-        """What the model that serves each client makes of its test samples: how many it classifies
-        correctly, and how many there are, int64 ``[N]`` both; zero for attackers."""
+    def score_clients(self) -> Sums:
+        """What the model that serves each client makes of its test samples: the sums of the task's
+        metrics, and ``size``, how many there are, ``[N, *shape]`` each; zero for attackers."""
         snapshot = self.progress.snapshot or FederationSnapshot.start(self.spec.population)
         served = self.spec.algorithm.serve(self.groups)
         honest = self.spec.schedule.honest(self.spec.population.clients)
         testable = np.flatnonzero(snapshot.testable & honest)
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
-        return each_client(self.clients, testable, served, key)
+        return each_client(self.clients, testable, served, key, self.spec.task)
 
 
 # --- the run of a configuration -------------------------------------------------------------------
@@ -223,6 +225,7 @@ def execute(
     """
     config = prepared.config
     check_installed(config.log.to)
+    folder.write_headline(headline_of(prepared.spec.task))
     progress = make_progress(prepared.spec, folder, checkpoint, resume=resume)
     with tracked(config.log, config.resolved(), folder.path, progress.round) as log:
 
@@ -241,8 +244,7 @@ def execute(
                 # Where a sample is scored because there are too many clients, all of them
                 # are not scored here.
                 if config.train.evaluate_clients is None and progress.groups is not None:
-                    names = prepared.population.names
-                    folder.write_clients(names, progress.groups.member, *run.score_clients())
+                    _write_clients(folder, run, prepared.population.names)
             # Also after an error of an engine or of a quorum, since the rounds so far are good.
             finally:
                 run.save(config.checkpoint.keep)
@@ -256,6 +258,20 @@ def _stores(clients: Clients) -> dict[str, ClientStore]:
     if clients.local_networks is not None:
         stores["local_networks."] = clients.local_networks
     return stores
+
+
+def _write_clients(folder: RunFolder, run: Run, names: tuple[str, ...]) -> None:
+    """What the model of each client reached: the correct predictions, or the task's headline."""
+    sums = run.score_clients()
+    size = sums["size"].astype(np.int64)
+    column = "correct"
+    # Counts and not shares, since counts of clients add up.
+    values = sums.get(column)
+    if values is None:
+        first = run.spec.task.metrics[0]
+        column = first.name
+        values = first.value(sums)
+    folder.write_clients(names, run.groups.member, size, column, values)
 
 
 def _restore_kept(clients: Clients, checkpoint: Checkpoint) -> None:
@@ -319,6 +335,9 @@ def write_results(run: Run, config: RunConfig, names: tuple[str, ...]) -> dict[s
     known = len(names)
     run.folder.write_models(Layout.of(run.spec.network.module), groups.models)
     run.folder.write_groups(names, groups.member[:known], run.progress.since[:known])
-    summary = summarise(config.resolved(), run.folder.rows(), known)
+    headline = headline_of(run.spec.task)
+    summary = summarise(config.resolved(), run.folder.rows(), known, headline)
+    if headline != ACCURACY:
+        summary["baseline"] = baseline(run.spec.task, run.spec.population)
     run.folder.write_summary(summary)
     return summary

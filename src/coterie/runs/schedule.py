@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
+from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError
 from coterie.measures.sampling import EvaluationSample
 from coterie.measures.scoring import Scoring
 from coterie.measures.view import Measure
+from coterie.tasks import CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,10 @@ class Evaluation:
     Args:
         every: score the models in every so many rounds, and in the last.
         clients: score so many clients at most, by a random order drawn once; ``None``: all.
-        loss: whether the mean loss on test samples goes into the row beside the accuracy.
+        loss: whether the mean loss on test samples goes into the row beside the metrics.
         local: whether each client is also scored with the network that it trained last.
         measures: what else to measure in every round; what they find goes into the row.
+        task: whose metrics.
     """
 
     every: int = 1
@@ -35,6 +38,7 @@ class Evaluation:
     loss: bool = False
     local: bool = False
     measures: Sequence[Measure] = ()
+    task: Task = CLASSIFICATION
 
     def scoring(self, population: int, key: Key) -> Scoring:
         """Which clients are scored, and by what.
@@ -46,7 +50,7 @@ class Evaluation:
         sample = None
         if self.clients is not None:
             sample = EvaluationSample.of(self.clients, population, key)
-        return Scoring(sample, self.loss, self.local)
+        return Scoring(sample, self.loss, self.local, self.task)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from coterie.clients.quorum import Quorum
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
+from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
@@ -50,7 +51,7 @@ class Network:
         cls,
         model: nn.Module | str,
         shape: tuple[int, ...],
-        classes: int,
+        outputs: int,
         seed: int,
         l2: float,
         options: Mapping[str, Any] | None = None,
@@ -60,7 +61,7 @@ class Network:
         Args:
             model: a registered name, ``module:factory``, or a module, whose weights stay.
             shape: of one input.
-            classes: number of classes.
+            outputs: of the network for one input: those of the task, one a class.
             seed: of the first weights.
             l2: weight of the L2 term.
             options: of the network of a name.
@@ -70,7 +71,7 @@ class Network:
         """
         options = options or {}
         if isinstance(model, str):
-            module = build_model(model, shape, classes, Key(seed).of("model"), **options)
+            module = build_model(model, shape, outputs, Key(seed).of("model"), **options)
             return cls(module, decay_for(model, module, l2, **options))
         # A user's module keeps its weights; only networks that have a name are drawn from the seed.
         return cls(model, decay_for(None, model, l2))
@@ -121,6 +122,11 @@ class RunSpec:
         return self.attack.attackers(able, self.population.clients, self.key)
 
     @property
+    def task(self) -> Task:
+        """What is learned and measured."""
+        return self.evaluation.task
+
+    @property
     def key(self) -> Key:
         """The stream of every random draw."""
         return Key(self.seed)
@@ -165,6 +171,7 @@ class RunSpec:
             quorum=self.quorum,
             remember_networks=self.evaluation.local,
             load_samples=load_samples,
+            task=self.task,
             **options,
         )
         clients.bounds = self.bounds

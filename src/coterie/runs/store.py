@@ -20,10 +20,11 @@ from torch import Tensor
 
 from coterie.config.identity import differing
 from coterie.config.reading import read
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import CheckpointError, ConfigError
+from coterie.headline import ACCURACY, Headline
 from coterie.runs import digests as record
 from coterie.runs.checkpoint import (
     FORMAT,
@@ -32,9 +33,10 @@ from coterie.runs.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from coterie.runs.digests import CLIENTS, CONFIG, GROUPS, PARTITION, SUMMARY, Digests
+from coterie.runs.digests import CLIENTS, CONFIG, GROUPS, HEADLINE, PARTITION, SUMMARY, Digests
 from coterie.runs.files import (
     MALFORMED,
+    canonical_json,
     damaged,
     plain,
     refuse_unwritable,
@@ -149,6 +151,26 @@ class RunFolder:
         """
         return record.read_digests(self.path)
 
+    def write_headline(self, headline: Headline) -> None:
+        """``headline.json``: what the run is measured by, where that is not accuracy."""
+        if headline != ACCURACY:
+            self.write({HEADLINE: canonical_json(headline.record()) + b"\n"})
+
+    @property
+    def headline(self) -> Headline:
+        """What the run is measured by.
+
+        Raises:
+            CheckpointError: if its file is damaged.
+        """
+        data = self.file(HEADLINE)
+        if data is None:
+            return ACCURACY
+        try:
+            return Headline.of(json.loads(data))
+        except (*MALFORMED, RecursionError) as error:
+            raise damaged(self.path / HEADLINE, error) from None
+
     # --- rounds -----------------------------------------------------------------------------------
 
     @property
@@ -224,19 +246,36 @@ class RunFolder:
         self.write({GROUPS: _csv(["client", "group", "since_round"], rows)})
 
     def write_clients(
-        self, names: Sequence[str], member: IntArray, correct: IntArray, size: IntArray
+        self,
+        names: Sequence[str],
+        member: IntArray,
+        size: IntArray,
+        column: str,
+        values: FloatArray,
     ) -> None:
-        """``clients.csv``: client, group, its test samples, and how many of them its model
-        classifies correctly."""
-        header = ["client", "group", "test_samples", "correct"]
-        rows = zip(names, member.tolist(), size.tolist(), correct.tolist(), strict=True)
+        """``clients.csv``: client, group, its test samples, and what its model makes of them.
+
+        Args:
+            names: of the clients.
+            member: int64 ``[N]``, their groups.
+            size: int64 ``[N]``, their test samples.
+            column: ``correct``, or the name of the task's headline.
+            values: ``[N]``, correct predictions, or the headline of each client.
+        """
+        header = ["client", "group", "test_samples", column]
+        shown: list[object] = values.tolist()
+        if column == "correct":
+            shown = values.astype(np.int64).tolist()
+        rows = zip(names, member.tolist(), size.tolist(), shown, strict=True)
         self.write({CLIENTS: _csv(header, rows)})
 
-    def clients(self) -> tuple[IntArray, IntArray] | None:
-        """What each client's model classified correctly at the end, and its test samples: int64
-        ``[N]`` both.
+    def clients(self, column: str = "correct") -> tuple[FloatArray, IntArray] | None:
+        """What each client's model reached at the end, and its test samples: ``[N]`` both.
 
         ``None`` for a run that is not done, or was done by a version that did not write it.
+
+        Args:
+            column: ``correct`` for correct predictions, or the name of the task's headline.
 
         Raises:
             CheckpointError: if the file is damaged.
@@ -247,12 +286,12 @@ class RunFolder:
         try:
             lines = io.StringIO(data.decode("utf-8"), newline="")
             rows = [
-                (int(row["correct"]), int(row["test_samples"])) for row in csv.DictReader(lines)
+                (float(row[column]), int(row["test_samples"])) for row in csv.DictReader(lines)
             ]
-            both = np.asarray(rows, np.int64).reshape(-1, 2)
+            both = np.asarray(rows, np.float64).reshape(-1, 2)
         except (*MALFORMED, csv.Error) as error:
             raise damaged(self.path / CLIENTS, error) from None
-        return both[:, 0], both[:, 1]
+        return both[:, 0], both[:, 1].astype(np.int64)
 
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""

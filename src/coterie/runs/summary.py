@@ -12,21 +12,28 @@ from typing import Any
 import numpy as np
 import torch
 
+from coterie.headline import ACCURACY, Headline
+
 
 def summarise(
-    resolved: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], clients: int
+    resolved: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    clients: int,
+    headline: Headline = ACCURACY,
 ) -> dict[str, Any]:
     """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
 
     ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
     earlier ones score only some of the clients (FlexCFL, section 5.1); over all rounds where none
     of those was evaluated. ``accuracy.final`` is that of the last evaluated round,
-    ``accuracy.last10_mean`` the mean of the last ten.
+    ``accuracy.last10_mean`` the mean of the last ten. Another task has its headline in the place of
+    ``accuracy``, with ``min`` in the place of ``max`` where lower is better; ``headline`` says so.
 
     Args:
         resolved: the configuration.
         rows: the rows of ``rounds.jsonl``.
         clients: number of clients ``N``.
+        headline: of the run's task.
     """
     last: Mapping[str, Any] = {}
     if rows:
@@ -45,7 +52,8 @@ def summarise(
         "groups": len(sizes),
         "sizes": sizes,
         "agreement": last.get("agreement"),
-        "accuracy": accuracies(rows),
+        headline.name: figures_of(rows, headline),
+        **({} if headline == ACCURACY else {"headline": headline.record()}),
         "seconds": _seconds([row.get("seconds", {}) for row in rows]),
         "transfers": _total(
             (row.get("transfers", {}) for row in rows), ("models", "down_bytes", "up_bytes")
@@ -57,7 +65,9 @@ def summarise(
     }
 
 
-def covered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def covered(
+    rows: Sequence[Mapping[str, Any]], headline: Headline = ACCURACY
+) -> list[Mapping[str, Any]]:
     """The evaluated rounds in which all clients that ever have a group have one.
 
     Example:
@@ -69,28 +79,31 @@ def covered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [
         row
         for row in rows
-        if row.get("clients_assigned", 0) == most and row.get("accuracy") is not None
+        if row.get("clients_assigned", 0) == most and row.get(headline.name) is not None
     ]
 
 
-def accuracies(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def figures_of(
+    rows: Sequence[Mapping[str, Any]], headline: Headline = ACCURACY
+) -> dict[str, float | None]:
     """The field ``accuracy`` of a summary: ``max``, ``final`` and ``last10_mean``, see `summarise`.
 
     Args:
         rows: the rows of ``rounds.jsonl``, or the first of them.
+        headline: of the run's task.
 
     Example:
-        >>> accuracies([{"accuracy": 0.5}, {"accuracy": 0.75}, {"accuracy": 0.625}])
+        >>> figures_of([{"accuracy": 0.5}, {"accuracy": 0.75}, {"accuracy": 0.625}])
         {'max': 0.75, 'final': 0.625, 'last10_mean': 0.625}
     """
-    evaluated = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    evaluated = [row[headline.name] for row in rows if row.get(headline.name) is not None]
     if not evaluated:
-        return {"max": None, "final": None, "last10_mean": None}
-    comparable = [row["accuracy"] for row in covered(rows)] or evaluated
+        return {headline.best_key: None, "final": None, "last10_mean": None}
+    comparable = [row[headline.name] for row in covered(rows, headline)] or evaluated
     return {
-        # The papers print the maximum, which is chosen on test data and so is too good; the mean of
+        # The papers print the best, which is chosen on test data and so is too good; the mean of
         # the last ten rounds stands beside it.
-        "max": max(comparable),
+        headline.best_key: headline.best(comparable),
         "final": evaluated[-1],
         "last10_mean": statistics.fmean(evaluated[-10:]),
     }

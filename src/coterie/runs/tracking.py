@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from coterie.config.tables import LogTable
 from coterie.errors import ConfigError, install_command
 
 NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # packages
-LISTED = ("accuracy_groups", "sizes")  # lists with one number for each group
+LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group
 WAIT = 20.0  # seconds that the end of a run waits for a tracker
 PARAMETERS = 100  # the most parameters that a request to MLflow may hold
 METRICS = 1000  # the most metrics
@@ -91,7 +92,7 @@ def _leaves(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float
             yield from _leaves(value, f"{name}.")
         elif isinstance(value, int | float):
             yield name, value
-        elif isinstance(value, list) and name in LISTED:
+        elif isinstance(value, list) and LISTED.fullmatch(name):
             yield from (
                 (f"{name}.{j}", v) for j, v in enumerate(value) if isinstance(v, int | float)
             )

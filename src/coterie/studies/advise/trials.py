@@ -210,10 +210,10 @@ class TrialSetup:
         with self.open_clients(spec) as clients:
             run = Run.start(spec, clients)
             rows = [result.row for result in run.rounds()]
-            correct, size = run.score_clients()
+            scored = run.score_clients()
         return _SeedResult(
-            correct=correct.astype(np.float64),
-            size=size.astype(np.float64),
+            correct=scored["correct"],
+            size=scored["size"],
             member=run.groups.member,
             rows=rows,
         )

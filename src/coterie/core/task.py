@@ -1,0 +1,157 @@
+"""What a federation learns: the shape of targets, the loss, and the metrics as sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray
+from coterie.headline import Headline
+
+# Sums over samples by name, each ``[..., *shape]``; ``size`` is the number of samples.
+Sums = Mapping[str, FloatArray]
+# The names of sums and the shape of what one sample adds to each.
+SumShapes = tuple[tuple[str, tuple[int, ...]], ...]
+# Right answers: the one sum of a classification.
+CORRECT: SumShapes = (("correct", ()),)
+
+
+@dataclass(frozen=True, slots=True)
+class Binned:
+    """What samples add to a histogram, without a row of zeros for each of them.
+
+    Args:
+        place: int64 ``[n]``, the bin of each sample.
+        bins: how many there are.
+        weight: ``[n]``, what each adds to its bin; ``None``: 1.
+    """
+
+    place: Tensor
+    bins: int
+    weight: Tensor | None = None
+
+
+# What samples add to a sum: ``[n]`` or ``[n, *shape]``, or places in a histogram.
+Added = Tensor | Binned
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure computed from sums over samples, so that it adds up over clients and nodes exactly.
+
+    Args:
+        headline: its name, direction and unit.
+        value: ``sums -> [...]``, one value for each leading index; NaN where it is undefined.
+        total: ``sums -> [...]``, the sum whose mean over samples is the value; ``None`` for a
+            metric that is no mean. Only a mean has a standard error from a sample of clients.
+    """
+
+    headline: Headline
+    value: Callable[[Sums], FloatArray]
+    total: Callable[[Sums], FloatArray] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in rows and files."""
+        return self.headline.name
+
+
+def mean_metric(headline: Headline, total: Callable[[Sums], FloatArray]) -> Metric:
+    """A metric that is a mean over samples.
+
+    Args:
+        headline: its name, direction and unit.
+        total: the sum over samples, of their sums.
+
+    Example:
+        >>> from coterie.headline import ACCURACY
+        >>> metric = mean_metric(ACCURACY, lambda sums: sums["correct"])
+        >>> metric.value({"correct": np.array([3.0, 0.0]), "size": np.array([4.0, 0.0])}).tolist()
+        [0.75, nan]
+    """
+
+    def value(sums: Sums) -> FloatArray:
+        return ratio(total(sums), sums["size"])
+
+    return Metric(headline, value, total)
+
+
+def ratio(sums: FloatArray, size: FloatArray) -> FloatArray:
+    """Sums over sizes; NaN where there is nothing."""
+    found = np.full(np.shape(sums), np.nan)
+    return np.divide(sums, size, out=found, where=np.asarray(size) > 0)
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What labels are, what is minimised, and what is measured. A hashable record.
+
+    ``metrics`` has the headline first. ``class_labels`` says that a target is one number of
+    ``0..c-1``, so that rules may count classes. ``outputs`` is how many outputs a network has for
+    each sample.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]: ...
+
+    @property
+    def sums(self) -> SumShapes: ...
+
+    @property
+    def class_labels(self) -> bool: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    def fitted(self, y: Tensor, classes: int) -> Task:
+        """The task for these targets ``[S, ...]``.
+
+        Raises:
+            DataError: for targets that it cannot learn.
+        """
+        ...
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample ``[n]``; training minimises its mean."""
+        ...
+
+    def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
+        """What each sample adds to each of the `sums`."""
+        ...
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """What the outputs mean: classes, probabilities or numbers."""
+        ...
+
+    def naive(self, targets: Tensor) -> Tensor:
+        """The outputs ``[o]`` of a model that ignores its inputs, by training targets."""
+        ...
+
+
+@runtime_checkable
+class KnownTask(Task, Protocol):
+    """A task that declares what it computes, so that faster code may compute it.
+
+    ``form`` is ``classes`` where outputs are logits of classes, the loss is their cross-entropy,
+    and the only sum is ``correct``.
+    """
+
+    @property
+    def form(self) -> Literal["classes"]: ...
+
+
+def is_classes(task: Task) -> bool:
+    """Whether a task is the classification that compiled code computes."""
+    return isinstance(task, KnownTask) and task.form == "classes"
+
+
+def headline_of(task: Task) -> Headline:
+    """The headline of a task: its first metric."""
+    return task.metrics[0].headline

@@ -1,0 +1,122 @@
+"""The figure that stands for a run: its name, which way is better, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A metric as people read it.
+
+    Args:
+        name: in rows and files: ``accuracy``, ``mae``.
+        better: whether a higher or a lower value is better.
+        unit: ``%``: a fraction, shown in percent; else it stands behind the number.
+        label: in sentences; default the name.
+
+    Example:
+        >>> mae = Headline("mae", better="lower", unit="mm", label="MAE")
+        >>> Headline().text(0.9216), mae.text(3.14159), mae.text(None)
+        ('92.2 %', '3.142 mm', '-')
+        >>> mae.best([3.0, 2.0]), mae.gain(2.0, over=3.0)
+        (2.0, 1.0)
+    """
+
+    name: str = "accuracy"
+    better: Literal["higher", "lower"] = "higher"
+    unit: str = "%"
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name in sentences."""
+        return self.label or self.name
+
+    @property
+    def best_key(self) -> str:
+        """What the best value is called in a summary: ``max`` or ``min``."""
+        return "max" if self.better == "higher" else "min"
+
+    @property
+    def keys(self) -> Keys:
+        """The names of its figures in the row of a round."""
+        return Keys(self.name)
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of some values."""
+        return max(values) if self.better == "higher" else min(values)
+
+    def gain(self, value: float, over: float) -> float:
+        """How much better a value is than another; negative where it is worse."""
+        return value - over if self.better == "higher" else over - value
+
+    def reaches(self, value: float, target: float) -> bool:
+        """Whether a value is as good as a target."""
+        return self.gain(value, over=target) >= 0
+
+    def text(self, value: float | None) -> str:
+        """A value as people read it, ``-`` for none."""
+        if value is None:
+            return "-"
+        if self.unit == "%":
+            return f"{100 * value:.1f} %"
+        return f"{value:.4g} {self.unit}".rstrip()
+
+    def record(self) -> dict[str, str]:
+        """As plain values, for a file."""
+        record = {"name": self.name, "better": self.better, "unit": self.unit}
+        return {**record, "label": self.title}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Headline:
+        """The headline of `record`."""
+        better: Literal["higher", "lower"] = "higher"
+        if record["better"] == "lower":
+            better = "lower"
+        return cls(str(record["name"]), better, str(record["unit"]), str(record["label"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Where a row has the figures of its headline.
+
+    Args:
+        value: over the clients that have a group.
+
+    Example:
+        >>> Keys("mae").groups
+        'mae_groups'
+    """
+
+    value: str
+
+    @property
+    def all(self) -> str:
+        """Over all clients."""
+        return f"{self.value}_all"
+
+    @property
+    def mean(self) -> str:
+        """The mean over clients with a group, whatever their sizes."""
+        return f"{self.value}_mean"
+
+    @property
+    def groups(self) -> str:
+        """One value for each group."""
+        return f"{self.value}_groups"
+
+    @property
+    def quantiles(self) -> str:
+        """Quantiles over clients with a group."""
+        return f"{self.value}_quantiles"
+
+    @property
+    def error(self) -> str:
+        """The standard error, where a sample of the clients was scored."""
+        return f"{self.value}_error"
+
+
+ACCURACY = Headline()

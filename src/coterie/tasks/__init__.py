@@ -1,0 +1,30 @@
+"""What a federation learns, `TASKS` by name: what targets are, the loss, and the metrics.
+
+A task is a hashable record with the methods of `coterie.core.task.Task`. To add one, write its file
+beside these and name it in `TASKS`.
+"""
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from coterie.core.task import Task
+from coterie.tasks.classification import CLASSIFICATION, Classification, classification
+from coterie.tasks.fitting import baseline, check_network, fit_task, pooled_sums
+from coterie.tasks.regression import Regression, regression
+
+TASKS: MappingProxyType[str, Callable[..., Task]] = MappingProxyType(
+    {"classification": classification, "regression": regression}
+)
+
+__all__ = [
+    "CLASSIFICATION",
+    "TASKS",
+    "Classification",
+    "Regression",
+    "baseline",
+    "check_network",
+    "classification",
+    "fit_task",
+    "pooled_sums",
+    "regression",
+]

@@ -1,0 +1,159 @@
+"""A task that knows its targets, and a network that fits it."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coterie.core.arrays import FloatArray
+from coterie.core.task import Added, Binned, Sums, Task, is_classes
+from coterie.data.population import Population
+from coterie.errors import ConfigError, DataError, first_line
+from coterie.tasks.classification import CLASSIFICATION
+
+# More classes than this, with fewer samples each, are taken for numbers.
+MANY_CLASSES = 20
+FEW_SAMPLES = 4
+
+_CHUNK = 65536  # samples whose naive outputs are in memory at once
+
+
+def fit_task(task: Task | None, population: Population) -> Task:
+    """The task for the targets of a population.
+
+    Args:
+        task: what is learned; ``None``: a classification, unless labels look like numbers.
+        population: who holds what.
+
+    Raises:
+        DataError: for targets that the task cannot learn, and for labels that look like numbers
+            where no task is said.
+
+    Example:
+        >>> y = torch.tensor([0, 1, 1])
+        >>> data = Population(torch.zeros(3, 2), y, ([0, 1, 2],), ([],), classes=2)
+        >>> fit_task(None, data)
+        Classification(classes=2)
+    """
+    if task is None:
+        _refuse_numbers(population)
+        task = CLASSIFICATION
+    return task.fitted(population.y, population.classes)
+
+
+def _refuse_numbers(population: Population) -> None:
+    """Refuse labels of a classification by default that have nearly as many values as samples."""
+    # Labels that are made client by client are not made only to be checked.
+    if population.lazy or population.classes <= MANY_CLASSES or population.y.ndim > 1:
+        return
+    labels = population.labels[np.concatenate(population.train)]
+    found = len(np.unique(labels))
+    if found > MANY_CLASSES and found * FEW_SAMPLES > len(labels):
+        raise DataError(
+            f"task.kind: labels look like numbers, got {found} different ones in {len(labels)} "
+            "training samples; expected [task] kind = 'regression' with numbers as targets, or "
+            "kind = 'classification' where they are classes"
+        )
+
+
+def check_network(task: Task, module: nn.Module, population: Population) -> None:
+    """Refuse a network whose outputs do not fit the targets.
+
+    A classification is checked by its networks, see ``coterie.models``.
+
+    Raises:
+        ConfigError: for such a network.
+    """
+    if is_classes(task) or population.lazy:
+        return
+    # A copy in evaluation mode: normalisation then neither fails on two samples nor learns.
+    network = copy.deepcopy(module).eval()
+    x = population.x[:2]
+    y = population.y[:2]
+    got = "no outputs"
+    reason = ""
+    try:
+        with torch.no_grad():
+            outputs = network(x)
+            got = f"outputs of shape {tuple(outputs.shape)}"
+            losses = task.loss(outputs, y)
+        if losses.shape == (len(y),):
+            return
+        reason = f"losses of shape {tuple(losses.shape)}"
+    except Exception as error:  # noqa: BLE001 - the user's network may raise anything
+        reason = first_line(error)
+    raise ConfigError(
+        f"model.name: does not fit the task {task.name}, got {got} for targets of shape "
+        f"{tuple(y.shape)} ({reason}); expected {task.outputs} outputs a sample"
+    )
+
+
+def baseline(task: Task, population: Population) -> float | None:
+    """The headline of a model that ignores its inputs, on all test samples.
+
+    It puts out what is best for all training targets together: the majority class, or the mean of
+    the numbers.
+
+    Args:
+        task: fitted to the population.
+        population: who holds what.
+
+    Returns:
+        ``None`` without test samples, and where samples are made client by client.
+
+    Example:
+        >>> from coterie.tasks import regression
+        >>> y = torch.tensor([1.0, 3.0, 4.0])
+        >>> data = Population(torch.zeros(3, 2), y, ([0, 1],), ([2],))
+        >>> baseline(regression(), data)
+        2.0
+    """
+    if population.lazy:
+        return None
+    train = torch.from_numpy(np.concatenate(population.train))
+    test = torch.from_numpy(np.concatenate(population.test))
+    if not len(test):
+        return None
+    outputs = task.naive(population.y[train])
+    sums: dict[str, FloatArray] = {}
+    for rows in test.split(_CHUNK):
+        y = population.y[rows]
+        for name, added in task.added(outputs.expand(len(y), *outputs.shape), y).items():
+            sums[name] = sums.get(name, 0.0) + total(added)
+    value = float(task.metrics[0].value({**sums, "size": np.asarray(float(len(test)))}))
+    if np.isfinite(value):
+        return value
+    return None
+
+
+def total(added: Added) -> FloatArray:
+    """What samples add together, float64."""
+    if isinstance(added, Binned):
+        weight = added.weight
+        if weight is None:
+            weight = torch.ones(len(added.place))
+        counts = np.bincount(added.place.numpy(), weight.double().numpy(), added.bins)
+        return counts.astype(np.float64)
+    summed: FloatArray = added.double().sum(dim=0).numpy()
+    return summed
+
+
+def pooled_sums(task: Task, outputs: Tensor, targets: Tensor) -> Sums:
+    """The sums of the task over samples that lie in one place.
+
+    Args:
+        task: fitted to the targets.
+        outputs: ``[n, ...]``.
+        targets: ``[n, ...]``.
+
+    Example:
+        >>> from coterie.tasks import regression
+        >>> sums = pooled_sums(regression(), torch.tensor([[1.0], [2.0]]), torch.tensor([1.0, 4.0]))
+        >>> sums["absolute"].tolist(), float(sums["size"])
+        ([2.0], 2.0)
+    """
+    sums = {name: total(added) for name, added in task.added(outputs, targets).items()}
+    return {**sums, "size": np.asarray(float(len(targets)))}

@@ -1,0 +1,212 @@
+"""Numbers to predict: one for each sample, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from coterie.config.arguments import validated
+from coterie.core.arrays import FloatArray
+from coterie.core.task import Added, Metric, Sums, SumShapes, mean_metric, ratio
+from coterie.errors import ConfigError, DataError
+from coterie.headline import Headline
+
+Loss = Literal["squared", "absolute", "huber", "quantile"]
+Name = Literal["mae", "rmse", "r2", "pinball"]
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """Targets are numbers ``[n]`` or ``[n, t]``, outputs are predictions ``[n, t]``.
+
+    With the error ``e = target - prediction``, the loss of a sample is the mean over its targets of
+
+    - ``squared``: ``e^2``;
+    - ``absolute``: ``|e|``;
+    - ``huber``: ``e^2 / 2`` where ``|e| <= delta``, else ``delta (|e| - delta / 2)``;
+    - ``quantile``: ``max(q e, (q - 1) e)``, which has the quantile ``q`` as its best prediction.
+
+    Args:
+        kind: the loss.
+        delta: of ``huber``.
+        q: of ``quantile``.
+        headline: the metric that stands for a run.
+        unit: of the targets, shown behind errors.
+        targets: how many ``t``, known when the task is fitted to its targets.
+    """
+
+    kind: Loss = "squared"
+    delta: float = 1.0
+    q: float = 0.5
+    headline: Name = "mae"
+    unit: str = ""
+    targets: int = 1
+
+    @property
+    def name(self) -> str:
+        return "regression"
+
+    @property
+    def class_labels(self) -> bool:
+        return False
+
+    @property
+    def outputs(self) -> int:
+        return self.targets
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        known = {
+            "mae": mean_metric(Headline("mae", "lower", self.unit, "MAE"), mean_absolute),
+            "rmse": Metric(Headline("rmse", "lower", self.unit, "RMSE"), root_mean_squared),
+            "r2": Metric(Headline("r2", "higher", "", "R2"), explained),
+        }
+        if self.kind == "quantile":
+            pinball = Headline("pinball", "lower", self.unit, "pinball loss")
+            known["pinball"] = mean_metric(pinball, mean_pinball)
+        first = known.pop(self.headline)
+        return (first, *known.values())
+
+    @property
+    def sums(self) -> SumShapes:
+        names = ["absolute", "squared", "target", "target_squared"]
+        if self.kind == "quantile":
+            names.append("pinball")
+        return tuple((name, (self.targets,)) for name in names)
+
+    def fitted(self, y: Tensor, classes: int) -> Regression:
+        """See ``coterie.core.task.Task``.
+
+        Raises:
+            DataError: for targets of more than two dimensions.
+        """
+        if y.ndim > 2:
+            raise DataError(
+                f"task.kind: a regression has one row of targets a sample, got shape "
+                f"{list(y.shape[1:])}; expected [n] or [n, t]"
+            )
+        targets = 1
+        if y.ndim == 2:
+            targets = y.shape[1]
+        return replace(self, targets=targets)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        error = self._rows(targets) - self._rows(outputs)
+        return self._losses(error).mean(dim=1)
+
+    def _losses(self, error: Tensor) -> Tensor:
+        """The loss of each error."""
+        if self.kind == "squared":
+            return error.square()
+        if self.kind == "absolute":
+            return error.abs()
+        if self.kind == "huber":
+            nothing = torch.zeros_like(error)
+            return F.huber_loss(error, nothing, reduction="none", delta=self.delta)
+        return torch.maximum(self.q * error, (self.q - 1) * error)
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """Values as ``[n, t]``: targets may be ``[n]``, which no network puts out."""
+        return values.reshape(len(values), self.targets)
+
+    def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
+        # In float64, so that sums over many samples lose nothing.
+        target = self._rows(targets).double()
+        error = target - self._rows(outputs).double()
+        found = {
+            "absolute": error.abs(),
+            "squared": error.square(),
+            "target": target,
+            "target_squared": target.square(),
+        }
+        if self.kind == "quantile":
+            found["pinball"] = self._losses(error)
+        return found
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The predictions ``[n, t]``."""
+        return self._rows(outputs)
+
+    def naive(self, targets: Tensor) -> Tensor:
+        """The mean of each target."""
+        return self._rows(targets).double().mean(dim=0)
+
+
+# --- metrics --------------------------------------------------------------------------------------
+# Several targets count alike, as scikit-learn's `uniform_average` has it.
+
+
+def mean_absolute(sums: Sums) -> FloatArray:
+    """Absolute errors, the mean over targets."""
+    return sums["absolute"].mean(axis=-1)
+
+
+def mean_pinball(sums: Sums) -> FloatArray:
+    """Pinball losses, the mean over targets."""
+    return sums["pinball"].mean(axis=-1)
+
+
+def root_mean_squared(sums: Sums) -> FloatArray:
+    """The root of the mean squared error of each target, the mean over targets."""
+    size = sums["size"][..., None]
+    squared = np.broadcast_to(size, np.shape(sums["squared"]))
+    return np.sqrt(ratio(sums["squared"], squared)).mean(axis=-1)
+
+
+def explained(sums: Sums) -> FloatArray:
+    """``R2 = 1 - sum e^2 / sum (y - mean y)^2``, the mean over targets.
+
+    NaN with fewer than two samples. For targets that are all alike it is 1 where every prediction
+    is right, else 0, as in scikit-learn.
+    """
+    size = np.broadcast_to(sums["size"][..., None], np.shape(sums["squared"]))
+    around_zero = sums["target_squared"]
+    around_mean = around_zero - ratio(np.square(sums["target"]), size)
+    # A difference of rounding errors is no spread.
+    around_mean = np.where(around_mean > 1e-12 * around_zero, around_mean, 0.0)
+    unexplained = sums["squared"]
+    alike = np.where(unexplained > 0, 0.0, 1.0)
+    spread = np.where(around_mean > 0, around_mean, 1.0)
+    each = np.where(around_mean > 0, 1 - unexplained / spread, alike)
+    return np.where(size >= 2, each, np.nan).mean(axis=-1)
+
+
+@validated
+def regression(
+    loss: Loss = "squared",
+    delta: Annotated[float, Field(gt=0)] = 1.0,
+    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5,
+    headline: Name = "mae",
+    unit: str = "",
+) -> Regression:
+    """Numbers: one target a sample, or several.
+
+    Args:
+        loss: ``squared``, ``absolute``, ``huber`` or ``quantile``.
+        delta: of ``huber``: from which error on the loss grows linearly.
+        quantile: of ``quantile``: which one is predicted.
+        headline: what stands for a run: ``mae``, ``rmse``, ``r2``, or ``pinball`` with the loss
+            ``quantile``.
+        unit: of the targets, shown behind errors.
+
+    Raises:
+        ConfigError: for a value out of its range, or ``pinball`` with another loss.
+
+    Example:
+        >>> task = regression("huber", delta=0.5)
+        >>> task.loss(torch.tensor([[1.0], [0.0]]), torch.tensor([1.1, 2.0])).tolist()
+        [0.004999999888241291, 0.875]
+    """
+    if headline == "pinball" and loss != "quantile":
+        raise ConfigError(
+            f"task.headline: 'pinball' is of another loss, got loss {loss!r}; "
+            "expected loss = 'quantile', or another headline"
+        )
+    return Regression(loss, delta, quantile, headline, unit)
