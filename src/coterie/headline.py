@@ -65,6 +65,32 @@ class Headline:
             return f"{100 * value:.1f} %"
         return f"{value:.4g} {self.unit}".rstrip()
 
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied by to be in its unit: fractions are shown in percent."""
+        return 100.0 if self.unit == "%" else 1.0
+
+    @property
+    def axis(self) -> str:
+        """Name and unit, as a column's head or an axis has them."""
+        return f"{self.title}, {self.unit}" if self.unit else self.title
+
+    def digits(self, value: float | None, sign: str = "") -> str:
+        """A value in its unit without the unit, for a column that has it in its head.
+
+        Args:
+            value: the headline, or a difference of two.
+            sign: ``+``: also of what is positive.
+
+        Example:
+            >>> Headline().digits(0.9216), Headline("mae", "lower", "").digits(0.1234567, "+")
+            ('92.16', '+0.1235')
+        """
+        if value is None:
+            return "-"
+        shown = self.scale * value
+        return f"{shown:{sign}.2f}" if self.unit == "%" else f"{shown:{sign}.4g}"
+
     def record(self) -> dict[str, str]:
         """As plain values, for a file."""
         record = {"name": self.name, "better": self.better, "unit": self.unit}

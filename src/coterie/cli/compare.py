@@ -82,8 +82,8 @@ class TableOptions:
 
     Args:
         baseline: what the others are compared with.
-        target: an accuracy as a fraction, for rounds and bytes to it.
-        figure: the accuracy compared.
+        target: a value of the headline, as an accuracy from 0 to 1, for rounds and bytes to it.
+        figure: the figure compared.
     """
 
     baseline: Annotated[
@@ -93,11 +93,12 @@ class TableOptions:
     target: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="An accuracy as a fraction: shows the rounds and bytes to reach it."
+            help="An accuracy as a fraction, or the value of another task: shows the rounds and "
+            "bytes to reach it."
         ),
     ] = None
     figure: Annotated[
-        str, typer.Option(help="The accuracy compared: last10_mean, max or final.")
+        str, typer.Option(help="The figure compared: last10_mean, max (the best) or final.")
     ] = "last10_mean"
 
 
@@ -131,7 +132,7 @@ def compare_command(
         # Every configuration of the plan is checked here, before the first run starts.
         plan = sweep.plan(config, machine.values())
         # Said before the first run, which may take hours.
-        baseline = check_choices(plan, table.baseline, table.figure)
+        baseline = check_choices(plan, table.baseline, table.figure, table.target)
         table = replace(table, baseline=baseline)
         run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, table)
 
@@ -212,15 +213,16 @@ class SweepProgress:
             state: ``done``, ``failed``, ``shared`` or ``skipped``.
         """
         from coterie.runs.store import RunFolder
-        from coterie.terminal import duration, percent, say
+        from coterie.terminal import duration, say
 
         self.ended += 1
         # It was done before this command began, which the first line said.
         if state == "skipped":
             return
+        folder = RunFolder(self.out / run.id)
         summary = None
         if state != "failed":
-            summary = RunFolder(self.out / run.id).summary()
+            summary = folder.summary()
         width = len(str(self.count))
         line = f"[{self.ended:>{width}}/{self.count}] {run.name}: "
         if summary is None:
@@ -228,8 +230,10 @@ class SweepProgress:
             return
         # The steadier figure: with 20 clients of two classes in a round the curve jumps by
         # tens of points.
-        accuracy = percent(summary["accuracy"]["last10_mean"])
-        line += f"accuracy {accuracy} (last ten rounds), {duration(summary['seconds']['total'])}"
+        headline = folder.headline
+        value = headline.text(summary[headline.name]["last10_mean"])
+        seconds = duration(summary["seconds"]["total"])
+        line += f"{headline.title} {value} (last ten rounds), {seconds}"
         if state == "shared":
             line += ", by another sweep"
         say(line)

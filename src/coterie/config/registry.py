@@ -68,7 +68,7 @@ KINDS: Mapping[str, Kind] = {
         selector="source",
         place=("data",),
         record=SourceTable,
-        context=("root", "partition", "key"),
+        context=("root", "partition", "key", "targets"),
         entry_points="coterie.datasets",
     ),
     "partition": Kind(

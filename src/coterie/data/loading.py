@@ -9,10 +9,10 @@ from typing import Any
 from coterie.config import registry
 from coterie.core.keys import Key
 from coterie.data.lazy import is_lazy
-from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, Partition
+from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, READS_NO_LABELS, Partition
 from coterie.data.planted_shift import transform_samples
 from coterie.data.population import Population
-from coterie.data.samples import Samples
+from coterie.data.samples import Samples, Targets
 from coterie.errors import ConfigError
 
 
@@ -43,18 +43,21 @@ def load_population(
     return populate(samples, make_partition(samples, partition, key))
 
 
-def load_samples(source: Mapping[str, Any], *, root: Path | None = None) -> Samples:
+def load_samples(
+    source: Mapping[str, Any], *, root: Path | None = None, targets: Targets = "classes"
+) -> Samples:
     """The samples of a source.
 
     Args:
         source: ``kind`` (or ``name``) of a registered source, and its parameters.
         root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
+        targets: how labels are read, for sources that can do either.
 
     Raises:
         ConfigError: for an unknown source or parameter.
         DataError: if the data cannot be read.
     """
-    return registry.build("source", source, root=root)
+    return registry.build("source", source, root=root, targets=targets)
 
 
 def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> Partition:
@@ -75,6 +78,11 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
         raise ConfigError(
             "data.partition.kind: the federation is made client by client and cannot be split "
             f"otherwise, got {kind!r}; expected 'given', or lazy = false in [data]"
+        )
+    if not samples.classes and kind in PARTITIONS and kind not in READS_NO_LABELS:
+        raise ConfigError(
+            f"data.partition.kind: splits by classes, got {kind!r} for targets that are none; "
+            f"expected one of {', '.join(READS_NO_LABELS)}"
         )
     return registry.build("partition", partition, samples=samples, key=key)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.errors import DataError
+
+# How a source reads labels: as classes, or as the numbers that they are.
+Targets = Literal["classes", "numbers"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,9 @@ class Samples:
 
     Args:
         x: float32 ``[S, ...]`` inputs, or made client by client (``coterie.data.lazy``).
-        y: int64 ``[S]`` labels in ``0..classes-1``.
-        classes: number of classes ``c``.
+        y: int64 ``[S]`` labels in ``0..classes-1``, or the targets of another task, see
+            ``coterie.data.population.Population``.
+        classes: number of classes ``c``; 0 where targets are no classes.
         train_rows: rows ``[0:train_rows]`` are the source's own train split, the rest its test
             split; ``S`` where it has no split of its own.
         columns: further columns by name, each ``[S]`` (a writer, a site, a client).

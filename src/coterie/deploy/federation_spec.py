@@ -15,7 +15,7 @@ from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 from coterie.methods.step import Clustered
 from coterie.rules.migration import Migrating, Migration
-from coterie.runs.prepare import make_method, make_network, make_solver
+from coterie.runs.prepare import make_method, make_network, make_solver, only_classification
 from coterie.runs.spec import Network, fit
 
 
@@ -114,6 +114,7 @@ def _check_real(config: RunConfig) -> None:
     if config.train.evaluate_local:
         what = "nodes do not remember the networks that they trained, got true"
         raise ConfigError(f"train.evaluate_local: {what}; expected false")
+    only_classification(config, "a deployment")
     if config.train.measures:
         got = ", ".join(config.train.measures)
         raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")

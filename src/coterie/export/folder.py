@@ -29,7 +29,7 @@ from coterie.export.real_clients import prepare_real_run
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.digests import NODES
-from coterie.runs.prepare import Prepared, prepare
+from coterie.runs.prepare import Prepared, only_classification, prepare
 from coterie.runs.run import KEPT
 from coterie.runs.store import RunFolder
 
@@ -92,6 +92,7 @@ class ExportSource:
             expected = "a whole one, or --older-checkpoint to export that one"
             raise CheckpointError(f"{folder.path}: {what}; expected {expected}")
         config = load_config(folder.path / "config.toml", (), {"data.root": root})
+        only_classification(config, "an export")
         nodes = folder.file(NODES)
         if nodes is not None:
             file = folder.path / NODES

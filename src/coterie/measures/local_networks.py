@@ -82,7 +82,9 @@ def _figures(metric: Metric, sums: Sums) -> dict[str, Any]:
     if len(sums["size"]):
         value = number(metric.value({name: each.sum(axis=0) for name, each in sums.items()}))
         own = metric.value(sums)
-        mean = number(own[np.isfinite(own)].mean())
+        own = own[np.isfinite(own)]
+        if len(own):
+            mean = float(own.mean())
     return {
         "evaluated_local": len(sums["size"]),
         f"{metric.name}_local": value,

@@ -37,7 +37,7 @@ from coterie.rules.one_shot import SignatureMemory
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.files import MALFORMED, damaged
-from coterie.runs.prepare import load_data
+from coterie.runs.prepare import load_data, only_classification
 from coterie.runs.store import RunFolder
 from coterie.sweep.data_hash import hash_partition
 
@@ -135,6 +135,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     check_folder(folder)
     saved = folder.partition
     config = load_config(folder.path / "config.toml", (), {"data.root": root})
+    only_classification(config, "a report")
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.latest_checkpoint()

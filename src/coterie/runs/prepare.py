@@ -20,7 +20,7 @@ from coterie.config.tables import ChoiceKind
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
-from coterie.core.task import Task
+from coterie.core.task import Task, headline_of, is_classes
 from coterie.data import (
     Partition,
     Population,
@@ -30,9 +30,11 @@ from coterie.data import (
     make_partition,
     populate,
 )
+from coterie.data.samples import Targets
 from coterie.data.shifts import make_shift
 from coterie.engines import Attack
 from coterie.errors import ConfigError
+from coterie.headline import Headline
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
@@ -40,7 +42,7 @@ from coterie.methods.override import override
 from coterie.rules.migration import Migration
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit, pool_if_asked
-from coterie.tasks import check_network, fit_task
+from coterie.tasks import CLASSIFICATION, check_network, fit_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,12 @@ def read_samples(config: RunConfig) -> Samples:
     root = None
     if config.data.root:
         root = Path(config.data.root)
-    return load_samples({"kind": config.data.source, **config.options("source")}, root=root)
+    task = make_task(config)
+    targets: Targets = "classes"
+    if task is not None and not task.class_labels:
+        targets = "numbers"
+    source = {"kind": config.data.source, **config.options("source")}
+    return load_samples(source, root=root, targets=targets)
 
 
 def split_samples(config: RunConfig, samples: Samples) -> Partition:
@@ -260,6 +267,29 @@ def make_task(config: RunConfig) -> Task | None:
         ConfigError: for options that do not go together, and a factory that makes no task.
     """
     return _make(config, "task", lambda made: isinstance(made, Task), "tasks")
+
+
+def task_headline(config: RunConfig) -> Headline:
+    """What runs of a configuration are measured by."""
+    return headline_of(make_task(config) or CLASSIFICATION)
+
+
+def only_classification(config: RunConfig, what: str) -> None:
+    """Refuse another task where only a classification can be had so far.
+
+    Args:
+        config: the configuration.
+        what: is asked for, as ``export``.
+
+    Raises:
+        ConfigError: for another task.
+    """
+    task = make_task(config)
+    if task is not None and not is_classes(task):
+        raise ConfigError(
+            f"task.kind: {what} knows classifications only so far, got {task.name!r}; "
+            "expected 'classification'"
+        )
 
 
 def make_method(config: RunConfig) -> Method | Algorithm:

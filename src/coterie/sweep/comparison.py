@@ -13,7 +13,11 @@ from typing import Any, Literal, get_args
 from scipy import stats
 
 from coterie.config.problems import Problem, refuse
+from coterie.config.reading import check
 from coterie.config.wording import describe_type, nearest
+from coterie.errors import ConfigError
+from coterie.headline import ACCURACY, Headline
+from coterie.runs.prepare import task_headline
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done
@@ -46,14 +50,14 @@ class Row:
         values: of the grid, ``-`` for a key that does not apply to this algorithm.
         done: runs that are done.
         planned: runs of the plan.
-        mean: accuracy, a fraction.
+        mean: of the headline, as an accuracy.
         sd: its standard deviation (``n - 1``).
         difference: to the baseline; ``None`` for the baseline itself.
         reached: runs that reached the target.
         rounds: mean over those.
         bytes: mean over those.
         seconds: mean over the runs.
-        scored: clients that the accuracy counts, those with a group at the end, mean over the runs.
+        scored: clients that the headline counts, those with a group at the end, mean over the runs.
     """
 
     algorithm: str
@@ -78,9 +82,10 @@ class SweepTable:
         keys: of the grid.
         seeds: compared.
         baseline: the algorithm that others are compared with.
-        target: an accuracy, or ``None``.
-        figure: which accuracy is compared.
+        target: a value of the headline, or ``None``.
+        figure: which figure of the headline is compared.
         rows: in the order of the plan.
+        headline: what the runs are measured by.
     """
 
     keys: tuple[str, ...]
@@ -89,14 +94,22 @@ class SweepTable:
     target: float | None
     figure: Figure
     rows: tuple[Row, ...]
+    headline: Headline = ACCURACY
 
 
-def check_choices(plan: SweepPlan, baseline: str | None, figure: str) -> str:
+def check_choices(
+    plan: SweepPlan, baseline: str | None, figure: str, target: float | None = None
+) -> str:
     """Check the options of a comparison; returns the baseline, by default the first algorithm.
 
     Raises:
-        ConfigError: if the baseline is none of the algorithms, or if there is no such figure.
+        ConfigError: if the baseline is none of the algorithms, if there is no such figure, or if
+            the target is no value of the headline.
     """
+    headline = headline_for(plan)
+    if target is not None and headline.unit == "%" and not 0 <= target <= 1:
+        expected = f"{headline.title} as a fraction, from 0 to 1"
+        refuse(Problem("--target", "out of range", target, expected))
     choices = (
         ("--baseline", baseline, plan.algorithms),
         ("--figure", figure, get_args(Figure)),
@@ -107,6 +120,21 @@ def check_choices(plan: SweepPlan, baseline: str | None, figure: str) -> str:
             hint = nearest(value, known)
             refuse(Problem(option, "unknown choice", value, expected, hint))
     return baseline or plan.algorithms[0]
+
+
+def headline_for(plan: SweepPlan) -> Headline:
+    """What the runs of a plan are measured by.
+
+    Raises:
+        ConfigError: if they are not measured by the same.
+    """
+    found = {task_headline(check(run.tables)) for run in plan.runs}
+    if len(found) > 1:
+        names = ", ".join(sorted(one.name for one in found))
+        raise ConfigError(
+            f"task: runs are measured by different figures, got {names}; expected one"
+        )
+    return found.pop()
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -126,8 +154,8 @@ def tabulate(
         out: its folder.
         baseline: one of its algorithms. A run is compared with the baseline's run of the same seed
             and grid values.
-        target: an accuracy, a fraction.
-        figure: which accuracy of ``summary.json``.
+        target: a value of the headline, as an accuracy from 0 to 1.
+        figure: which figure of the headline in ``summary.json``.
 
     Raises:
         CheckpointError: if a file of a run is damaged.
@@ -149,7 +177,8 @@ def tabulate(
             row = _row(ours, measured, difference, target is not None)
             first.setdefault(_comparison_key(ours, theirs), (index, row))
     rows = _with_distinct_values(list(first.values()), plan)
-    return SweepTable(plan.keys, plan.seeds, baseline, target, figure, rows)
+    headline = headline_for(plan)
+    return SweepTable(plan.keys, plan.seeds, baseline, target, figure, rows, headline)
 
 
 def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:
@@ -182,22 +211,22 @@ def _row(
     has_target: bool,
 ) -> Row:
     done = [measured[run.id] for run in runs if run.id in measured]
-    accuracy = [one.accuracy for one in done if one.accuracy is not None]
+    values = [one.value for one in done if one.value is not None]
     reached = [one for one in done if one.rounds is not None]
     # Bytes to the target are those of the runs that reached it.
     counted = done
     if has_target:
         counted = reached
     sd = None
-    if len(accuracy) > 1:
+    if len(values) > 1:
         # With n - 1: the seeds are a sample of all seeds.
-        sd = statistics.stdev(accuracy)
+        sd = statistics.stdev(values)
     return Row(
         algorithm=runs[0].algorithm,
         values=tuple("-" if value is None else value for _, value in runs[0].point),
         done=len(done),
         planned=len(runs),
-        mean=_mean(accuracy),
+        mean=_mean(values),
         sd=sd,
         difference=difference,
         reached=len(reached),
@@ -220,7 +249,7 @@ def _difference(
     ours: Sequence[SweepRun], theirs: Sequence[SweepRun], measured: Mapping[str, Measured]
 ) -> Difference | None:
     """The difference over the seeds of which both runs are done."""
-    known = {name: one.accuracy for name, one in measured.items() if one.accuracy is not None}
+    known = {name: one.value for name, one in measured.items() if one.value is not None}
     # Paired by seed: the same seed means the same data and cohorts, so their luck cancels.
     differences = [
         known[one.id] - known[other.id]

@@ -1,4 +1,4 @@
-"""The figures of one run of a sweep: accuracy, rounds and bytes to a target, seconds."""
+"""The figures of one run of a sweep: its headline, rounds and bytes to a target, seconds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Measured:
     """The figures of one run.
 
     Args:
-        accuracy: the accuracy compared, a fraction; ``None`` if nothing was evaluated.
+        value: the headline compared, as an accuracy; ``None`` if nothing was evaluated.
         rounds: rounds to the target; ``None`` without a target, or if it was not reached.
         bytes: bytes down and up to the target, or of the whole run without a target.
         seconds: of all rounds.
-        scored: clients that the accuracy counts, those with a group at the end.
+        scored: clients that the headline counts, those with a group at the end.
     """
 
-    accuracy: float | None
+    value: float | None
     rounds: int | None
     bytes: int | None
     seconds: float
@@ -43,8 +43,8 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
 
     Args:
         path: the run's folder.
-        target: an accuracy, a fraction, or ``None``.
-        figure: which accuracy of ``summary.json``.
+        target: a value of the headline, as an accuracy from 0 to 1, or ``None``.
+        figure: which figure of ``summary.json``; ``max`` is the best, also where lower is better.
 
     Raises:
         CheckpointError: if a file of the run is damaged.
@@ -54,9 +54,11 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     rows = folder.rows()
     try:
         summary: dict[str, Any] = folder.summary() or {}
-        accuracy = summary["accuracy"][figure]
-        if accuracy is not None:
-            accuracy = float(accuracy)
+        headline = folder.headline
+        key = headline.best_key if figure == "max" else figure
+        value = summary[headline.name][key]
+        if value is not None:
+            value = float(value)
         seconds = float(summary["seconds"]["total"])
         rounds = None
         moved_bytes: int | None = None
@@ -64,17 +66,17 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
             moved_bytes = _bytes_of(rows)
         else:
             # `covered` leaves out rounds in which some clients have no group yet.
-            rounds = rounds_to_target(covered(rows), target)
+            rounds = rounds_to_target(covered(rows, headline), target, headline)
             if rounds is not None:
                 moved_bytes = _bytes_of(rows[:rounds])
     except MALFORMED as error:
         # The file was written by another version, or by hand.
         raise damaged(path / "summary.json or rounds.jsonl", error) from None
-    # A client counts in the accuracy once it has a group.
+    # A client counts in the headline once it has a group.
     scored = None
     if rows:
         scored = rows[-1].get("clients_assigned")
-    return Measured(accuracy, rounds, moved_bytes, seconds, scored)
+    return Measured(value, rounds, moved_bytes, seconds, scored)
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from coterie.headline import Headline
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure
 from coterie.terminal import amount, printable
@@ -34,21 +35,25 @@ TEX = {
 
 def column_names(table: SweepTable) -> list[str]:
     """The names of the columns."""
-    accuracy = f"accuracy ({FIGURES[table.figure][0]}), %"
-    # The head says which accuracy it is: a page of the same runs may show another one.
-    names = ["algorithm", *table.keys, "runs", accuracy, "sd", "difference", "± 95 %"]
+    headline = table.headline
+    value = f"{headline.title} ({FIGURES[table.figure][0]})"
+    if headline.unit:
+        value += f", {headline.unit}"
+    # The head says which figure it is: a page of the same runs may show another one.
+    names = ["algorithm", *table.keys, "runs", value, "sd", "difference", "± 95 %"]
     if table.target is None:
         return [*names, "bytes", "seconds"]
-    target = f"{100 * table.target:.4f}".rstrip("0").rstrip(".")
-    return [*names, f"rounds to {target} %", f"bytes to {target} %", "seconds"]
+    shown = f"{headline.scale * table.target:.4f}".rstrip("0").rstrip(".")
+    target = f"{shown} {headline.unit}".rstrip()
+    return [*names, f"rounds to {target}", f"bytes to {target}", "seconds"]
 
 
 def row_texts(table: SweepTable) -> list[list[str]]:
     """The rows as text."""
-    return [_texts(row, table.target is not None) for row in table.rows]
+    return [_texts(row, table.target is not None, table.headline) for row in table.rows]
 
 
-def _texts(row: Row, has_target: bool) -> list[str]:
+def _texts(row: Row, has_target: bool, headline: Headline) -> list[str]:
     runs = str(row.done)
     if row.done < row.planned:
         runs = f"{row.done} of {row.planned}"
@@ -56,9 +61,9 @@ def _texts(row: Row, has_target: bool) -> list[str]:
         printable(row.algorithm),
         *(printable(value) for value in row.values),
         runs,
-        _percent(row.mean),
-        _percent(row.sd),
-        *_difference_texts(row),
+        headline.digits(row.mean),
+        headline.digits(row.sd),
+        *_difference_texts(row, headline),
     ]
     if has_target:
         texts.append(_rounds_text(row))
@@ -68,10 +73,10 @@ def _texts(row: Row, has_target: bool) -> list[str]:
     return [*texts, moved, _number(row.seconds)]
 
 
-def _difference_texts(row: Row) -> tuple[str, str]:
+def _difference_texts(row: Row, headline: Headline) -> tuple[str, str]:
     if row.difference is None:
         return "-", "-"
-    return f"{100 * row.difference.mean:+.2f}", _percent(row.difference.half)
+    return headline.digits(row.difference.mean, "+"), headline.digits(row.difference.half)
 
 
 def _rounds_text(row: Row) -> str:
@@ -83,12 +88,6 @@ def _rounds_text(row: Row) -> str:
     if 0 < row.reached < row.done:
         return f"{rounds} ({row.reached} of {row.done})"
     return rounds
-
-
-def _percent(fraction: float | None) -> str:
-    if fraction is None:
-        return "-"
-    return f"{100 * fraction:.2f}"
 
 
 def _number(value: float | None) -> str:
@@ -107,11 +106,15 @@ def notes(table: SweepTable) -> list[str]:
     # A standard deviation needs two.
     if one_seed:
         over = f"of one seed ({table.seeds[0]})"
-    lines = [f"Accuracy: {FIGURES[table.figure][1]}, {over}."]
+    title = table.headline.title
+    lines = [f"{title[0].upper()}{title[1:]}: {FIGURES[table.figure][1]}, {over}."]
+    if table.headline.better == "lower":
+        lines[0] += " Lower is better."
+    points = ", in points" if table.headline.unit == "%" else ""
     if len({row.algorithm for row in table.rows}) > 1:
         lines.append(
-            f"Difference: of this accuracy to {printable(table.baseline)}, paired by seed, in "
-            "points; ±: half its 95 % interval (Student's t)."
+            f"Difference: of this {title} to {printable(table.baseline)}, paired by seed{points}; "
+            "±: half its 95 % interval (Student's t)."
         )
         if one_seed:
             lines[-1] += " With one seed there is no interval."
@@ -129,7 +132,7 @@ def notes(table: SweepTable) -> list[str]:
 
 
 def _scored_notes(table: SweepTable) -> list[str]:
-    """A warning where the rows' accuracies are over different clients, else nothing."""
+    """A warning where the rows' figures are over different clients, else nothing."""
     # A method that leaves out hard clients would look better than it is.
     counts = {row.scored for row in table.rows if row.scored is not None}
     if len(counts) < 2:

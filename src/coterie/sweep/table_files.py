@@ -19,7 +19,7 @@ Value = str | float | None
 def comparison_csv(table: SweepTable) -> str:
     """The table as CSV: fractions, bytes and seconds as numbers, empty where nothing is known."""
     head = ["algorithm", *table.keys]
-    head += ["runs", "accuracy", "sd", "difference", "low", "high", "pairs"]
+    head += ["runs", table.headline.name, "sd", "difference", "low", "high", "pairs"]
     if table.target is None:
         head.append("bytes")
     else:
@@ -53,20 +53,25 @@ def _difference_values(row: Row) -> list[Value]:
 
 
 def runs_csv(
-    plan: SweepPlan, out: Path, target: float | None = None, figure: Figure = "last10_mean"
+    plan: SweepPlan,
+    out: Path,
+    target: float | None = None,
+    figure: Figure = "last10_mean",
+    column: str = "accuracy",
 ) -> str:
     """Every run as a line of CSV, with the name of its folder.
 
     Args:
         plan: the sweep.
         out: its folder.
-        target: an accuracy, a fraction, or ``None``.
-        figure: which accuracy of ``summary.json``.
+        target: a value of the headline, as an accuracy from 0 to 1, or ``None``.
+        figure: which figure of the headline in ``summary.json``.
+        column: the name of the headline.
 
     Raises:
         CheckpointError: if a file of a run is damaged.
     """
-    head = ["run", "algorithm", "seed", *plan.keys, "done", "accuracy"]
+    head = ["run", "algorithm", "seed", *plan.keys, "done", column]
     if target is None:
         head.append("bytes")
     else:
@@ -92,7 +97,7 @@ def _run_figures(run: SweepRun, out: Path, target: float | None, figure: Figure)
     found = measure(out / run.id, target, figure)
     if target is not None:
         rounds = [found.rounds]
-    return [1, found.accuracy, *rounds, found.bytes, found.seconds]
+    return [1, found.value, *rounds, found.bytes, found.seconds]
 
 
 def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
@@ -104,7 +109,7 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         "table.md": comparison_markdown(table),
         "table.csv": comparison_csv(table),
         "table.tex": latex(table),
-        "runs.csv": runs_csv(plan, out, table.target, table.figure),
+        "runs.csv": runs_csv(plan, out, table.target, table.figure, table.headline.name),
     }
     for name, text in texts.items():
         # The process's number keeps the unfinished files of two sweeps apart.

@@ -201,8 +201,8 @@ def regression(
 
     Example:
         >>> task = regression("huber", delta=0.5)
-        >>> task.loss(torch.tensor([[1.0], [0.0]]), torch.tensor([1.1, 2.0])).tolist()
-        [0.004999999888241291, 0.875]
+        >>> task.loss(torch.tensor([[1.0], [0.0]]), torch.tensor([1.25, 2.0])).tolist()
+        [0.03125, 0.875]
     """
     if headline == "pinball" and loss != "quantile":
         raise ConfigError(

@@ -59,6 +59,8 @@ PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
 # Partitions that keep the clients of a source. They read no labels, which a federation that is made
 # client by client does not have.
 KEEP_CLIENTS = ("given",)
+# Partitions of samples whose targets are no classes.
+READS_NO_LABELS = ("iid", "natural", "given")
 
 
 def __getattr__(name: str) -> Any:

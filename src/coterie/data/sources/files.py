@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
-from coterie.data.samples import Samples
+from coterie.data.samples import Samples, Targets
 from coterie.data.sources import images
 from coterie.data.sources.checks import Array, require_one_per_row
 from coterie.data.sources.columns import Columns, open_columns
@@ -22,14 +22,16 @@ def file(
     *,
     path: str,
     features: str | list[str] = "x",
-    label: str = "y",
+    label: str | list[str] = "y",
     client: str = "client",
     split: str = "split",
     shape: list[int] | None = None,
+    targets: Targets = "classes",
 ) -> Samples:
     """Your own data: one .parquet or .npz file with features, labels and the client of each row.
 
-    Labels, text or numbers, are mapped to ``0..c-1`` in sorted order. ``uint8`` features and images
+    Labels, text or numbers, are mapped to ``0..c-1`` in sorted order; for a task of numbers they are
+    kept as they are. ``uint8`` features and images
     are divided by 255.
 
     Args:
@@ -37,12 +39,13 @@ def file(
         path: the file.
         features: a column of lists, of image files (PNG or JPEG bytes) or of numbers, or a list of
             number columns.
-        label: the column of labels.
+        label: the column of labels; for several targets a list of columns, or one of lists.
         client: the column that names the client; it may be absent. The partition `natural` finds it
             as ``client``.
         split: a column with the values ``train`` and ``test``; without it, all rows are training
             rows.
         shape: shape of one input, where the file has it flat (``[1, 28, 28]``).
+        targets: whether labels are classes, or numbers for a task such as regression.
 
     Raises:
         DataError: for an unreadable file, a missing column (naming the nearest), NaN, or no rows.
@@ -53,10 +56,9 @@ def file(
     columns = open_columns(place)
     for name in [features] if isinstance(features, str) else features:
         columns.check(name, "features")
-    labels = _one_per_row(columns, columns.check(label, "label"))
+    y, names = _targets(columns, label, targets)
     # `Samples` has training rows first; everything that has a value per row is put in this order.
-    order, train_rows = _train_rows_first(columns, split, len(labels))
-    y, names = _whole_labels(labels, place, label)
+    order, train_rows = _train_rows_first(columns, split, len(y))
     x = _finite(columns.features(features), place)
     x = _shaped(x, shape, len(y), place)
     # Under both names, so that partitions find the clients whatever the file calls them.
@@ -71,6 +73,33 @@ def file(
         x = x[order]
         y = y[order]
     return Samples(torch.from_numpy(x), torch.from_numpy(y), len(names), train_rows, extra, names)
+
+
+def _targets(
+    columns: Columns, label: str | list[str], targets: Targets
+) -> tuple[Array, tuple[str, ...]]:
+    """The labels as classes ``0..c-1`` with their names, or as numbers without names."""
+    if targets == "numbers":
+        return _numbers(columns, label), ()
+    if not isinstance(label, str):
+        raise DataError(
+            f"data.label: a class has one column, got {label}; "
+            "expected one name, or a [task] with several targets"
+        )
+    labels = _one_per_row(columns, columns.check(label, "label"))
+    return _whole_labels(labels, columns.path, label)
+
+
+def _numbers(columns: Columns, label: str | list[str]) -> Array:
+    """Targets as they are: float32, or int64 for rows of whole numbers such as tokens."""
+    for name in [label] if isinstance(label, str) else label:
+        columns.check(name, "label")
+    values = columns.features(label)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.dtype.kind in "iu" and values.ndim > 1:
+        return values.astype(np.int64)
+    return _finite(values.astype(np.float64), columns.path, "label")
 
 
 def _one_per_row(columns: Columns, name: str) -> Array:
@@ -88,8 +117,8 @@ def _one_per_row(columns: Columns, name: str) -> Array:
     return values
 
 
-def _finite(values: Array, path: Path) -> NDArray[np.float32]:
-    """Inputs as float32; bytes are taken for pixels."""
+def _finite(values: Array, path: Path, what: str = "features") -> NDArray[np.float32]:
+    """Numbers as float32; bytes are taken for pixels."""
     if values.dtype == np.uint8:
         return images.unit(values)
     # A float64 beyond float32's range becomes infinite, and is refused below with its row.
@@ -101,7 +130,7 @@ def _finite(values: Array, path: Path) -> NDArray[np.float32]:
     if bad.any():
         row = int(bad.argmax())
         raise DataError(
-            f"{path}: features, got NaN or infinity in row {row}; expected finite numbers"
+            f"{path}: {what}, got NaN or infinity in row {row}; expected finite numbers"
         )
     return x
 

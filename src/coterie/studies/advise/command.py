@@ -9,7 +9,7 @@ from pathlib import Path
 from coterie.config import RunConfig
 from coterie.data import Population
 from coterie.errors import ConfigError
-from coterie.runs.prepare import load_data
+from coterie.runs.prepare import load_data, only_classification
 from coterie.studies.advise.advice import Advice, advise
 from coterie.studies.advise.configuration import is_bare
 from coterie.studies.advise.output import COLUMNS, evidence, trial_rows, write_advice
@@ -40,6 +40,7 @@ def print_advice(
         ConfigError: for arguments that cannot be used, or data that cannot be advised on.
         DataError: if the data cannot be read.
     """
+    only_classification(config, "advise")
     _, _, population = load_data(config)
     if population.lazy:
         raise ConfigError(

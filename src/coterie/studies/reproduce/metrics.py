@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.measures.costs import rounds_to_target
 from coterie.runs.store import RunFolder
-from coterie.runs.summary import accuracies, covered
+from coterie.runs.summary import covered, figures_of
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.papers import How, Line
 
@@ -225,6 +225,6 @@ def read_run(folder: Path, line: Line) -> RunValues:
     if line.until:
         # As if the run had ended there: a run has one row a round.
         rows = rows[: line.until]
-        summary["accuracy"] = accuracies(rows)
+        summary["accuracy"] = figures_of(rows)
     value = METRICS[line.metric](rows, summary, line)
     return RunValues(value, METRICS["last10"](rows, summary, line))

@@ -1,0 +1,162 @@
+"""[task] of a configuration, from the file to the commands that read a run's folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.cli.main import invoke
+from coterie.config import check
+from coterie.errors import ConfigError
+from coterie.runs.store import RunFolder
+
+
+def write_data(path: Path, targets: int = 1) -> None:
+    """Eight clients with numbers to predict, of which two share each linear function."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(320, 4)).astype(np.float32)
+    w = rng.normal(size=(4, targets))
+    y = (x @ w + 0.05 * rng.normal(size=(320, targets))).astype(np.float32)
+    split = np.where(np.arange(320) % 4 == 3, "test", "train")
+    np.savez(path, x=x, y=y if targets > 1 else y[:, 0], client=np.arange(320) // 40, split=split)
+
+
+def configuration(folder: Path, **tables: Any) -> Path:
+    """A configuration of these data."""
+    file = folder / "c.toml"
+    task = tables.get("task", '[task]\nkind = "regression"\nunit = "mm"\n')
+    file.write_text(
+        f'[data]\nsource = "file"\npath = "{folder / "data.npz"}"\n'
+        '[data.partition]\nkind = "natural"\ncolumn = "client"\n'
+        '[model]\nname = "mclr"\n[local]\nepochs = 2\nlr = 0.05\n'
+        "[train]\nrounds = 4\nclients_per_round = 8\nevaluate_loss = true\n"
+        '[engine]\nname = "serial"\n'
+        f'[algorithm]\nname = "fedavg"\n{task}'
+    )
+    return file
+
+
+def call(*arguments: Any) -> int:
+    """The exit code of a command."""
+    return invoke([str(one) for one in arguments])
+
+
+def test_a_regression_from_its_file_to_its_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_data(tmp_path / "data.npz")
+    run = tmp_path / "run"
+    assert call("run", configuration(tmp_path), "--out", run) == 0
+    printed = capsys.readouterr().out
+    assert "MAE" in printed
+    assert "accuracy" not in printed
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["headline"] == {
+        "name": "mae",
+        "better": "lower",
+        "unit": "mm",
+        "label": "MAE",
+    }
+    assert summary["mae"]["min"] == min(row["mae"] for row in RunFolder(run).rows())
+    assert summary["mae"]["final"] < summary["baseline"]
+    assert "accuracy" not in summary
+    with (run / "clients.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    last = RunFolder(run).rows()[-1]
+    mean = np.mean([float(row["mae"]) for row in rows])
+    assert mean == pytest.approx(last["mae_mean"])
+    for command in (["show", run], ["watch", run, "--once"]):
+        assert call(*command) == 0
+        printed = capsys.readouterr().out
+        assert " mm" in printed
+        assert "%" not in printed.split("\n", 3)[-1]
+
+
+def test_several_targets_are_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 3)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x, a=x[:, 0], b=x[:, 1] + 1, client=np.arange(60) // 10)
+    tables = {
+        "data": {
+            "source": "file",
+            "path": str(tmp_path / "data.npz"),
+            "label": ["a", "b"],
+            "partition": {"kind": "iid", "clients": 4},
+        },
+        "model": {"name": "mlp"},
+        "train": {"rounds": 1},
+        "algorithm": {"name": "fedavg"},
+        "task": {"kind": "regression"},
+    }
+    from coterie.runs.prepare import prepare
+
+    prepared = prepare(check(tables))
+    assert prepared.population.y.shape == (60, 2)
+    assert prepared.spec.task.outputs == 2
+    del tables["task"]
+    with pytest.raises(Exception, match="a class has one column"):
+        prepare(check(tables))
+    tables["task"] = {"kind": "regression"}
+    tables["data"]["partition"] = {"kind": "dirichlet", "clients": 4, "beta": 0.5}  # type: ignore[index]
+    with pytest.raises(ConfigError, match="splits by classes, got 'dirichlet'"):
+        prepare(check(tables))
+
+
+def test_a_comparison_says_which_way_is_better(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_data(tmp_path / "data.npz")
+    out = tmp_path / "sweep"
+    command = ["compare", configuration(tmp_path), "--algorithms", "fedavg,ifca"]
+    assert call(*command, "--out", out, "--target", "5", "--figure", "max") == 0
+    printed = capsys.readouterr().out
+    assert "MAE (best), mm" in printed
+    assert "rounds to 5 mm" in printed
+    assert "Lower is better." in printed
+    with (out / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[0]["mae"]) > 0
+    assert float(rows[0]["rounds_to_target"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        ('[task]\nkind = "regresion"\n', "task.kind: unknown choice"),
+        ('[task]\nkind = "regression"\nloss = "cubic"\n', "task.loss: unknown choice"),
+        ('[task]\nkind = "regression"\nquantile = 1.5\n', "task.quantile: out of range"),
+        ('[task]\nkind = "regression"\nepochs = 3\n', "task.epochs: unknown key"),
+        ('[task]\nkind = "no_module:here"\n', "task.kind: cannot be used"),
+        ('[task]\nkind = "builtins:object"\n', "task.kind: makes no task"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, line: str
+) -> None:
+    write_data(tmp_path / "data.npz")
+    code = call("run", configuration(tmp_path, task=task), "--out", tmp_path / "run")
+    printed = capsys.readouterr().err
+    assert code != 0
+    assert line in printed
+    assert "Traceback" not in printed
+
+
+def test_a_resumed_run_keeps_its_headline(tmp_path: Path) -> None:
+    from coterie.runs.prepare import prepare
+    from coterie.runs.run import execute, make_folder
+
+    write_data(tmp_path / "data.npz")
+    from coterie.config import load_config
+
+    prepared = prepare(load_config(configuration(tmp_path)))
+    folder = make_folder(prepared, tmp_path / "run")
+    summary = execute(prepared, folder)
+    assert RunFolder.open(tmp_path / "run").headline.title == "MAE"
+    again = execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
+    assert again["mae"] == summary["mae"]
