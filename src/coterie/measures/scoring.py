@@ -74,9 +74,7 @@ def score_round(
     found = _score_served(clients, testable, served, groups, key, scoring)
     if scoring.local:
         local = key.of("local_networks")
-        found |= score_local_networks(
-            clients, testable, local, scoring.sample, scoring.task
-        )
+        found |= score_local_networks(clients, testable, local, scoring.sample, scoring.task)
     return found
 
 
