@@ -285,9 +285,7 @@ class RunFolder:
             return None
         try:
             lines = io.StringIO(data.decode("utf-8"), newline="")
-            rows = [
-                (float(row[column]), int(row["test_samples"])) for row in csv.DictReader(lines)
-            ]
+            rows = [(float(row[column]), int(row["test_samples"])) for row in csv.DictReader(lines)]
             both = np.asarray(rows, np.float64).reshape(-1, 2)
         except (*MALFORMED, csv.Error) as error:
             raise damaged(self.path / CLIENTS, error) from None
