@@ -196,8 +196,11 @@ def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:
     # In the folder from the beginning: a full disk or a kill leaves none without it.
     partition = partition_bytes(prepared.partition)
     if out is None:
-        return RunFolder.create_next("runs", prepared.stem, resolved, partition)
-    return RunFolder.create(out, resolved, partition)
+        folder = RunFolder.create_next("runs", prepared.stem, resolved, partition)
+    else:
+        folder = RunFolder.create(out, resolved, partition)
+    folder.write_headline(headline_of(prepared.spec.task))
+    return folder
 
 
 def execute(
@@ -225,6 +228,7 @@ def execute(
     """
     config = prepared.config
     check_installed(config.log.to)
+    # Once more, since a kill may have come between the folder and this file of it.
     folder.write_headline(headline_of(prepared.spec.task))
     progress = make_progress(prepared.spec, folder, checkpoint, resume=resume)
     with tracked(config.log, config.resolved(), folder.path, progress.round) as log:
