@@ -10,6 +10,7 @@ from coterie.config.arguments import validated
 from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
+from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.one_shot import OneShot, Threshold, TrainedUpdate, fixed_groups
 
@@ -26,6 +27,7 @@ def fedclust(
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
     migration: Detector = "none",
     tau: Tau = 0.2,
+    outliers: Outliers = "keep",
 ) -> Method:
     """FedClust: clusters clients once, by the final layers of their trained models. It needs no
     number of groups.
@@ -48,6 +50,8 @@ def fedclust(
         warmup_epochs: local epochs before the upload; ``None``: the run's.
         migration: with a detector, clients whose data drifted send their layer anew.
         tau: threshold of the detector, as a share of a client's data.
+        outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
+            the nearest cluster.
 
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for a layer that the
@@ -65,6 +69,10 @@ def fedclust(
     # Groups start from w_0, the model of the signatures: of the rest of the trained models nothing
     # was uploaded that could be averaged.
     rule = OneShot(
-        TrainedUpdate(warmup_epochs, layer, bias), linkage, threshold, fixed_groups(groups)
+        TrainedUpdate(warmup_epochs, layer, bias),
+        linkage,
+        threshold,
+        fixed_groups(groups),
+        outliers=outliers,
     )
     return Method(migrating(rule, Migration(migration, tau)))

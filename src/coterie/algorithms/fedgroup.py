@@ -29,6 +29,7 @@ from coterie.rules.cold_start import (
     GroupColdStart,
     GroupInit,
     Measure,
+    Outliers,
     Pretrain,
     Pretraining,
     Shortage,
@@ -180,6 +181,7 @@ def fedgroup(
     fallback: Fallback = "largest",
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
+    outliers: Outliers = "keep",
 ) -> Method:
     """FedGroup: groups clients by the direction of their first update. Newcomers join the nearest
     group.
@@ -203,6 +205,8 @@ def fedgroup(
         fallback: where a newcomer without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
         max_groups: the most that ``auto`` finds.
+        outliers: ``leave_out`` keeps directions that are far from all others, or against them, out of
+            the clustering.
 
     Models: one per group, their number set or estimated.
 
@@ -223,6 +227,7 @@ def fedgroup(
         random_centres=ablation == "rcc",
         on_shortage=on_shortage,
         max_groups=max_groups,
+        outliers=outliers,
     )
     newcomers = NearestDirection(newcomer, pretraining, fallback)
     upfront = assign_time == "upfront"
@@ -250,6 +255,7 @@ def fedgrouprox(
     fallback: Fallback = "largest",
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
+    outliers: Outliers = "keep",
 ) -> Method:
     """FedGrouProx: FedGroup with FedProx inside each group.
 
@@ -281,6 +287,7 @@ def fedgrouprox(
         fallback=fallback,
         on_shortage=on_shortage,
         max_groups=max_groups,
+        outliers=outliers,
     )
     # The cold start minimises the same objective: rules read it from the round, not from here.
     return replace(method, local=Train(proximal(mu)))

@@ -12,7 +12,14 @@ from coterie.config.arguments import validated
 from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
-from coterie.rules.cold_start import GroupColdStart, Measure, Pretrain, Pretraining, Shortage
+from coterie.rules.cold_start import (
+    GroupColdStart,
+    Measure,
+    Outliers,
+    Pretrain,
+    Pretraining,
+    Shortage,
+)
 from coterie.rules.inter_group import Rule, inter_group
 from coterie.rules.migration import Migration, Tau, migrating
 from coterie.rules.newcomers import Fallback, NearestDirection
@@ -37,6 +44,7 @@ def flexcfl(
     fallback: Fallback = "largest",
     on_shortage: Shortage = "stop",
     max_groups: Most = 8,
+    outliers: Outliers = "keep",
 ) -> Method:
     """FlexCFL: FedGroup that moves clients to another group when their data change.
 
@@ -57,6 +65,8 @@ def flexcfl(
         fallback: where a client without a usable direction goes.
         on_shortage: ``stop`` or ``fewer`` groups when too few directions are received.
         max_groups: the most that ``auto`` finds.
+        outliers: ``leave_out`` keeps directions that are far from all others, or against them, out of
+            the clustering.
 
     Models: one per group, their number set or estimated.
 
@@ -76,6 +86,7 @@ def flexcfl(
         random_centres=ablation == "rcc",
         on_shortage=on_shortage,
         max_groups=max_groups,
+        outliers=outliers,
     )
     # Newcomers and clients that migrate compare with w_0 and the directions of the cold start, which
     # stay as they were (Alg. 3).

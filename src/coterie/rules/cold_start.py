@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
@@ -22,7 +23,9 @@ from coterie.core.objective import Objective
 from coterie.core.work import Train
 from coterie.errors import ConfigError, QuorumError
 from coterie.math.clustering import complete_linkage, kmeans
+from coterie.math.distances import cosine_distance
 from coterie.math.group_count import Auto, estimate_groups
+from coterie.math.outliers import outliers
 from coterie.math.similarity import edc_embedding, madc
 from coterie.rules.group_count import enough_to_count
 
@@ -30,6 +33,7 @@ Measure = Literal["edc", "madc"]
 Pretrain = Literal["steps", "epochs", "continue"]
 GroupInit = Literal["cluster_mean", "w0"]
 Shortage = Literal["stop", "fewer"]
+Outliers = Literal["keep", "leave_out"]
 
 
 class ColdStartError(QuorumError):
@@ -93,6 +97,8 @@ class GroupColdStart:
         random_centres: the ablation RCC: ``m`` single clients are the clusters.
         on_shortage: stop, or form fewer groups, when too few directions were received.
         max_groups: the most that ``auto`` finds.
+        outliers: ``leave_out``: directions are made equally long, and those far from all others take
+            no part in the clustering. Their clients come later, as newcomers.
 
     Raises:
         ConfigError: for ``auto`` with random cluster centres.
@@ -106,6 +112,7 @@ class GroupColdStart:
     random_centres: bool = False
     on_shortage: Shortage = "stop"
     max_groups: int = 8
+    outliers: Outliers = "keep"
 
     def __post_init__(self) -> None:
         if self.groups == "auto" and self.random_centres:
@@ -134,6 +141,7 @@ class GroupColdStart:
         ids, delta, m = self._directions(groups, round)
         if len(ids) < self._least_directions(groups, round):
             return groups
+        ids, delta, m = self._without_outliers(ids, delta, m)
         if self.groups == "auto":
             m = min(m, estimate_groups(delta, self.max_groups, round.key.of("count")))
             groups = groups.select([0] * m)
@@ -151,6 +159,16 @@ class GroupColdStart:
         no_client = np.zeros(len(groups.member), bool)
         memory = DirectionMemory(direction, direction, w0, no_client, no_client)
         return groups.remember(memory)
+
+    def _without_outliers(
+        self, ids: IntArray, delta: Tensor, m: int
+    ) -> tuple[IntArray, Tensor, int]:
+        """The directions that are clustered, and how many groups they can form."""
+        if self.outliers == "keep" or self.random_centres:
+            return ids, delta, m
+        near = ~outliers(delta, cosine_distance(delta), m)
+        delta = delta[torch.from_numpy(near)]
+        return ids[near], delta, min(m, len(_first_of_each(delta)))
 
     def _least_directions(self, groups: Groups, round: Round) -> int:
         """Directions without which ``auto`` counts nothing; 0 for a fixed number of groups."""
@@ -210,6 +228,9 @@ class GroupColdStart:
             return np.arange(len(delta)) % m
         if self.measure == "madc":
             return complete_linkage(madc(delta), m)
+        if self.outliers == "leave_out":
+            # The embedding is of singular vectors, which one long update would have to itself.
+            delta = normalize(delta, dim=1)
         return kmeans(edc_embedding(delta, m), m, key)
 
 

@@ -23,9 +23,11 @@ from coterie.errors import ConfigError
 from coterie.math.clustering import Automatic, Linkage, agglomerate, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.group_count import GroupCount
+from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
 from coterie.math.subspaces import entry_min, principal_angles
 from coterie.rules.assigning import PlacesClients
+from coterie.rules.cold_start import Outliers
 from coterie.rules.cut_notes import cut_notes
 from coterie.rules.group_count import enough_to_count
 from coterie.rules.single_group import everyone
@@ -33,6 +35,8 @@ from coterie.rules.single_group import everyone
 Metric = Literal["l1", "l2", "cosine"]
 Angle = Literal["entry_min", "principal"]
 Threshold = Annotated[float, Field(gt=0)] | Automatic
+# Groups that are reckoned with where their number is open.
+SEVERAL = 4
 # Clients whose distances are kept for the report's heat map; it grows with their square.
 SHOWN = 500
 _METRICS = {"l1": l1, "l2": l2, "cosine": cosine_distance}
@@ -182,6 +186,8 @@ class OneShot(PlacesClients):
             silhouettes where no gap is wide enough (``cuts.silhouette_count``).
         groups: number of groups instead of a threshold; newcomers then never open one.
         after: rounds of FedAvg before; newcomers train in it as all clients do.
+        outliers: ``leave_out``: clients whose signature is far from all others have no part in the
+            tree, whose gaps they would decide; they join the nearest cluster.
     """
 
     signature: Signature
@@ -189,6 +195,7 @@ class OneShot(PlacesClients):
     threshold: float | Automatic = "auto"
     groups: int | None = None
     after: int = 0
+    outliers: Outliers = "keep"
 
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
@@ -244,7 +251,7 @@ class OneShot(PlacesClients):
         if len(ids) < least:
             notes["unclustered"] = 1
             return groups
-        proximity = self.signature.distance(rows)
+        ids, rows, proximity, left_out = self._without_outliers(ids, rows, notes)
         found = agglomerate(proximity, self.linkage, self.threshold, self.groups)
         member = np.full(clients, NO_GROUP)
         member[ids] = found.labels
@@ -261,7 +268,28 @@ class OneShot(PlacesClients):
             proximity if len(ids) <= SHOWN else None,
         )
         groups = groups.select([0] * found.count)
-        return replace(groups, member=member).remember(memory)
+        groups = replace(groups, member=member).remember(memory)
+        if not len(left_out[0]):
+            return groups
+        # At any distance: a far client that opened a group would be alone with its model.
+        distance = self._distances(memory, groups.k, left_out[1])
+        return self._join(groups, memory, *left_out, distance.argmin(axis=1))
+
+    def _without_outliers(
+        self, ids: IntArray, rows: Tensor, notes: Counter[str]
+    ) -> tuple[IntArray, Tensor, Matrix, tuple[IntArray, Tensor]]:
+        """The clients that are clustered, their signatures and distances; and those left out."""
+        proximity = self.signature.distance(rows)
+        far = np.zeros(len(ids), bool)
+        if self.outliers == "leave_out":
+            far = outliers(rows, proximity, self.groups or SEVERAL)
+        if not far.any():
+            return ids, rows, proximity, (ids[:0], rows[:0])
+        notes["outliers"] = int(far.sum())
+        near = ~far
+        which = torch.from_numpy(near)
+        kept = proximity[np.ix_(near, near)]
+        return ids[near], rows[which], kept, (ids[far], rows[~which])
 
     def _ask(
         self, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
@@ -311,6 +339,12 @@ class OneShot(PlacesClients):
             joined[~joins] = groups.k + opened.labels
             notes["opened"] = opened.count
             groups = _open(groups, memory.origin, opened.count)
+        return self._join(groups, memory, ids, rows, joined)
+
+    def _join(
+        self, groups: Groups, memory: SignatureMemory, ids: IntArray, rows: Tensor, joined: IntArray
+    ) -> Groups:
+        """These clients in these groups, for which their signatures stand from now on."""
         signature = memory.signature.clone()
         signature[torch.from_numpy(ids)] = rows
         cluster = memory.cluster.copy()

@@ -1,0 +1,73 @@
+"""Attackers do not take a group of the cold start, or decide where FedClust cuts its tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import coterie as ct
+from coterie.engines.attacks import Attack, ipm, scaling, sign_flip
+
+DIRECTIONS: dict[str, Any] = {
+    "fedgroup": lambda outliers: ct.fedgroup(groups=3, alpha=12, outliers=outliers),
+    "flexcfl": lambda outliers: ct.flexcfl(groups=3, alpha=12, outliers=outliers),
+    "fedclust": lambda outliers: ct.fedclust(outliers=outliers),
+}
+
+
+def run(name: str, outliers: str, attack: Attack | None = None, rounds: int = 1) -> ct.Result:
+    partition = {"kind": "planted", "clients": 36, "groups": 3, "how": "swap"}
+    return ct.run(
+        DIRECTIONS[name](outliers),
+        data=ct.load("digits", partition=partition),
+        model="mclr",
+        local=ct.Solver(epochs=3, lr=0.1),
+        rounds=rounds,
+        clients_per_round=36,
+        attack=attack,
+        engine="serial",
+    )
+
+
+ATTACKS = {"flip": sign_flip(), "scaling": scaling(factor=30.0), "ipm": ipm(factor=3.0)}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_groups_of_honest_clients_are_found_among_attackers(name: str, attack: Attack) -> None:
+    result = run(name, "leave_out", attack)
+    assert result.rows[0]["agreement"]["ari"] > 0.95
+    assert result.rows[0]["clients_assigned"] == 36
+    assert result.state.k == 3
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_with_attackers_in_the_clustering_the_groups_are_lost(name: str) -> None:
+    """What is prevented, or the test before could not fail."""
+    kept = run(name, "keep", ATTACKS["ipm"])
+    assert kept.rows[0]["agreement"]["ari"] < 0.9
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_honest_clients_that_are_left_out_join_their_group(name: str) -> None:
+    keep = run(name, "keep")
+    leave = run(name, "leave_out")
+    assert leave.rows[0]["agreement"] == keep.rows[0]["agreement"]
+    assert (leave.groups >= 0).all()
+    assert torch.isfinite(leave.state.models).all()
+
+
+def test_a_client_that_is_left_out_stands_for_the_group_it_joined() -> None:
+    result = run("fedclust", "leave_out", sign_flip())
+    assert result.rows[0]["notes"]["outliers"] >= 7
+    from coterie.rules.one_shot import SignatureMemory
+
+    memory = result.state.memory.get(SignatureMemory)
+    assert memory is not None
+    assert (memory.cluster == result.groups).all()
+    assert len(memory.leaves) == 36 - result.rows[0]["notes"]["outliers"]
+    assert memory.tree.shape == (len(memory.leaves) - 1, 4)
+    assert np.isfinite(memory.signature.numpy()).all()
