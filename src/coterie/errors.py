@@ -53,6 +53,12 @@ class ExposedError(CoterieError):
     code = 9
 
 
+class InUseError(CoterieError):
+    """Another process writes the run folder."""
+
+    code = 10
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing.
 

@@ -104,6 +104,7 @@ def test_a_run_leaves_what_the_readme_says(tmp_path: Path) -> None:
         "models",
         "checkpoints",
         "digests.json",
+        ".lock",
     }
 
 

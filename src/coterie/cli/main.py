@@ -20,6 +20,7 @@ from coterie.cli.help import command_group
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
     "7 a run elsewhere failed, 8 runs of a sweep failed, 9 a federation is open to strangers, "
+    "10 another process writes the run, "
     "70 a bug of ours (the traceback is saved to a file), "
     "130 and 143 stopped by SIGINT or SIGTERM (the state is saved)."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +35,25 @@ def report_command(
 
     views = views_of(runs, absolute(data_root))
     page = write_page(out or runs[0] / "report.html", views, title_of(runs), intro_of(views))
+    if out is None:
+        record_page(runs[0])
     if figures is not None:
         say(f"figures: {len(write_figures(figures, views))} in {figures}")
     show_page(page, open_)
+
+
+def record_page(folder: Path) -> None:
+    """Record the digest of the page in a run's folder, where nobody writes that now."""
+    from coterie.errors import CheckpointError, InUseError
+    from coterie.runs.digests import REPORT, read_digests
+    from coterie.runs.store import RunFolder
+
+    # A sweep's folder has none, and the page of a run in progress is not its last.
+    if read_digests(folder) is None:
+        return
+    run = RunFolder(folder)
+    with suppress(CheckpointError, InUseError), run.locked():
+        run.write({REPORT: (folder / REPORT).read_bytes()})
 
 
 def plot_command(

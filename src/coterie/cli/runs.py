@@ -55,7 +55,9 @@ def run_command(
         if out is not None:
             RunFolder.check_free(out)
         prepared = prepare(validated)
-        _execute(prepared, make_folder(prepared, out), request)
+        folder = make_folder(prepared, out)
+        with folder.locked():
+            _execute(prepared, folder, request)
 
 
 def resume_command(
@@ -72,12 +74,13 @@ def resume_command(
     folder = RunFolder.open(run)
     values = {**machine.values(), **devices.values()}
     validated = load_config(folder.path / "config.toml", (), values)
-    # With the options of the command line: those that change results are refused here.
-    checkpoint = folder.latest_checkpoint(validated.resolved())
-    check_folder(folder, resumed=True)
-    with stop_after_round() as request:
+    # Before anything is read: what another process writes changes under the reader's hands.
+    with folder.locked(), stop_after_round() as request:
         from coterie.runs.prepare import prepare
 
+        # With the options of the command line: those that change results are refused here.
+        checkpoint = folder.latest_checkpoint(validated.resolved())
+        check_folder(folder, resumed=True)
         prepared = prepare(validated, folder.partition)
         _execute(prepared, folder, request, checkpoint, resume=True)
 

@@ -27,6 +27,7 @@ from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import ConfigError
+from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.cohort import Sampler
 from coterie.runs.digests import PARTITION
@@ -85,10 +86,19 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
         CoterieError: for anything expected; the state is saved after every round.
     """
     server = ServerInput.of(values)
+    folder = _open_folder(server)
+    with folder.locked():
+        return _serve_rounds(grid, server, folder, write_event)
+
+
+def _serve_rounds(
+    grid: Any, server: ServerInput, folder: RunFolder, write_event: WriteEvent
+) -> dict[str, Any]:
+    """The rounds that are left; returns the summary."""
     settings = server.settings
     config = server.config
     federation = FederationSpec.of(config, settings.shape, settings.classes)
-    folder, checkpoint = _open_folder(server)
+    checkpoint = _find_checkpoint(server, folder)
     engine = _make_engine(grid, federation, settings, folder, write_event)
     attendance = Attendance(engine, settings)
     start = 0
@@ -120,26 +130,36 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
     return summary
 
 
-def _open_folder(server: ServerInput) -> tuple[RunFolder, Checkpoint | None]:
-    """The run's folder, new or to go on with, and the checkpoint to go on from.
+def _open_folder(server: ServerInput) -> RunFolder:
+    """The run's folder, new or to go on with.
 
     Raises:
-        ConfigError: if a new run would overwrite one, or the number of clients was changed.
+        ConfigError: if a new run would overwrite one.
+    """
+    # A run that was killed before its folder was made begins anew.
+    if not server.resume or not (server.out / "config.toml").exists():
+        return RunFolder.create(server.out, server.config.resolved())
+    return RunFolder.open(server.out)
+
+
+def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | None:
+    """The checkpoint to go on from; ``None`` in a new folder.
+
+    Raises:
+        ConfigError: if the number of clients was changed.
         CheckpointError: if no checkpoint is valid, or it is of another configuration.
     """
-    out = server.out
-    resolved = server.config.resolved()
-    # A run that was killed before its folder was made begins anew.
-    if not server.resume or not (out / "config.toml").exists():
-        return RunFolder.create(out, resolved), None
-    folder = RunFolder.open(out)
-    checkpoint = folder.latest_checkpoint(resolved)
+    if not server.resume:
+        return None
+    checkpoint = folder.latest_checkpoint(server.config.resolved())
+    check_folder(folder, resumed=True)
     if checkpoint is not None:
         clients = len(checkpoint.groups.member)
         if clients != server.settings.clients:
             what = f"another number than the run began with, got {server.settings.clients}"
-            raise ConfigError(f"deploy.toml: clients: {what}; expected {clients}, as in {out}")
-    return folder, checkpoint
+            expected = f"{clients}, as in {folder.path}"
+            raise ConfigError(f"deploy.toml: clients: {what}; expected {expected}")
+    return checkpoint
 
 
 def _make_engine(

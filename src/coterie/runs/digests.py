@@ -201,18 +201,19 @@ def store(folder: Path, files: Mapping[str, bytes]) -> None:
         _write_all(folder, changed)
         return
     recorded = dict(digests.files)
-    replaced = {name: data for name, data in changed.items() if name in recorded}
-    if replaced:
-        for name, data in replaced.items():
-            # Both, until the next time: a kill leaves the old file or the new one.
-            recorded[name] = (recorded[name][-1], sha256(data))
+    # A file that the record does not know is not read, so it is written first; of a file that it
+    # knows it has both digests first, since a kill leaves the old one or the new one.
+    new = [name for name in files if name not in recorded]
+    for name, data in files.items():
+        digest = sha256(data)
+        if name in new:
+            recorded[name] = (digest,)
+        elif digest not in recorded[name]:
+            recorded[name] = (recorded[name][-1], digest)
+    _write_all(folder, {name: data for name, data in changed.items() if name in new})
+    if recorded != dict(digests.files):
         write_digests(folder, replace(digests, files=recorded))
-        _write_all(folder, replaced)
-    new = {name: data for name, data in files.items() if name not in recorded}
-    if new:
-        _write_all(folder, {name: data for name, data in new.items() if name in changed})
-        recorded |= {name: (sha256(data),) for name, data in new.items()}
-        write_digests(folder, replace(digests, files=recorded))
+    _write_all(folder, {name: data for name, data in changed.items() if name not in new})
 
 
 def _is_whole(folder: Path, name: str, data: bytes) -> bool:

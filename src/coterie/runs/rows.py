@@ -189,7 +189,7 @@ def _in_order(found: Sequence[Row], links: Sequence[str], problem: str) -> Rows:
     if end == len(found):
         return Rows(found, links, problem)
     problem = f"line {end + 1}: round {found[end]['round']}, got rows of two processes at once"
-    problem += "; expected each round once, in order"
+    problem += "; expected each round once, in order, as `coterie resume` leaves them"
     return Rows(found[:end], links[:end], problem, _each_once(found))
 
 

@@ -186,7 +186,9 @@ def run_config(
         RunFolder.check_free(Path(out))
     # And the folder after it: a run whose data cannot be read leaves none behind.
     prepared = prepare(config)
-    return execute(prepared, make_folder(prepared, out), on_round)
+    folder = make_folder(prepared, out)
+    with folder.locked():
+        return execute(prepared, folder, on_round)
 
 
 def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from coterie.runs.files import (
     remove_folder,
     write_synced,
 )
+from coterie.runs.lock import locked
 from coterie.runs.row_file import RowFile
 from coterie.runs.rows import Row
 from coterie.terminal import warn
@@ -170,6 +172,15 @@ class RunFolder:
             return Headline.of(json.loads(data))
         except (*MALFORMED, RecursionError) as error:
             raise damaged(self.path / HEADLINE, error) from None
+
+    def locked(self) -> AbstractContextManager[None]:
+        """The right to write the folder, held inside; one process has it at a time.
+
+        Raises:
+            InUseError: if another process has it; it says which.
+            CheckpointError: if the folder cannot be written.
+        """
+        return locked(self.path)
 
     # --- rounds -----------------------------------------------------------------------------------
 

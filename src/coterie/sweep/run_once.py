@@ -16,6 +16,7 @@ from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
 from coterie.runs.check_folder import check_folder
+from coterie.runs.lock import is_locked
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder
 from coterie.runs.store import RunFolder
@@ -53,7 +54,7 @@ def is_taken(run: SweepRun, out: Path) -> bool:
     """Whether another process works on a run."""
     try:
         with lock_of(run, out):
-            return False
+            return is_locked(out / run.id)
     except Timeout:
         return True
 
@@ -70,7 +71,7 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
         Whether there was anything to do: ``False`` for a run that was done already.
 
     Raises:
-        Timeout: if another process works on it.
+        Timeout, InUseError: if another process works on it.
         Stopped: if ``stop`` returned a signal; the state is saved.
         CoterieError: for anything expected.
     """
@@ -83,10 +84,14 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
             shutil.rmtree(left, ignore_errors=True)
         folder = RunFolder(out / run.id)
         if (folder.path / "config.toml").exists():
-            _resume(run, folder, stop)
+            # `coterie resume` of this run alone knows the folder and not the sweep.
+            with folder.locked():
+                _resume(run, folder, stop)
         else:
             prepared = prepare(check(run.tables, str(folder.path)))
-            execute(prepared, make_folder(prepared, folder.path), stop=stop)
+            make_folder(prepared, folder.path)
+            with folder.locked():
+                execute(prepared, folder, stop=stop)
         return True
 
 

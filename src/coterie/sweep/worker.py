@@ -21,7 +21,7 @@ from typing import TextIO
 
 from filelock import Timeout
 
-from coterie.errors import CoterieError, first_line
+from coterie.errors import CoterieError, InUseError, first_line
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepRun
 from coterie.sweep.run_once import carry_out
@@ -136,7 +136,7 @@ def _execute(run: SweepRun, out: Path, stop: Callable[[], int]) -> Answer:
             return {"state": "done"}
         return {"state": "shared"}
     # Another sweep took the lock between the check and the run.
-    except Timeout:
+    except (Timeout, InUseError):
         return {"state": "taken"}
     # The state is saved; the sweep resumes the run when it starts again.
     except Stopped:

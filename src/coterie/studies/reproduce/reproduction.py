@@ -11,7 +11,7 @@ from filelock import Timeout
 
 from coterie.config import RunConfig
 from coterie.config.identity import config_hash
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, InUseError
 from coterie.runs.run import Stopped
 from coterie.runs.store import RunFolder
 from coterie.studies.reproduce.computed import compute_line
@@ -159,7 +159,7 @@ class Reproduction:
                 carry_out(one.run, self.runs, _after_round(before(number, one), stop))
             except Stopped as stopped:
                 raise Stopped(stopped.code - 128, message) from None
-            except Timeout:
+            except (Timeout, InUseError):
                 self.problems[one.run.id] = TAKEN
             except CoterieError as error:
                 self.problems[one.run.id] = " ".join(str(error).split())

@@ -1,0 +1,156 @@
+"""One writer of a run folder: several `resume` at once, and what earlier versions left of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.cli.main import invoke
+from coterie.runs.store import RunFolder
+from tests.cli.conftest import errors
+
+COMMAND = [sys.executable, "-m", "coterie.cli.main"]
+ROUNDS = 40
+SLOW = ["--set", "local.epochs=20", "--set", f"train.rounds={ROUNDS}"]
+OFTEN = ["--set", "checkpoint.seconds=0"]
+
+
+def left(run: str) -> dict[str, Any]:
+    """What a run leaves, but for wall-clock times."""
+    rows = [json.loads(line) for line in Path(run, "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"], row["chain"]
+    files = [Path(run, "groups.csv"), Path(run, "clients.csv"), *Path(run, "models").iterdir()]
+    return {"rows": rows, **{file.name: file.read_bytes() for file in files}}
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*COMMAND, *words], stdout=-1, stderr=-1, text=True)
+
+
+def rows(run: str) -> int:
+    file = Path(run, "rounds.jsonl")
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def wait_for(count: int, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 120
+    while process.poll() is None and rows("r") < count and time.monotonic() < until:
+        time.sleep(0.005)
+
+
+def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """Exit codes and lines of standard error."""
+    found = []
+    for process in processes:
+        _, error = process.communicate(timeout=240)
+        found.append((process.returncode, error))
+    return found
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_of_several_resume_one_runs_and_the_others_say_which(count: int, config: str) -> None:
+    assert invoke(["run", config, "--out", "straight", *SLOW, *OFTEN]) == 0
+    run = start("run", config, "--out", "r", *SLOW, *OFTEN)
+    try:
+        wait_for(4, run)
+        # Halted, so that it is not over before the other has started.
+        run.send_signal(signal.SIGSTOP)
+        assert 4 <= rows("r") < ROUNDS
+        ((code, error),) = ended([start("resume", "r")])
+    finally:
+        run.kill()
+        run.communicate()
+    assert code == 10
+    assert f"got process {run.pid} on {socket.gethostname()} since 20" in error
+    processes = [start("resume", "r") for _ in range(count)]
+    results = ended(processes)
+    winners = [
+        process.pid for process, (code, _) in zip(processes, results, strict=True) if not code
+    ]
+    losers = [error for code, error in results if code == 10]
+    assert len(winners) >= 1
+    assert len(winners) + len(losers) == count
+    for error in losers:
+        assert error.startswith("error: r: the run is in progress, got process ")
+        assert any(f"process {pid} " in error for pid in winners)
+    assert left("r") == left("straight")
+    assert not Path("r/.holder.json").exists()
+
+
+def test_a_lock_without_a_holder_is_waited_for_and_a_dead_ones_workers(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", config, "--out", "r"]) == 0
+    capsys.readouterr()
+    held = "import fcntl, sys, time; f = open('r/.lock', 'w'); fcntl.flock(f, 2); print(flush=True)"
+    for holder, seconds in ((None, 0.5), (2**22 + 1, 1.0)):
+        if holder is not None:
+            known = {"pid": holder, "host": socket.gethostname(), "since": "then"}
+            Path("r/.holder.json").write_text(json.dumps(known))
+        script = f"{held}; time.sleep({seconds})"
+        other = subprocess.Popen([sys.executable, "-c", script], stdout=-1)
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert invoke(["resume", "r"]) == 0
+        other.wait()
+        other.stdout.close()
+    with RunFolder(Path("r")).locked():
+        assert invoke(["show", "r"]) == 0
+        assert invoke(["report", "r"]) == 0
+        capsys.readouterr()
+        assert invoke(["resume", "r"]) == 10
+    (line,) = errors(capsys)
+    assert f"got process {os.getpid()} on " in line
+
+
+def test_rows_that_two_processes_wrote_are_mended(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", config, "--out", "r", "--set", "train.rounds=8", *OFTEN]) == 0
+    straight = left("r")
+    folder = RunFolder.open("r")
+    one = folder.rows()
+    # As measured with two `resume` of one folder: the second begins in the middle of the first.
+    for order in ([0, 1, 2, 3, 4, 5, 3, 6, 4, 7, 5, 6, 7], [0, 1, 2, 6, 3, 7, 4, 5, 6]):
+        Path("r/digests.json").unlink()
+        texts = [json.dumps({**one[round], "seconds": {"total": 9.0}}) for round in order]
+        Path("r/rounds.jsonl").write_text("\n".join(texts) + "\n")
+        capsys.readouterr()
+        assert invoke(["show", "r"]) == 4
+        assert "got rows of two processes at once" in capsys.readouterr().err
+        assert invoke(["resume", "r"]) == 0
+        assert f"{len(order) - 8} of {len(order)} lines were cut" in capsys.readouterr().err
+        assert {**left("r"), "rows": 0} == {**straight, "rows": 0}
+        assert [row["accuracy"] for row in folder.rows()] == [row["accuracy"] for row in one]
+    # Of rows that are missing the run goes back to a checkpoint before them, or begins anew.
+    Path("r/digests.json").unlink()
+    texts = [json.dumps(one[round]) for round in (0, 1, 5, 6, 2, 3, 7)]
+    Path("r/rounds.jsonl").write_text("\n".join(texts) + "\n")
+    assert invoke(["resume", "r"]) == 0
+    assert "the run begins anew" in capsys.readouterr().err
+    assert left("r") == straight
+
+
+def test_rows_of_two_processes_that_differ_are_refused(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", config, "--out", "r", *OFTEN]) == 0
+    rows_of_run = RunFolder.open("r").rows()
+    Path("r/digests.json").unlink()
+    other = {**rows_of_run[1], "accuracy": 0.987}
+    texts = [json.dumps(row) for row in (*rows_of_run[:2], other, *rows_of_run[2:])]
+    Path("r/rounds.jsonl").write_text("\n".join(texts) + "\n")
+    capsys.readouterr()
+    assert invoke(["resume", "r"]) == 4
+    assert "line 3: round 1, got rows of two processes" in capsys.readouterr().err
