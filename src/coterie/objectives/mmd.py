@@ -81,7 +81,9 @@ class Mmd:
         # Features are the logits, as in the reference code.
         with torch.no_grad():
             logits_of_received = received()(x)
-        distance = squared_mmd(logits, logits_of_received).clamp_min(FLOOR)
+        # A sample is a point, also where it has a row of logits for each of its tokens.
+        points = (logits.flatten(1), logits_of_received.flatten(1))
+        distance = squared_mmd(*points).clamp_min(FLOOR)
         return mean_loss(self.task, logits, y) + self.weight * distance
 
 

@@ -270,13 +270,13 @@ def _write_clients(folder: RunFolder, run: Run, names: tuple[str, ...]) -> None:
     """What the model of each client reached: the correct predictions, or the task's headline."""
     sums = run.score_clients()
     size = sums["size"].astype(np.int64)
-    column = "correct"
-    # Counts and not shares, since counts of clients add up.
-    values = sums.get(column)
-    if values is None:
-        first = run.spec.task.metrics[0]
-        column = first.name
-        values = first.value(sums)
+    first = run.spec.task.metrics[0]
+    column = first.name
+    values = first.value(sums)
+    # Counts and not shares where there are any, since counts of clients add up.
+    if first.headline == ACCURACY:
+        column = "correct"
+        values = sums[column]
     folder.write_clients(names, run.groups.member, size, column, values)
 
 

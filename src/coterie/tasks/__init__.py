@@ -8,23 +8,38 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from coterie.core.task import Task
+from coterie.tasks.binary import Binary, binary
 from coterie.tasks.classification import CLASSIFICATION, Classification, classification
 from coterie.tasks.fitting import baseline, check_network, fit_task, pooled_sums
+from coterie.tasks.multilabel import Multilabel, multilabel
+from coterie.tasks.next_token import NextToken, next_token
 from coterie.tasks.regression import Regression, regression
 
 TASKS: MappingProxyType[str, Callable[..., Task]] = MappingProxyType(
-    {"classification": classification, "regression": regression}
+    {
+        "classification": classification,
+        "binary": binary,
+        "multilabel": multilabel,
+        "regression": regression,
+        "next_token": next_token,
+    }
 )
 
 __all__ = [
     "CLASSIFICATION",
     "TASKS",
+    "Binary",
     "Classification",
+    "Multilabel",
+    "NextToken",
     "Regression",
     "baseline",
+    "binary",
     "check_network",
     "classification",
     "fit_task",
+    "multilabel",
+    "next_token",
     "pooled_sums",
     "regression",
 ]

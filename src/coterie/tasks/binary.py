@@ -1,0 +1,214 @@
+"""Yes or no, with probabilities: one output for each sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from coterie.config.arguments import validated
+from coterie.core.arrays import FloatArray
+from coterie.core.task import Added, Binned, Metric, Sums, SumShapes, mean_metric, ratio
+from coterie.data.lazy import is_lazy
+from coterie.errors import DataError
+from coterie.headline import Headline
+from coterie.tasks.classification import correct
+
+# Bins of the outputs, for the area under the curve. They are equal steps of asinh(10 z), so that
+# they are narrow where outputs of a young network are, and still hold those of a sure one.
+SCORE_BINS = 512
+_STRETCH = 10.0
+_LARGEST = 16.0  # outputs beyond are put into the last bin: their probability is within 1e-6 of 1
+# Bins of the probabilities, for the calibration error.
+CALIBRATION_BINS = 15
+
+Name = Literal["auroc", "accuracy", "balanced_accuracy", "brier", "log_loss", "ece"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Targets are 0 or 1, the one output ``z`` of a network is the logit of 1, the loss is the
+    binary cross-entropy ``log(1 + exp(z)) - y z``.
+
+    A sample is called positive where ``z > 0``, that is with a probability above one half.
+
+    Args:
+        headline: the metric that stands for a run.
+    """
+
+    headline: Name = "auroc"
+
+    @property
+    def name(self) -> str:
+        return "binary"
+
+    @property
+    def class_labels(self) -> bool:
+        return True
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        known = {
+            "auroc": Metric(Headline("auroc", "higher", "", "AUROC"), area_under_curve),
+            "accuracy": mean_metric(Headline("accuracy", "higher", "%"), correct),
+            "balanced_accuracy": Metric(
+                Headline("balanced_accuracy", "higher", "%", "balanced accuracy"), balanced
+            ),
+            "brier": mean_metric(Headline("brier", "lower", "", "Brier score"), brier),
+            "log_loss": mean_metric(Headline("log_loss", "lower", "", "log-loss"), log_loss),
+            "ece": Metric(Headline("ece", "lower", "", "calibration error"), calibration_error),
+        }
+        first = known.pop(self.headline)
+        bound = Metric(Headline("auroc_bound", "lower", ""), area_bound)
+        return (first, *known.values(), bound)
+
+    @property
+    def sums(self) -> SumShapes:
+        return (
+            ("correct", ()),
+            ("squared", ()),
+            ("log_loss", ()),
+            ("scores", (2 * SCORE_BINS,)),
+            ("answers", (4,)),
+            ("calibration", (CALIBRATION_BINS,)),
+        )
+
+    def fitted(self, y: Tensor, classes: int) -> Binary:
+        """See ``coterie.core.task.Task``. Labels that are made client by client are not read.
+
+        Raises:
+            DataError: for targets that are not 0 and 1.
+        """
+        if is_lazy(y):
+            found = classes == 2
+        else:
+            found = y.ndim == 1 and not y.is_floating_point() and classes == 2
+        if not found:
+            raise DataError(
+                f"task.kind: a binary task has the whole-number labels 0 and 1, got {classes} "
+                "classes; expected 2"
+            )
+        return self
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(
+            self._logits(outputs), targets.to(outputs.dtype), reduction="none"
+        )
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        """The outputs as ``[n]``."""
+        return outputs.reshape(len(outputs))
+
+    def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
+        z = self._logits(outputs).double()
+        y = targets.long()
+        probability = torch.sigmoid(z)
+        called = (z > 0).long()
+        bins = (probability * CALIBRATION_BINS).long().clamp_(max=CALIBRATION_BINS - 1)
+        return {
+            "correct": called == y,
+            "squared": (probability - y).square(),
+            "log_loss": F.binary_cross_entropy_with_logits(z, y.double(), reduction="none"),
+            "scores": Binned(score_bin(z) + SCORE_BINS * y, 2 * SCORE_BINS),
+            "answers": Binned(2 * y + called, 4),
+            # How much surer a bin's samples are than right, summed: all that its error needs.
+            "calibration": Binned(bins, CALIBRATION_BINS, probability - y),
+        }
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The probability of 1, ``[n]``."""
+        return torch.sigmoid(self._logits(outputs))
+
+    def naive(self, targets: Tensor) -> Tensor:
+        """The logit of the share of ones."""
+        return targets.double().mean().logit().clamp(-_LARGEST, _LARGEST).reshape(1)
+
+
+def score_bin(z: Tensor) -> Tensor:
+    """The bin of each output, int64, ascending with the output."""
+    place = torch.asinh(_STRETCH * z.clamp(-_LARGEST, _LARGEST)) / math.asinh(_STRETCH * _LARGEST)
+    return ((place + 1) / 2 * SCORE_BINS).long().clamp_(max=SCORE_BINS - 1)
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def brier(sums: Sums) -> FloatArray:
+    """Squared differences of probability and label."""
+    return sums["squared"]
+
+
+def log_loss(sums: Sums) -> FloatArray:
+    """Binary cross-entropies, nats."""
+    return sums["log_loss"]
+
+
+def _by_label(sums: Sums) -> tuple[FloatArray, FloatArray]:
+    """The histograms of the outputs of negative and of positive samples."""
+    scores = sums["scores"]
+    return scores[..., :SCORE_BINS], scores[..., SCORE_BINS:]
+
+
+def area_under_curve(sums: Sums) -> FloatArray:
+    """The share of pairs of a positive and a negative sample in which the positive one has the
+    larger output; a pair within one bin counts half.
+
+    That is the area under the receiver operating characteristic to within `area_bound`. NaN without
+    both labels.
+    """
+    negative, positive = _by_label(sums)
+    below = np.cumsum(negative, axis=-1) - negative / 2
+    pairs = negative.sum(axis=-1) * positive.sum(axis=-1)
+    return ratio((positive * below).sum(axis=-1), pairs)
+
+
+def area_bound(sums: Sums) -> FloatArray:
+    """By how much binning can change the area under the curve: half the share of pairs of a
+    positive and a negative sample that share a bin."""
+    negative, positive = _by_label(sums)
+    pairs = negative.sum(axis=-1) * positive.sum(axis=-1)
+    return ratio((positive * negative).sum(axis=-1) / 2, pairs)
+
+
+def balanced(sums: Sums) -> FloatArray:
+    """The mean of the shares of right answers among negative and among positive samples; NaN
+    without both."""
+    answers = sums["answers"]
+    specificity = ratio(answers[..., 0], answers[..., 0] + answers[..., 1])
+    sensitivity = ratio(answers[..., 3], answers[..., 2] + answers[..., 3])
+    return (specificity + sensitivity) / 2
+
+
+def calibration_error(sums: Sums) -> FloatArray:
+    """The expected calibration error: over 15 equal bins of the probability, the difference between
+    the mean probability and the share of ones, weighted by samples.
+
+    ``sum_b |sum_(i in b) p_i - y_i| / n``.
+    """
+    return ratio(np.abs(sums["calibration"]).sum(axis=-1), sums["size"])
+
+
+@validated
+def binary(headline: Name = "auroc") -> Binary:
+    """Yes or no, by binary cross-entropy; the headline is the area under the ROC curve.
+
+    Args:
+        headline: what stands for a run: ``auroc``, ``accuracy``, ``balanced_accuracy``, ``brier``,
+            ``log_loss`` or ``ece`` (calibration error).
+
+    Example:
+        >>> task = binary()
+        >>> task.predict(torch.tensor([[0.0], [100.0]])).tolist()
+        [0.5, 1.0]
+    """
+    return Binary(headline)

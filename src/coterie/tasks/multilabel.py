@@ -1,0 +1,150 @@
+"""Several yes-or-no labels for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from coterie.config.arguments import validated
+from coterie.core.arrays import FloatArray
+from coterie.core.task import Added, Metric, Sums, SumShapes, mean_metric
+from coterie.errors import DataError
+from coterie.headline import Headline
+
+Name = Literal["macro_f1", "micro_f1", "label_accuracy", "exact_match"]
+
+
+@dataclass(frozen=True, slots=True)
+class Multilabel:
+    """Targets are rows of zeros and ones ``[n, l]``, outputs are the logits of the ones, the loss of
+    a sample is the mean binary cross-entropy of its labels.
+
+    Args:
+        headline: the metric that stands for a run.
+        labels: how many ``l``, known when the task is fitted to its targets.
+    """
+
+    headline: Name = "macro_f1"
+    labels: int = 1
+
+    @property
+    def name(self) -> str:
+        return "multilabel"
+
+    @property
+    def class_labels(self) -> bool:
+        return False
+
+    @property
+    def outputs(self) -> int:
+        return self.labels
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        known = {
+            "macro_f1": Metric(Headline("macro_f1", "higher", "%", "macro-F1"), macro_f1),
+            "micro_f1": Metric(Headline("micro_f1", "higher", "%", "micro-F1"), micro_f1),
+            "label_accuracy": mean_metric(
+                Headline("label_accuracy", "higher", "%", "accuracy of a label"), label_accuracy
+            ),
+            "exact_match": mean_metric(
+                Headline("exact_match", "higher", "%", "samples with all labels right"), exact
+            ),
+        }
+        first = known.pop(self.headline)
+        return (first, *known.values())
+
+    @property
+    def sums(self) -> SumShapes:
+        shape = (self.labels,)
+        names = ("right", "hits", "called", "positive")
+        return (*((name, shape) for name in names), ("exact", ()))
+
+    def fitted(self, y: Tensor, classes: int) -> Multilabel:
+        """See ``coterie.core.task.Task``.
+
+        Raises:
+            DataError: for targets that are no rows of zeros and ones.
+        """
+        if y.ndim != 2 or not bool(((y == 0) | (y == 1)).all()):
+            raise DataError(
+                f"task.kind: a multilabel task has rows of zeros and ones as targets, got "
+                f"{str(y.dtype).removeprefix('torch.')} of shape {list(y.shape[1:])} a sample; "
+                "expected [n, labels]"
+            )
+        return replace(self, labels=y.shape[1])
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        y = targets.to(outputs.dtype)
+        each = F.binary_cross_entropy_with_logits(outputs, y, reduction="none")
+        return each.mean(dim=1)
+
+    def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
+        called = outputs > 0
+        positive = targets > 0
+        right = called == positive
+        return {
+            "right": right,
+            "hits": called & positive,
+            "called": called,
+            "positive": positive,
+            "exact": right.all(dim=1),
+        }
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The probability of each label, ``[n, l]``."""
+        return torch.sigmoid(outputs)
+
+    def naive(self, targets: Tensor) -> Tensor:
+        """The logits of the shares of ones."""
+        return targets.double().mean(dim=0).logit()
+
+
+def label_accuracy(sums: Sums) -> FloatArray:
+    """Right labels, the mean over labels."""
+    return sums["right"].mean(axis=-1)
+
+
+def exact(sums: Sums) -> FloatArray:
+    """Samples whose labels are all right."""
+    return sums["exact"]
+
+
+def _f1(hits: FloatArray, called: FloatArray, positive: FloatArray) -> FloatArray:
+    """``2 hits / (called + positive)``; 0 where a label is neither there nor called."""
+    both = called + positive
+    return np.divide(2 * hits, both, out=np.zeros(np.shape(both)), where=both > 0)
+
+
+def macro_f1(sums: Sums) -> FloatArray:
+    """The F1 score of each label, the mean over labels."""
+    scores = _f1(sums["hits"], sums["called"], sums["positive"]).mean(axis=-1)
+    return np.where(sums["size"] > 0, scores, np.nan)
+
+
+def micro_f1(sums: Sums) -> FloatArray:
+    """The F1 score of all labels together."""
+    hits, called, positive = (sums[name].sum(axis=-1) for name in ("hits", "called", "positive"))
+    return np.where(sums["size"] > 0, _f1(hits, called, positive), np.nan)
+
+
+@validated
+def multilabel(headline: Name = "macro_f1") -> Multilabel:
+    """Several yes-or-no labels a sample, by binary cross-entropy; the headline is macro-F1.
+
+    Args:
+        headline: what stands for a run: ``macro_f1``, ``micro_f1``, ``label_accuracy`` or
+            ``exact_match``.
+
+    Example:
+        >>> task = multilabel().fitted(torch.tensor([[0, 1], [1, 1]]), 0)
+        >>> task.outputs, task.naive(torch.tensor([[0, 1], [1, 0]])).tolist()
+        (2, [0.0, 0.0])
+    """
+    return Multilabel(headline)

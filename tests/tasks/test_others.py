@@ -1,0 +1,194 @@
+"""Binary, multilabel and next-token tasks: metrics against scikit-learn, and that they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as reference
+from sklearn.calibration import calibration_curve
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.core.task import Task
+from coterie.tasks import baseline, binary, multilabel, next_token
+from tests.tasks.federations import exact_net, federation, pooled, scored
+from tests.tasks.test_regression import ENGINES, FEDERATIONS
+
+Check = Callable[[Any, Any], float]
+
+
+def check_metrics(
+    population: ct.Population,
+    net: nn.Module,
+    task: Task,
+    engine: tuple[str, int | None],
+    references: dict[str, Check],
+    predicted: Callable[[Tensor], Any],
+) -> None:
+    """Sums of the clients, added, give what scikit-learn gives for all predictions together."""
+    each = scored(population, net, task, *engine)
+    outputs, targets = pooled(population, net)
+    together = {name: values.sum(axis=0) for name, values in each.items()}
+    found = {metric.name: float(metric.value(together)) for metric in task.metrics}
+    y = targets.numpy()
+    z = predicted(outputs.double())
+    for name, check in references.items():
+        assert found[name] == pytest.approx(check(y, z), abs=1e-9), name
+    if "auroc_bound" in found:
+        exact = reference.roc_auc_score(y, z)
+        assert abs(found["auroc"] - exact) <= found["auroc_bound"] + 1e-12
+        assert found["auroc_bound"] < 0.05
+
+
+def expected_calibration(y: Any, p: Any) -> float:
+    """The calibration error from scikit-learn's curve."""
+    shares, means = calibration_curve(y, p, n_bins=15)
+    counts = np.bincount(np.minimum((p * 15).astype(int), 14), minlength=15)
+    counts = counts[counts > 0]
+    return float((np.abs(shares - means) * counts).sum() / len(y))
+
+
+def probabilities(outputs: Tensor) -> Any:
+    return torch.sigmoid(outputs).numpy()[:, 0]
+
+
+@pytest.mark.parametrize("seed", FEDERATIONS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_binary_metrics(seed: int, engine: tuple[str, int | None]) -> None:
+    rng = np.random.default_rng(seed)
+    y = torch.tensor(rng.random(90) < rng.uniform(0.2, 0.8)).long()
+    population = federation(rng, y, 2)
+    references: dict[str, Check] = {
+        "accuracy": lambda y, p: reference.accuracy_score(y, p > 0.5),
+        "balanced_accuracy": lambda y, p: reference.balanced_accuracy_score(y, p > 0.5),
+        "brier": reference.brier_score_loss,
+        "log_loss": reference.log_loss,
+        "ece": expected_calibration,
+    }
+    task = binary().fitted(y, 2)
+    check_metrics(population, exact_net(rng, 1), task, engine, references, probabilities)
+
+
+@pytest.mark.parametrize("seed", FEDERATIONS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_multilabel_metrics(seed: int, engine: tuple[str, int | None]) -> None:
+    rng = np.random.default_rng(seed)
+    y = torch.tensor(rng.random((90, 4)) < 0.4).float()
+    population = federation(rng, y)
+    references: dict[str, Check] = {
+        "macro_f1": lambda y, z: reference.f1_score(y, z, average="macro", zero_division=0),
+        "micro_f1": lambda y, z: reference.f1_score(y, z, average="micro", zero_division=0),
+        "label_accuracy": lambda y, z: 1 - reference.hamming_loss(y, z),
+        "exact_match": reference.accuracy_score,
+    }
+    task = multilabel().fitted(y, 0)
+    check_metrics(
+        population, exact_net(rng, 4), task, engine, references, lambda z: (z > 0).float().numpy()
+    )
+
+
+class PerToken(nn.Module):
+    """Logits of three tokens at each of two places, from one dense layer of exact weights."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__()
+        self.dense = exact_net(rng, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.dense(x)
+        return made.reshape(len(x), 2, 3)
+
+
+@pytest.mark.parametrize("seed", FEDERATIONS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_token_metrics(seed: int, engine: tuple[str, int | None]) -> None:
+    rng = np.random.default_rng(seed)
+    y = torch.tensor(rng.integers(3, size=(90, 2)))
+    y[rng.random((90, 2)) < 0.2] = -100
+    population = federation(rng, y, 3)
+
+    def counted(check: Check) -> Check:
+        def among(y: Any, z: Any) -> float:
+            keep = y.reshape(-1) != -100
+            return check(y.reshape(-1)[keep], z.reshape(-1, 3)[keep])
+
+        return among
+
+    references: dict[str, Check] = {
+        "perplexity": counted(lambda y, p: np.exp(reference.log_loss(y, p, labels=[0, 1, 2]))),
+        "token_accuracy": counted(lambda y, p: reference.accuracy_score(y, p.argmax(axis=1))),
+    }
+    task = next_token().fitted(y, 3)
+    check_metrics(
+        population, PerToken(rng), task, engine, references, lambda z: torch.softmax(z, 2).numpy()
+    )
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def learnable(task: str) -> tuple[ct.Population, Any]:
+    """Twelve clients whose targets follow from the signs of their inputs."""
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.normal(size=(480, 6)), dtype=torch.float32)
+    parts = np.arange(480).reshape(12, 40)
+    train, test = tuple(parts[:, :30]), tuple(parts[:, 30:])
+    if task == "binary":
+        return ct.Population(x, (x[:, 0] > 0.5).long(), train, test, 2), "mclr"
+    if task == "multilabel":
+        return ct.Population(x, (x[:, :3] > 0).float(), train, test), "mclr"
+    tokens = torch.stack([(x[:, 0] > 0).long(), 1 + (x[:, 1] > 0).long()], dim=1)
+    return ct.Population(x, tokens, train, test, 3), PerToken(rng)
+
+
+@pytest.mark.parametrize("task", ["binary", "multilabel", "next_token"])
+@pytest.mark.parametrize("method", ["fedavg", "fedgroup", "ifca", "fedprox", "fedmmd"])
+def test_they_learn(task: str, method: str) -> None:
+    data, model = learnable(task)
+    options: dict[str, Any] = {"fedgroup": {"groups": 2, "alpha": 3}, "fedprox": {"mu": 0.1}}
+    result = ct.run(
+        getattr(ct, method)(**options.get(method, {})),
+        data=data,
+        model=model,
+        local=ct.Solver(epochs=3, batch_size=10, lr=0.3),
+        rounds=5,
+        task=task,
+        engine="serial",
+    )
+    from coterie.tasks import TASKS
+
+    naive = baseline(TASKS[task]().fitted(data.y, data.classes), data)
+    assert naive is not None
+    gain = result.headline.gain(result.scores[-1], over=naive)
+    assert gain > 0.2, (naive, result.scores)
+
+
+def test_the_area_is_undefined_without_both_labels() -> None:
+    task = binary()
+    sums = {"scores": np.zeros((2, 1024)), "answers": np.zeros((2, 4))}
+    sums["scores"][1, 3] = 1
+    assert np.isnan(task.metrics[0].value(sums)).all()
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "classes", "line"),
+    [
+        ("binary", torch.tensor([0, 1, 2]), 3, "binary task has the whole-number labels 0 and 1"),
+        ("binary", torch.tensor([0.0, 1.0, 0.5]), 0, "got 0 classes; expected 2"),
+        ("multilabel", torch.tensor([0.0, 1.0, 1.0]), 0, "rows of zeros and ones"),
+        ("multilabel", torch.tensor([[0.5], [1.0], [1.0]]), 0, "rows of zeros and ones"),
+        ("next_token", torch.tensor([0, 1, 1]), 2, "rows of whole-number tokens"),
+        ("next_token", torch.tensor([[0], [1], [7]]), 2, "tokens from 0 to 7; expected 0 to 1"),
+        ("classification", torch.tensor([[0], [1], [1]]), 2, "one whole-number label a sample"),
+    ],
+)
+def test_targets_that_do_not_fit_are_one_line(
+    task: str, y: Tensor, classes: int, line: str
+) -> None:
+    data = ct.Population(torch.zeros(3, 2), y, ([0, 1],), ([2],), classes)
+    with pytest.raises(ct.DataError, match=line):
+        ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, task=task, engine="serial")
