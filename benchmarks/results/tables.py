@@ -75,6 +75,28 @@ def _column(down: Sequence[str], by_row: dict[str, Record]) -> list[list[str]]:
     return cells
 
 
+def grid(page: ResultPage, case: str, metric: str = "ours") -> str:
+    """Lines ``row/column`` of a case as rows and columns, one metric."""
+    records = [record for record in page.of(case) if record.metric == metric]
+    cells = {tuple(record.subject.split("/")): record for record in records}
+    rows = _distinct(row for row, _ in cells)
+    columns = _distinct(column for _, column in cells)
+    lines = [[row] for row in rows]
+    header = [""]
+    for column in columns:
+        found = [cells[row, column] for row in rows if (row, column) in cells]
+        places = decimals([value for record in found for value in record.known])
+        units = {record.unit for record in found}
+        unit = units.pop() if len(units) == 1 else ""
+        header.append(f"{column}, {unit}" if unit else column)
+        for line in lines:
+            record = cells.get((line[0], column))
+            line.append("" if record is None else summary(record, places))
+    for line in lines:
+        line.append(_notes(record for (row, _), record in cells.items() if row == line[0]))
+    return _table([*header, "remark"], lines)
+
+
 def course(page: ResultPage, case: str) -> str:
     """One metric round after round, a method a line."""
     records = page.of(case)
@@ -211,6 +233,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "comparison": comparison,
     "pivot": pivot,
+    "grid": grid,
     "course": course,
     "listing": listing,
     "measured": measured,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from benchmarks.results import build, collect, papers, records
 from benchmarks.results.figures import above, decimals, middle, number, summary
 from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
-from benchmarks.results.tables import comparison, course, pivot
+from benchmarks.results.tables import comparison, course, grid, pivot
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = records.names()
@@ -214,6 +214,22 @@ def test_pivot_says_whether_an_aim_was_reached():
         "| FedAvg | 80.0 | at least 90: missed |",
         "| FedGroup | 95.0 | at least 90: met |",
     ]
+
+
+def test_a_grid_has_the_rows_and_columns_of_lines():
+    found = [
+        record("naive/10", [80.0, 82.0], metric="ours"),
+        record("naive/52", [70.25], metric="ours"),
+        record("fedavg/clients", [60.0], metric="ours"),
+        record("naive/10", [79.0], metric="last ten"),
+    ]
+    assert grid(page(*found), "digits").splitlines() == [
+        "|  | 10, % | 52, % | clients, % |",
+        "| --- | --- | --- | --- |",
+        "| naive | 81.0 ± 1.4 | 70.25 |  |",
+        "| fedavg |  |  | 60.0 |",
+    ]
+    assert grid(page(*found), "digits", "last ten").splitlines()[2:] == ["| naive | 79.0 |"]
 
 
 def test_course_has_a_column_for_every_round():

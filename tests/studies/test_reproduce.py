@@ -204,7 +204,8 @@ def test_every_panel_of_rfedavgs_figure_has_the_papers_four_curves() -> None:
 
 
 def test_fedgsp_sweeps_the_number_of_groups_in_accuracies_and_distances() -> None:
-    lines = {line.name: line for line in LINES if (line.paper, line.table) == ("fedgsp", "sweep")}
+    tables = {"sweep", "distance"}
+    lines = {x.name: x for x in LINES if x.paper == "fedgsp" and x.table in tables}
     numbers = ["10", "20", "30", "52", "98", "147"]
     for number in numbers:
         for row, icg in (("naive", False), ("naive-icg", True)):
@@ -336,7 +337,7 @@ def test_computed_lines_give_what_is_printed(line: Line) -> None:
 
 def cut(reading: str, against: str, classes_per_client: int) -> float:
     """What ICG cuts off the distance of planted groups of the digits."""
-    line = next(x for x in LINES if (x.table, x.name) == ("sweep", "label-vs-random/10"))
+    line = next(x for x in LINES if (x.table, x.name) == ("distance", "label-vs-random/10"))
     partition = {"kind": "classes", "clients": 20, "classes_per_client": classes_per_client}
     data = {"source": "digits", "partition": partition}
     rest = {"train": {"rounds": 1, "clients_per_round": 5}, "algorithm": {"name": "fedavg"}}
