@@ -7,8 +7,8 @@ A line is one of Table 1a of ``coterie reproduce fedclust``, or of its table ``s
 samples a client has changes no training, so this script trains once where the command trains twice,
 and fills in all lines of the same training: 1a to 1d, or a row of the sweep by both readings. It
 also runs fewer rounds than the paper. Runs of one dataset and seed share the training before the
-clustering, which is the same in all of them. The results file is that of the command, and grows
-with every run.
+clustering, which is the same in all of them. The results file is that of the command, and is written
+after every run.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def train(
         scored_after: so many rounds.
         known: what clients sent before they were clustered, in other runs.
     """
-    prepared = {reading: _prepared(line, seed, rounds, reading) for reading in READINGS}
+    prepared = {reading: prepared_as(line, seed, rounds, reading) for reading in READINGS}
     spec = prepared[READINGS[0]].spec
     # Never scored by the run itself: this script does that, by both readings.
     spec = replace(spec, evaluation=replace(spec.evaluation, every=10**9))
@@ -149,7 +149,8 @@ def train(
                 yield _scored(result, prepared, clients)
 
 
-def _prepared(line: Line, seed: int, rounds: int, reading: str) -> Prepared:
+def prepared_as(line: Line, seed: int, rounds: int, reading: str) -> Prepared:
+    """The run of a line with so many rounds and one reading of the test set."""
     changed = {"data": {"partition": {"test": reading}}, "train": {"rounds": rounds}}
     tables = overlay(line.tables or {}, changed)
     return prepare(replace(line, tables=tables).configs(seed)[0])
@@ -223,9 +224,9 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--out", type=Path, default=Path("dirichlet.json"))
     options = parser.parse_args()
-    content: dict[str, Any] = {"lines": []}
-    if options.out.exists():
-        content = json.loads(options.out.read_text(encoding="utf-8"))
+    names = " ".join(options.lines)
+    command = f"python benchmarks/dirichlet.py {names} --rounds {options.rounds}"
+    content: dict[str, Any] = {"command": f"{command} --seeds {options.seeds}", "lines": []}
     known: dict[str, Any] = {}
     for seed in read_seeds(options.seeds):
         for name in options.lines:

@@ -220,13 +220,17 @@ def main() -> int:
         name = f"reproduce-{of_paper}"
         page = records.read(name) if (FOLDER / f"{name}.json").exists() else _empty(of_paper)
         lines = [line for line in content["lines"] if line["paper"] == of_paper]
+        # A benchmark that fills in lines of a paper says what it was called with.
+        command = content.get("command")
+        if command is None:
+            command = command_of(of_paper, content["profile"], content["seeds"], lines)
         how = Measurement(
             what=f"Lines measured on {today}, commit {commit}",
             settings="",
             machine=options.machine,
             date=today,
             commit=commit,
-            command=command_of(of_paper, content["profile"], content["seeds"], lines),
+            command=command,
         )
         records.write(name, merged(page, lines, f"{today} {commit}", how))
         print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import coterie as ct
-from benchmarks import dirichlet
+from benchmarks import dirichlet, final_layers
 from coterie.studies.reproduce.parts import overlay
 
 
@@ -77,3 +77,19 @@ def test_one_training_gives_what_a_run_of_each_line_gives() -> None:
             expected = 100 * result.rows[rounds - 1][dirichlet.FIGURES[line.metric]]
             assert entry["values"] == pytest.approx([expected, expected])
             assert entry["seeds"] == [1, 1]
+
+
+def test_layers_and_networks_before_the_clustering_are_those_of_the_run() -> None:
+    line = small_lines()[0]
+    known: dict[str, Any] = {}
+    list(dirichlet.train(line, seed=1, rounds=1, scored_after=[], known=known))
+    ((replies, state),) = known.values()
+    spec = dirichlet.prepared_as(line, 1, 1, "proportional").spec
+    layers, networks = final_layers.trained_once(spec)
+    assert (layers.numpy() == replies[0].fields["delta"]).all()
+    assert (networks.state().vectors == state.vectors).all()
+    found = final_layers.clusters(layers)
+    assert found["average 2"] >= found["average 5"] >= 2
+    scores = final_layers.accuracies(line, 1, networks)
+    assert set(scores) == {"local labels_present", "local proportional"}
+    assert all(10 < score <= 100 for score in scores.values())
