@@ -66,3 +66,21 @@ def test_a_server_that_is_not_there_is_a_remote_failure(
     (deployment / "deploy.toml").write_text(text)
     assert invoke(["deploy", "run", str(deployment)]) == 7
     assert capsys.readouterr().err.startswith("error: flwr run ")
+
+
+def test_a_check_of_an_address_where_nobody_is_says_so(
+    deployment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It must not be taken for one that is closed."""
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    from coterie.deploy.process import free_ports
+
+    command = ["deploy", "check", str(deployment), "--superlink", f"127.0.0.1:{free_ports(1)[0]}"]
+    assert invoke(command) == 7
+    assert "no connection with TLS" in capsys.readouterr().err
+    assert invoke([*command, "--root-certificates", str(tmp_path / "none.crt")]) == 2
+    assert "root_certificates: no file, got" in capsys.readouterr().err
+    bad = command[:-1]
+    for address in ("fl.example.org:port", "127.0.0.1"):
+        assert invoke([*bad, address]) == 2, address
+        assert "--superlink: no address, got" in capsys.readouterr().err

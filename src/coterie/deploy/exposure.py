@@ -166,9 +166,13 @@ def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
         certificates: file of the authority that signed the certificate found there.
 
     Raises:
-        ConfigError: if there is no such file.
+        ConfigError: for something that is no address, or if there is no such file.
         RemoteError: if nobody answers there.
     """
+    host, _, port = superlink.rpartition(":")
+    if not host or not port.isdigit():
+        expected = "host:port, as fl.example.org:18001"
+        raise ConfigError(f"--superlink: no address, got {superlink}; expected {expected}")
     if not certificates.is_file():
         what = f"no file, got {certificates}"
         raise ConfigError(f"deploy: root_certificates: {what}; expected a certificate")
