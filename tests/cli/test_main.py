@@ -69,6 +69,8 @@ def test_commands_and_options_are_frozen() -> None:
                 "--target",
                 "--figure",
                 "--jobs",
+                "--attack",
+                "--attackers",
             ),
             *("--out", "--engine", "--workers", "--data-root", "--debug"),
         },

@@ -32,6 +32,8 @@ class SweepOptions:
         algorithms: names between commas.
         seeds: numbers and ranges between commas.
         grid: values of keys.
+        attack: kinds of attack between commas; empty: all clients are honest.
+        attackers: shares of attackers between commas.
         assignments: values that all runs have.
     """
 
@@ -57,6 +59,17 @@ class SweepOptions:
             help="Values of a key, for example local.lr=0.01,0.1. Several keys are crossed.",
         ),
     ] = None
+    attack: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Attacks between commas, of `coterie list attacks`. Draws the accuracy of honest "
+            "clients against the share of attackers.",
+        ),
+    ] = ""
+    attackers: Annotated[
+        str, typer.Option(metavar="SHARES", help="Shares of attackers, with --attack.")
+    ] = "0,0.1,0.2,0.3"
     assignments: Assignments = None
 
     def plan(self, config: Path, values: Mapping[str, Any]) -> SweepPlan:
@@ -73,7 +86,10 @@ class SweepOptions:
         seeds: Sequence[int] = ()
         if self.seeds:
             seeds = read_seeds(self.seeds)
-        return make_plan(config, algorithms, seeds, self.grid or (), self.assignments or (), values)
+        grid = list(self.grid or ())
+        if self.attack:
+            grid += [f"attack.kind={self.attack}", f"attack.share={self.attackers}"]
+        return make_plan(config, algorithms, seeds, grid, self.assignments or (), values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,7 @@ def run_sweep(
     Raises:
         SweepError: with a line for each run that failed.
     """
+    from coterie.sweep.attackers import ATTACKERS
     from coterie.sweep.comparison import tabulate
     from coterie.sweep.runner import sweep
     from coterie.sweep.table import column_names, notes, row_texts
@@ -167,7 +184,13 @@ def run_sweep(
     table = tabulate(plan, out, options.baseline, options.target, figure)
     say("")
     console().print(columns_table(column_names(table), row_texts(table)))
-    files = " ".join(map(str, write_tables(table, plan, out)))
+    written = write_tables(table, plan, out)
+    if ATTACKERS in table.keys:
+        # Imported here: drawing loads pandas and altair, which other sweeps do not need.
+        from coterie.report.attack_chart import write_attack_chart
+
+        written.append(write_attack_chart(table, out))
+    files = " ".join(map(str, written))
     # The table is of the runs that are done, so it is written before failures end the command.
     say("\n".join(["", *notes(table), "", f"tables: {files}"]))
     if failures:

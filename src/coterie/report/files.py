@@ -55,7 +55,7 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
             hint = nearest(name, list(specs))
             _refuse("--chart", "not on the page of the run", name, expected, hint)
         name = name_of_first
-    data = _draw(specs[name], kind)
+    data = draw(specs[name], kind)
     with refuse_unwritable("--out", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -70,12 +70,12 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for chart in charts_of(runs):
             path = folder / f"{chart['id']}.png"
-            path.write_bytes(_draw(chart["spec"], "png"))
+            path.write_bytes(draw(chart["spec"], "png"))
             paths.append(path)
     return paths
 
 
-def _draw(spec: Spec, kind: str) -> bytes:
+def draw(spec: Spec, kind: str) -> bytes:
     """A chart in a format of `KINDS`, dark on white, with legends that fit its width."""
     # Imported here: it brings a JavaScript engine, and pages draw their charts in the browser.
     import vl_convert
