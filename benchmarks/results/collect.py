@@ -201,7 +201,7 @@ def command_of(name: str, profile: str, seeds: Sequence[int], lines: Sequence[Li
         lines: of ``reproduce.json``.
     """
     command = f"coterie reproduce {name} --profile {profile}"
-    if any(line["seeds"] and line["seeds"] != list(seeds) for line in lines):
+    if any(set(line["seeds"]) - set(seeds) for line in lines):
         return command
     return f"{command} --seeds {','.join(map(str, seeds))}"
 
