@@ -70,4 +70,4 @@ def astraea(
         3
     """
     # Weighed by samples, which is the default; FedGSP, whose groups are equal, weighs evenly.
-    return Method(Mediated(gamma, Histograms(privacy, epsilon)))
+    return Method(Mediated(gamma, Histograms(privacy, epsilon)), counts_classes=True)

@@ -141,4 +141,9 @@ def fedgsp(
     )
     # Evenly over the groups that trained. Alg. 1 l. 14 divides by f(r), of which only the share
     # kappa trained: the model would shrink by kappa in every round (erratum P12).
-    return Method(migrating(rule, Migration(migration, tau)), weigh=evenly, samples_cohort=True)
+    return Method(
+        migrating(rule, Migration(migration, tau)),
+        weigh=evenly,
+        samples_cohort=True,
+        counts_classes=True,
+    )

@@ -142,4 +142,5 @@ def ida(
         'l2'
     """
     assign = KnowingAccuracy(everyone) if intrac else everyone
-    return Method(assign, weigh=InverseDistance(norm, eps, intrac, by_size))
+    weigh = InverseDistance(norm, eps, intrac, by_size)
+    return Method(assign, weigh=weigh, counts_classes=intrac)

@@ -138,4 +138,4 @@ def naive_gsp(
         True
     """
     rule = FixedChains(groups, kappa, icg, Histograms(privacy, epsilon))
-    return Method(rule, weigh=evenly, samples_cohort=True)
+    return Method(rule, weigh=evenly, samples_cohort=True, counts_classes=True)

@@ -64,4 +64,4 @@ def pacfl(
         4.9
     """
     rule = OneShot(Subspace(vectors, angle), linkage, threshold, fixed_groups(groups))
-    return Method(migrating(rule, Migration(migration, tau)))
+    return Method(migrating(rule, Migration(migration, tau)), counts_classes=True)

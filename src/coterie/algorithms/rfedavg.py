@@ -404,6 +404,7 @@ def rfedavg(
         recluster=recluster_ccs,
         weigh=by_imbalance,
         server=_server(gradient, eta),
+        counts_classes=True,
     )
 
 
@@ -442,6 +443,7 @@ def rfedavg_kmeans(
         recluster=ReclusterKMeans(clusters, unit),
         weigh=by_imbalance,
         server=_server(gradient, eta),
+        counts_classes=True,
     )
 
 
@@ -478,6 +480,7 @@ def rfedavg_optimal(
         recluster=recluster_ccs,
         weigh=by_balance,
         server=_server(gradient, eta),
+        counts_classes=True,
     )
 
 

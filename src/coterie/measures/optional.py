@@ -18,6 +18,8 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
 from coterie.core.plan import Plan
 from coterie.core.solver import Solver
+from coterie.core.task import Task
+from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
 from coterie.measures.groups import common_gamma, cpd_label, cpd_vector, divergence, median, totals
 from coterie.measures.theory import Constants, bound, gradient_divergence
@@ -26,6 +28,7 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
 from coterie.rules.inter_group import InterGroup, InterGroupStep
+from coterie.tasks import CLASSIFICATION
 
 # The local solver and what the run does -> a measure.
 MeasureFactory = Callable[[Solver, Method | Algorithm], Measure]
@@ -174,10 +177,14 @@ def cpd(solver: Solver, method: Method | Algorithm) -> Measure:
 
 
 MEASURES: Mapping[str, MeasureFactory] = {"balance": balance, "cpd": cpd, "theory": theory}
+COUNT_CLASSES = ("balance", "cpd")
 
 
 def make_measures(
-    names: tuple[str, ...], solver: Solver, method: Method | Algorithm
+    names: tuple[str, ...],
+    solver: Solver,
+    method: Method | Algorithm,
+    task: Task = CLASSIFICATION,
 ) -> tuple[Measure, ...]:
     """The measures of these names.
 
@@ -185,14 +192,21 @@ def make_measures(
         names: of `MEASURES`.
         solver: the run's local solver.
         method: what the run does.
+        task: what is learned.
 
     Raises:
-        ConfigError: for an unknown name.
+        ConfigError: for an unknown name, and a measure of classes where targets are none.
 
     Example:
         >>> from coterie.algorithms import fedavg
         >>> len(make_measures(("balance", "cpd"), Solver(), fedavg()))
         2
     """
+    of_classes = [name for name in names if name in COUNT_CLASSES]
+    if of_classes and not task.class_labels:
+        raise ConfigError(
+            f"train.measures: {of_classes[0]} counts classes, got the task {task.name!r}; "
+            "expected no such measure"
+        )
     given = {"solver": solver, "method": method}
     return tuple(registry.build("measure", {"name": name}, **given) for name in names)

@@ -41,6 +41,8 @@ class Method:
         samples_cohort: the assign rule samples its clients itself, so its cohort is every client
             that can train.
         pools_data: all clients' training data are brought to one place, as no federation does.
+        counts_classes: a rule reads how many samples of each class clients hold, or their accuracy,
+            so the targets of the task must be classes.
 
     Example:
         >>> from coterie.rules.single_group import everyone
@@ -59,3 +61,4 @@ class Method:
     at_most_clients: bool = False
     samples_cohort: bool = False
     pools_data: bool = False
+    counts_classes: bool = False

@@ -12,12 +12,13 @@ from torch import nn
 from coterie.core.keep import KeepLayers
 from coterie.core.keys import Key
 from coterie.core.objective import Objective, Reshaping
+from coterie.core.task import Task
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.step import Clustered
-from coterie.rules.migration import Migration, migrating
+from coterie.rules.migration import Migrating, Migration, migrating
 from coterie.rules.robust import RobustWeigh
 from coterie.rules.server import Server, on_parameters, paced
 from coterie.rules.weighing import Weigh
@@ -127,6 +128,37 @@ def fit_to_model(
     if isinstance(local.keep, KeepLayers):
         local = replace(local, keep=local.keep.of(layout))
     return replace(method, local=local, server=server), module
+
+
+def check_task(made: Method | Algorithm, task: Task) -> None:
+    """Refuse a method that reads classes where targets are none.
+
+    Args:
+        made: a method; an algorithm with a step of its own is not asked.
+        task: what is learned.
+
+    Raises:
+        ConfigError: naming what reads them.
+
+    Example:
+        >>> from coterie.algorithms import fedgroup
+        >>> from coterie.tasks import regression
+        >>> check_task(fedgroup(), regression())
+    """
+    method = method_of(made)
+    if method is None or task.class_labels:
+        return
+    got = f"got {task.name!r}, whose targets are no classes"
+    if method.counts_classes:
+        raise ConfigError(
+            f"task.kind: the method counts the classes of its clients' samples, {got}; "
+            "expected classification or binary, or another algorithm"
+        )
+    if isinstance(method.assign, Migrating):
+        raise ConfigError(
+            f"task.kind: migration compares the classes of its clients' samples, {got}; "
+            "expected classification or binary, or migration.detector 'none'"
+        )
 
 
 def method_of(made: Method | Algorithm) -> Method | None:

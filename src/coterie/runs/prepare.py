@@ -38,7 +38,7 @@ from coterie.headline import Headline
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
-from coterie.methods.override import override
+from coterie.methods.override import check_task, override
 from coterie.rules.migration import Migration
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit, pool_if_asked
@@ -123,7 +123,9 @@ def prepare_on(
     """
     task = fit_task(make_task(config), population)
     network = make_network(config, population.shape, task.outputs)
-    algorithm, network = fit(make_method(config), network, config.seed)
+    method = make_method(config)
+    check_task(method, task)
+    algorithm, network = fit(method, network, config.seed)
     check_network(task, network.module, population)
     population, local = pool_if_asked(
         algorithm, population, make_solver(config), config.train.clients_per_round
@@ -147,7 +149,7 @@ def prepare_on(
             clients=train.evaluate_clients,
             loss=train.evaluate_loss,
             local=train.evaluate_local,
-            measures=make_measures(train.measures, local, algorithm),
+            measures=make_measures(train.measures, local, algorithm, task),
             task=task,
         ),
         attack=make_attack(config),

@@ -37,7 +37,7 @@ from coterie.local.device import Precision
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
-from coterie.methods.override import override
+from coterie.methods.override import check_task, override
 from coterie.rules.migration import Detector, Migration
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
@@ -224,6 +224,7 @@ def run(
         migration=Migration(migration) if isinstance(migration, str) else migration,
     )
     fitted = fit_task(_named("task", task), data)
+    check_task(method, fitted)
     network = Network.of(model, data.shape, fitted.outputs, seed, local.l2)
     algorithm, network = fit(method, network, seed)
     check_network(fitted, network.module, data)

@@ -158,6 +158,11 @@ class RunSpec:
         attackers = self.attackers
         population = self.population
         if self.attack is not None:
+            if self.attack.poison is not None and not self.task.class_labels:
+                raise ConfigError(
+                    f"attack.kind: changes labels of classes, got the task {self.task.name!r}; "
+                    "expected an attack on updates"
+                )
             population = poisoned(population, self.attack, attackers)
         # What attackers have made of their samples is in no file that another machine could read.
         if population is not self.population:

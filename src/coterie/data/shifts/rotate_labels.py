@@ -22,7 +22,7 @@ from coterie.data.shifts.selection import (
     refuse_both,
     wave_size,
 )
-from coterie.data.shifts.shift import Shift
+from coterie.data.shifts.shift import Shift, require_classes
 from coterie.data.shifts.snapshot import FederationSnapshot, Mask
 from coterie.errors import DataError
 
@@ -73,6 +73,7 @@ def rotate_labels(
         candidates = eligible_clients(snapshot, warm, pool)
         if round == 0:
             # What a later wave would refuse is refused before anything is computed.
+            require_classes("rotate_labels", initial)
             wave_size(count, fraction, initial.clients)
             _refuse_shared_samples(initial)
         if not schedule.due(round) or not len(candidates):

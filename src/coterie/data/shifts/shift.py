@@ -11,6 +11,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.shifts.snapshot import Event, FederationSnapshot, Mask
+from coterie.errors import DataError
 
 
 class Shift(Protocol):
@@ -36,6 +37,19 @@ class Shift(Protocol):
                 ``key.at(BEFORE)``.
         """
         ...
+
+
+def require_classes(name: str, population: Population) -> None:
+    """Refuse a shift of labels where targets are no classes.
+
+    Raises:
+        DataError: for such targets.
+    """
+    if not population.classes or population.y.ndim > 1:
+        raise DataError(
+            f"shift.kind: {name} changes the labels of classes, got targets that are none; "
+            "expected a classification, or another shift"
+        )
 
 
 def combined(shifts: Sequence[Shift]) -> Shift:

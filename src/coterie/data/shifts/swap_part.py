@@ -19,7 +19,7 @@ from coterie.data.shifts.selection import (
     eligible_clients,
     random_pairs,
 )
-from coterie.data.shifts.shift import Shift
+from coterie.data.shifts.shift import Shift, require_classes
 from coterie.data.shifts.snapshot import FederationSnapshot, Mask
 
 
@@ -64,6 +64,7 @@ def swap_part(
         if not schedule.due(round):
             return snapshot.without_events()
         before = snapshot.population
+        require_classes("swap_part", before)
         train = list(before.train)
         test = list(before.test)
         # A stream apart from that of the pairs: `swap_all` with this key moves the same pairs.

@@ -1,0 +1,148 @@
+"""Every method on every task that it allows; what it does not allow is refused in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import coterie as ct
+from coterie.data.shifts import rotate_labels, swap_all, swap_part
+from coterie.engines.attacks import label_flip, sign_flip
+from coterie.measures.optional import make_measures
+from coterie.methods.override import check_task, method_of
+from coterie.rules.migration import Migrating
+from coterie.tasks import TASKS, fit_task
+from tests.contract.cases import Make, contract_cases
+
+CASES = contract_cases()
+NOT_OF_CLASSES = ["multilabel", "regression", "next_token"]
+SOLVER = ct.Solver(epochs=1, batch_size=8, lr=0.05)
+
+
+class Places(nn.Module):
+    """Logits of three tokens at each of two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.dense(x)
+        return made.reshape(len(x), 2, 3)
+
+
+def targets_of(task: str, x: Tensor, sign: Tensor) -> tuple[Tensor, int]:
+    """Targets of a task that follow from inputs, another way for each planted group."""
+    z = x * sign[:, None]
+    match task:
+        case "classification":
+            return (z[:, 0] > 0).long() + 2 * (z[:, 1] > 0).long(), 4
+        case "binary":
+            return (z[:, 0] > 0).long(), 2
+        case "multilabel":
+            return (z[:, :3] > 0).float(), 0
+        case "regression":
+            return z[:, :2] + 0.1, 0
+    return torch.stack([(z[:, 0] > 0).long(), 1 + (z[:, 1] > 0).long()], dim=1), 3
+
+
+def data_of(task: str) -> ct.Population:
+    """Twelve clients of two planted groups."""
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.normal(size=(12 * 24, 6)), dtype=torch.float32)
+    planted = np.arange(12) % 2
+    sign = torch.from_numpy(1 - 2 * np.repeat(planted, 24)).float()
+    y, classes = targets_of(task, x, sign)
+    parts = np.arange(len(x)).reshape(12, 24)
+    return ct.Population(x, y, tuple(parts[:, :16]), tuple(parts[:, 16:]), classes, planted=planted)
+
+
+def network_of(task: str) -> nn.Module:
+    """A network of a task; fusion needs layers in a row."""
+    torch_state = torch.random.get_rng_state()
+    torch.random.default_generator.manual_seed(5)
+    outputs = {"classification": 4, "binary": 1, "multilabel": 3, "regression": 2}
+    if task == "next_token":
+        net: nn.Module = Places()
+    else:
+        net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, outputs[task]))
+    torch.random.set_rng_state(torch_state)
+    return net
+
+
+def run(make: Make, task: str, **options: Any) -> ct.Result:
+    given: dict[str, Any] = {"engine": "serial", "clients_per_round": 8, "rounds": 2, **options}
+    return ct.run(
+        make(2), data=data_of(task), model=network_of(task), local=SOLVER, task=task, **given
+    )
+
+
+def counts_classes(make: Make) -> bool:
+    method = method_of(make(2))
+    assert method is not None
+    return method.counts_classes or isinstance(method.assign, Migrating)
+
+
+def fuses(case: str) -> bool:
+    return case.startswith("fedfusion")
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_method_trains_every_task_that_it_allows(case: str, task: str) -> None:
+    make = CASES[case]
+    if task in NOT_OF_CLASSES and counts_classes(make):
+        with pytest.raises(ct.ConfigError, match=r"^task\.kind: .*; expected classification or"):
+            run(make, task)
+        return
+    if task == "next_token" and fuses(case):
+        with pytest.raises(ct.ConfigError, match="got a network that is a Places"):
+            run(make, task)
+        return
+    result = run(make, task)
+    assert torch.isfinite(result.state.models).all()
+    row = result.rows[-1]
+    name = result.headline.name
+    assert row[name] is None or np.isfinite(row[name])
+    assert row["clients_assigned"] == 0 or row[name] is not None
+    assert not row["refused"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("case", ["fedavg", "fedgroup", "ifca", "fedfusion", "local", "fesem"])
+def test_engines_agree_on_every_task(case: str, task: str) -> None:
+    make = CASES[case]
+    if task == "next_token" and fuses(case):
+        return
+    serial = run(make, task)
+    pool = run(make, task, engine="pool", workers=2)
+    assert torch.equal(serial.state.models, pool.state.models)
+    for one, other in zip(serial.rows, pool.rows, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_what_needs_classes_is_refused() -> None:
+    def line(**options: Any) -> str:
+        with pytest.raises(ct.CoterieError) as error:
+            run(CASES["fedavg"], "regression", **options)
+        return str(error.value)
+
+    assert "rotate_labels changes the labels of classes" in line(shift=rotate_labels(0, count=1))
+    assert "swap_part changes the labels of classes" in line(shift=swap_part(1.0, pool="all"))
+    assert "attack.kind: changes labels of classes" in line(attack=label_flip(share=0.2))
+    task = fit_task(TASKS["regression"](), data_of("regression"))
+    with pytest.raises(ct.ConfigError, match="balance counts classes"):
+        make_measures(("balance",), SOLVER, ct.fedavg(), task)
+    with pytest.raises(ct.ConfigError, match=r"or migration\.detector 'none'"):
+        check_task(ct.flexcfl(), task)
+    check_task(ct.flexcfl(migration="none"), task)
+
+
+def test_what_needs_no_classes_is_allowed() -> None:
+    for options in ({"shift": swap_all(1.0, "all")}, {"attack": sign_flip(share=0.2)}):
+        result = run(CASES["fedavg"], "regression", **options)
+        assert np.isfinite(result.scores[-1])
