@@ -98,7 +98,7 @@ def _squared_distances(points: FloatArray) -> FloatArray:
 
 
 def geometric_median(
-    points: FloatArray, weights: FloatArray, steps: int = 20, nu: float | None = None
+    points: FloatArray, weights: FloatArray, steps: int = 8, nu: float | None = None
 ) -> FloatArray:
     """The point with the least weighted sum of distances, by the smoothed Weiszfeld algorithm.
 
@@ -113,7 +113,7 @@ def geometric_median(
             of rounding alone.
 
     Source: Pillutla et al., Robust Aggregation for Federated Learning (2022), Alg. 2; the paper
-    takes 3 or 4 steps. Ten more cost little and are needed against points that are far away.
+    takes 3 or 4 steps; some more are needed against points that are far away.
 
     Example:
         >>> points = np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [1e6, 1e6]])

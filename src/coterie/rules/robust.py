@@ -23,7 +23,7 @@ from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.core.threads import one_thread
+from coterie.core.threads import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.math import robust
 from coterie.math.similarity import Matrix
@@ -75,7 +75,7 @@ class RobustWeigh:
     def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix:
         return self.inner(groups, updates, round)
 
-    @one_thread()
+    @one_torch_thread()
     def combine(self, weights: Matrix, updates: Updates, models: Tensor, key: Key) -> Tensor:
         """See `Combines`."""
         total = torch.zeros(len(weights), models.shape[1], dtype=torch.float64)
@@ -177,7 +177,7 @@ def krum(
 
 @validated
 def geometric_median(
-    steps: Steps = 20, nu: Positive | None = None, bucket: Bucket = 1
+    steps: Steps = 8, nu: Positive | None = None, bucket: Bucket = 1
 ) -> RobustWeigh:
     """RFA: the geometric median of a group's replies, by the smoothed Weiszfeld algorithm.
 
