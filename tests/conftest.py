@@ -35,6 +35,13 @@ SHIFT_OPTIONS: dict[str, dict[str, Any]] = {
     "rotate_labels": {"round": 1, "fraction": 0.25, "waves": 2, "every": 2},
 }
 
+
+@pytest.fixture(autouse=True, scope="session")
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests trust is not remembered for the user who runs them."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 settings.register_profile("coterie", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("coterie")
 

@@ -48,6 +48,7 @@ def test_commands_and_options_are_frozen() -> None:
         },
         "resume": {
             "run",
+            "--trust",
             "--engine",
             "--workers",
             "--ray-address",
@@ -56,8 +57,11 @@ def test_commands_and_options_are_frozen() -> None:
             "--debug",
         },
         "show": {"run", "--debug"},
-        "report": {"runs", "--out", "--figures", "--data-root", "--open", "--no-open", "--debug"},
-        "plot": {"runs", "--chart", "--out", "--data-root", "--debug"},
+        "report": {
+            *("runs", "--out", "--figures", "--data-root", "--trust"),
+            *("--open", "--no-open", "--debug"),
+        },
+        "plot": {"runs", "--chart", "--out", "--data-root", "--trust", "--debug"},
         "compare": {
             *(
                 "config",
@@ -102,7 +106,15 @@ def test_commands_and_options_are_frozen() -> None:
             ),
         },
         "list": {"what"},
-        "export": {"run", "--out", "--onnx", "--data-root", "--older-checkpoint", "--debug"},
+        "export": {
+            "run",
+            "--out",
+            "--onnx",
+            "--data-root",
+            "--older-checkpoint",
+            "--trust",
+            "--debug",
+        },
         "watch": {"run", "--once", "--interval", "--debug"},
         "demo": {"--out", "--open", "--no-open", "--debug"},
         "inspect": {"config", "--set", "--data-root", "--debug"},

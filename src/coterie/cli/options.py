@@ -40,6 +40,10 @@ DataRoot = Annotated[
     ),
 ]
 OpenPage = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that the run's configuration names."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.options import DataRoot, Debug, OpenPage, RunPaths, absolute
+from coterie.cli.options import DataRoot, Debug, OpenPage, RunPaths, Trust, absolute
 
 
 def report_command(
@@ -21,6 +21,7 @@ def report_command(
         Path | None, typer.Option(help="A folder for the page's charts as PNG files.")
     ] = None,
     data_root: DataRoot = None,
+    trust: Trust = False,
     open_: OpenPage = False,
     debug: Debug = False,
 ) -> None:
@@ -33,7 +34,7 @@ def report_command(
     from coterie.report.titles import intro_of, title_of
     from coterie.terminal import say
 
-    views = views_of(runs, absolute(data_root))
+    views = views_of(runs, absolute(data_root), trust=trust)
     page = write_page(out or runs[0] / "report.html", views, title_of(runs), intro_of(views))
     if out is None:
         record_page(runs[0])
@@ -69,6 +70,7 @@ def plot_command(
         ),
     ] = None,
     data_root: DataRoot = None,
+    trust: Trust = False,
     debug: Debug = False,
 ) -> None:
     """Write one chart of the page as PNG, SVG or PDF."""
@@ -76,7 +78,7 @@ def plot_command(
     from coterie.report.load import views_of
     from coterie.terminal import say
 
-    views = views_of(runs, absolute(data_root))
+    views = views_of(runs, absolute(data_root), trust=trust)
     file = write_chart(out or runs[0] / f"{chart}.png", views, chart)
     say(f"chart: {file.resolve()}")
 

@@ -14,6 +14,7 @@ from coterie.cli.options import (
     DeviceOptions,
     MachineOptions,
     RunPath,
+    Trust,
     absolute,
 )
 from coterie.cli.signals import StopRequest, stop_after_round
@@ -61,19 +62,22 @@ def run_command(
 
 
 def resume_command(
-    run: RunPath, machine: MachineOptions, devices: DeviceOptions, debug: Debug = False
+    run: RunPath,
+    machine: MachineOptions,
+    devices: DeviceOptions,
+    trust: Trust = False,
+    debug: Debug = False,
 ) -> None:
     """Continue a run from its newest checkpoint.
 
     The run may have been stopped or killed. A run that is complete is shown.
     """
-    from coterie.config import load_config
     from coterie.runs.check_folder import check_folder
     from coterie.runs.store import RunFolder
 
     folder = RunFolder.open(run)
     values = {**machine.values(), **devices.values()}
-    validated = load_config(folder.path / "config.toml", (), values)
+    validated = folder.config(values, trust=trust)
     # Before anything is read: what another process writes changes under the reader's hands.
     with folder.locked(), stop_after_round() as request:
         from coterie.runs.prepare import prepare
@@ -216,6 +220,7 @@ def export_command(
             "--older-checkpoint", help="Export an older state if the newest one is damaged."
         ),
     ] = False,
+    trust: Trust = False,
     debug: Debug = False,
 ) -> None:
     """Write a run's models to use without Coterie.
@@ -225,7 +230,8 @@ def export_command(
     """
     from coterie.export import export_run
 
-    _say_exported(export_run(run, out, onnx=onnx, root=absolute(data_root), older=older))
+    root = absolute(data_root)
+    _say_exported(export_run(run, out, onnx=onnx, root=root, older=older, trust=trust))
 
 
 def _say_exported(exported: Exported) -> None:

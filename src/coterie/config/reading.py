@@ -182,8 +182,9 @@ def _anchored(tables: Mapping[str, Any]) -> Mapping[str, Any]:
         out["data"] = {**data, **_absolute_paths(data)}
     if any(_names_custom(tables, kind) for kind, where in KINDS.items() if where.custom):
         out.setdefault("folder", os.getcwd())
-    if isinstance(out.get("folder"), str):
-        custom.search_in(out["folder"])
+        # Only then: a folder that is searched can also stand in for a package that is not there.
+        if isinstance(out["folder"], str):
+            custom.search_in(out["folder"])
     return out
 
 

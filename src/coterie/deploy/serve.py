@@ -17,6 +17,7 @@ from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.identity import Identity, signature
 from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
+from coterie.config.trust import remember
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.data.partitions import partition_bytes
@@ -138,7 +139,10 @@ def _open_folder(server: ServerInput) -> RunFolder:
     """
     # A run that was killed before its folder was made begins anew.
     if not server.resume or not (server.out / "config.toml").exists():
-        return RunFolder.create(server.out, server.config.resolved())
+        resolved = server.config.resolved()
+        folder = RunFolder.create(server.out, resolved)
+        remember(folder.path, resolved)
+        return folder
     return RunFolder.open(server.out)
 
 

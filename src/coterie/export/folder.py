@@ -15,7 +15,6 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from coterie.config import load_config
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
@@ -68,13 +67,16 @@ class ExportSource:
     real: bool
 
     @classmethod
-    def open(cls, run: Path | str, root: str | None, *, older: bool = False) -> ExportSource:
+    def open(
+        cls, run: Path | str, root: str | None, *, older: bool = False, trust: bool = False
+    ) -> ExportSource:
         """Read a run.
 
         Args:
             run: its folder.
             root: folder of the datasets; ``None``: that of the run.
             older: whether an older checkpoint is taken where the newest is damaged.
+            trust: whether code that its configuration names is run.
 
         Raises:
             ConfigError: if there is no run, or no round yet.
@@ -91,7 +93,7 @@ class ExportSource:
             what = f"the newest checkpoint is damaged, got one of round {checkpoint.round}"
             expected = "a whole one, or --older-checkpoint to export that one"
             raise CheckpointError(f"{folder.path}: {what}; expected {expected}")
-        config = load_config(folder.path / "config.toml", (), {"data.root": root})
+        config = folder.config({"data.root": root}, trust=trust)
         only_classification(config, "an export")
         nodes = folder.file(NODES)
         if nodes is not None:
@@ -117,6 +119,7 @@ def export_run(
     onnx: bool = False,
     root: str | None = None,
     older: bool = False,
+    trust: bool = False,
 ) -> Exported:
     """Write the models of a run, finished or not, with all it takes to use them without Coterie.
 
@@ -129,6 +132,8 @@ def export_run(
             1e-5.
         root: folder of the datasets; default that of the run.
         older: export an older checkpoint where the newest is damaged.
+        trust: run the code that the configuration names as ``module:factory``, though it is not
+            known to be the user's own.
 
     Raises:
         ConfigError: if there is no run or no round yet, ``out`` holds something else, or the
@@ -164,7 +169,7 @@ def export_run(
     _check_free(target)
     if onnx:
         require_onnx()
-    source = ExportSource.open(run, root, older=older)
+    source = ExportSource.open(run, root, older=older, trust=trust)
     whole = target.absolute()  # "." has no name
     hidden = whole.with_name(f".{whole.name}.tmp-{os.getpid()}")
     try:

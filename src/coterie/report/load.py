@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.config import RunConfig, load_config
+from coterie.config import RunConfig
 from coterie.config.identity import config_hash
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
@@ -82,14 +82,23 @@ def _runs_of_sweep(sweep: Path) -> list[Path]:
     return sorted(runs, key=place)
 
 
-def views_of(paths: Sequence[Path | str], root: str | None = None) -> list[RunView]:
+def views_of(
+    paths: Sequence[Path | str], root: str | None = None, *, trust: bool = False
+) -> list[RunView]:
     """Read runs and the runs of sweeps.
 
     The data are read for one run of each configuration, that of the lowest seed: the page shows
     maps and label mixes of that one only.
 
+    Args:
+        paths: of runs and sweeps.
+        root: folder of the datasets; default those of the runs.
+        trust: import the code that configurations name as ``module:factory``, also where it is not
+            known to be the user's own.
+
     Raises:
-        ConfigError: for a folder that holds neither a run nor runs.
+        ConfigError: for a folder that holds neither a run nor runs, or names code that is not
+            trusted.
         CheckpointError: if a file of a run is damaged.
     """
     folders = run_folders(paths)
@@ -100,12 +109,14 @@ def views_of(paths: Sequence[Path | str], root: str | None = None) -> list[RunVi
     for i in by_seed:
         # Without the seed: runs of a series have the rest in common.
         configuration = config_hash({**resolved[i], "seed": 0})
-        views[i] = view_of(folders[i], root, light=configuration in read)
+        views[i] = view_of(folders[i], root, light=configuration in read, trust=trust)
         read.add(configuration)
     return [views[i] for i in range(len(folders))]
 
 
-def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -> RunView:
+def view_of(
+    path: Path | str, root: str | None = None, *, light: bool = False, trust: bool = False
+) -> RunView:
     """Read a run, finished or not: its rows, newest valid checkpoint, partition, and its data where
     they are on this machine.
 
@@ -113,9 +124,11 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
         path: the folder of the run.
         root: folder of the datasets; default that of the run.
         light: do not read the data.
+        trust: import the code that its configuration names, though it is not known to be the
+            user's own.
 
     Raises:
-        ConfigError: if there is no run.
+        ConfigError: if there is no run, or it names code that is not trusted.
         CheckpointError: if a file of the run is damaged.
 
     Example:
@@ -134,7 +147,7 @@ def view_of(path: Path | str, root: str | None = None, *, light: bool = False) -
     folder = RunFolder.open(path)
     check_folder(folder)
     saved = folder.partition
-    config = load_config(folder.path / "config.toml", (), {"data.root": root})
+    config = folder.config({"data.root": root}, trust=trust)
     only_classification(config, "a report")
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.

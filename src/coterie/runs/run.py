@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig
+from coterie.config.trust import remember
 from coterie.core.client_store import ClientStore, KeptState
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, headline_of
@@ -201,6 +202,8 @@ def make_folder(prepared: Prepared, out: Path | str | None = None) -> RunFolder:
         folder = RunFolder.create_next("runs", prepared.stem, resolved, partition)
     else:
         folder = RunFolder.create(out, resolved, partition)
+    # The configuration is the user's own, and so is the code that it names.
+    remember(folder.path, resolved)
     folder.write_headline(headline_of(prepared.spec.task))
     return folder
 

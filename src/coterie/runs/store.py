@@ -20,8 +20,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from coterie.config.identity import differing
-from coterie.config.reading import read
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.config.reading import load_config, read
+from coterie.config.tables import RunConfig
+from coterie.config.trust import require_trust
+from coterie.core.arrays import EMPTY, FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import CheckpointError, ConfigError
@@ -143,6 +145,19 @@ class RunFolder:
             ConfigError: if it is no TOML.
         """
         return read(self.path / CONFIG)
+
+    def config(self, values: Mapping[str, Any] = EMPTY, *, trust: bool = False) -> RunConfig:
+        """The configuration of the run, checked, which imports the code that it names.
+
+        Args:
+            values: key path -> value, in place of those of the folder; ``None`` sets nothing.
+            trust: run that code though it is not known to be the user's own.
+
+        Raises:
+            ConfigError: if it is not valid, or names code that is not trusted.
+        """
+        require_trust(self.path, self.resolved, trusted=trust)
+        return load_config(self.path / CONFIG, (), values)
 
     @property
     def digests(self) -> Digests | None:

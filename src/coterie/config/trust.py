@@ -1,0 +1,195 @@
+"""Code that the configuration of a run folder names: it runs only if the user trusts the folder.
+
+A configuration that the user gives on the command line is the user's own, and so is a folder that
+was made from it. A folder of a stranger may name any function as ``module:factory``, or a Ray
+cluster, which may send any code. What was trusted is remembered outside the folder, by the
+folder's path and by the digest of the code: code that has changed has to be trusted anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from coterie.config.registry import KINDS
+from coterie.config.wording import shown, spelled
+from coterie.errors import ConfigError
+
+FACTORY = re.compile(r"([^\W\d]\w*(?:\.\w+)*):\w+(?:\.\w+)*\Z")
+CLUSTER = ("engine", "address")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCode:
+    """A key of a configuration that names code.
+
+    Args:
+        key: its path.
+        value: what it names.
+        files: that would run, as far as they are known without running any.
+    """
+
+    key: str
+    value: str
+    files: tuple[Path, ...]
+
+
+def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> None:
+    """Refuse the configuration of a run folder that names code, unless the user trusts it.
+
+    Args:
+        folder: of the run.
+        tables: its configuration.
+        trusted: whether the user says so now, which is remembered.
+
+    Raises:
+        ConfigError: naming what would run.
+    """
+    found = list(named_code(tables))
+    if not found:
+        return
+    if trusted:
+        remember(folder, tables)
+        return
+    if _remembered(folder) == _digest(found):
+        return
+    named = ", ".join(_described(code) for code in found)
+    what = f"its configuration runs code that is not Coterie's, got {named}"
+    raise ConfigError(f"{folder}: {what}; expected --trust, once you have read that code")
+
+
+def remember(folder: Path, tables: Mapping[str, Any]) -> None:
+    """Trust the code that the configuration of a folder names, from now on."""
+    found = list(named_code(tables))
+    if not found:
+        return
+    file = _file_of(folder)
+    # A home that cannot be written: the user is asked again next time.
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        record = {"folder": str(folder.resolve()), "code": _digest(found)}
+        file.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+# --- what would run -------------------------------------------------------------------------------
+
+
+def named_code(tables: Mapping[str, Any]) -> Iterator[NamedCode]:
+    """The keys of a configuration that name code, nothing of which is run.
+
+    Example:
+        >>> [code.value for code in named_code({"algorithm": {"name": "os:system"}})]
+        ['os:system']
+        >>> list(named_code({"algorithm": {"name": "fedavg"}}))
+        []
+    """
+    folder = tables.get("folder")
+    searched = [*sys.path, os.getcwd()]
+    if isinstance(folder, str):
+        searched.append(folder)
+    for kind in KINDS.values():
+        if not kind.custom:
+            continue
+        for path, value in _texts(_table_at(tables, kind.place), kind.place):
+            match = FACTORY.match(value)
+            # A name that would be looked up as a factory is one, whatever its form.
+            if match is not None or (path[-1] == kind.selector and ":" in value):
+                module = value.partition(":")[0]
+                yield NamedCode(spelled(path), value, _files_of(module, searched))
+    address = _table_at(tables, CLUSTER)
+    if isinstance(address, str):
+        yield NamedCode(spelled(CLUSTER), address, ())
+
+
+def _table_at(tables: Any, place: Sequence[str]) -> Any:
+    for part in place:
+        tables = tables.get(part) if isinstance(tables, Mapping) else None
+    return tables
+
+
+def _texts(value: Any, path: Sequence[str]) -> Iterator[tuple[Sequence[str], str]]:
+    """All texts of a table with their key paths."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, path)
+
+
+def _files_of(module: str, searched: Sequence[str]) -> tuple[Path, ...]:
+    """The files of a module and of the packages that it is in, found without importing them."""
+    files = []
+    name = ""
+    places: Sequence[str] = searched
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        spec = _spec(name, places)
+        if spec is None:
+            break
+        if spec.origin is not None and Path(spec.origin).is_file():
+            files.append(Path(spec.origin))
+        places = list(spec.submodule_search_locations or ())
+    return tuple(files)
+
+
+def _spec(name: str, places: Sequence[str]) -> ModuleSpec | None:
+    try:
+        # The finder of files alone: those of other packages may run code to find theirs.
+        return PathFinder.find_spec(name, list(places))
+    except (ImportError, ValueError, OSError, AttributeError):
+        return None
+
+
+def _described(code: NamedCode) -> str:
+    """What would run, and the file that it stands in."""
+    where = ""
+    if code.files:
+        where = f" ({code.files[-1]})"
+    return f"{code.key} = {shown(code.value)}{where}"
+
+
+# --- what is trusted ------------------------------------------------------------------------------
+
+
+def _digest(found: Sequence[NamedCode]) -> str:
+    """The same as long as the same code would run."""
+    total = hashlib.sha256()
+    for code in found:
+        files = [(str(file), _file_digest(file)) for file in code.files]
+        total.update(json.dumps([code.key, code.value, files]).encode())
+    return total.hexdigest()
+
+
+def _file_digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def _file_of(folder: Path) -> Path:
+    """The file of the user that says what is trusted of a folder."""
+    base = os.environ.get("XDG_STATE_HOME")
+    state = Path(base) if base else Path("~/.local/state").expanduser()
+    name = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
+    return state / "coterie" / "trusted" / f"{name[:32]}.json"
+
+
+def _remembered(folder: Path) -> str:
+    """The digest of the code that is trusted, empty where none is."""
+    try:
+        return str(json.loads(_file_of(folder).read_bytes())["code"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+        return ""
