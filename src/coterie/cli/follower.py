@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.store import RunFolder
 
 
@@ -21,7 +22,10 @@ class Follower:
         # Read once: a run refuses to be resumed with another configuration.
         self.config = folder.resolved
         self.headline = folder.headline
-        self.rounds = int(self.config["train"]["rounds"])
+        try:
+            self.rounds = int(self.config["train"]["rounds"])
+        except MALFORMED as error:
+            raise damaged(folder.path / "config.toml", error) from None
         self.file = folder.path / "rounds.jsonl"
         self.rows: list[dict[str, Any]] = []
         self._last_read: tuple[int, ...] = ()

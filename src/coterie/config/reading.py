@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from coterie.config.defaults import fit_defaults
 from coterie.config.problems import problems
 from coterie.config.registry import KINDS
 from coterie.config.tables import RunConfig
+from coterie.config.toml_text import MOST_CHARACTERS, parse_toml
 from coterie.config.upgrade import upgrade
 from coterie.config.wording import shown, spelled
 from coterie.errors import ConfigError
@@ -51,7 +51,9 @@ def read(path: Path | str) -> dict[str, Any]:
         ConfigError: if it is not there, or is no TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+        with Path(path).open("rb") as file:
+            data = file.read(4 * MOST_CHARACTERS + 1)
+        return parse_toml(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         what = f"not UTF-8 at byte {error.start}, got {error.object[error.start]:#x}"
     except OSError as error:
@@ -105,7 +107,7 @@ def _value(text: str) -> Any:
         # TOML itself says what is a number, a list or a bool, so an option of the command
         # line means what the same words mean in the file. `--set algorithm.measure=madc`
         # needs no quotes.
-        tables = tomllib.loads(f"value = {text}")
+        tables = parse_toml(f"value = {text}")
     except (ValueError, RecursionError):
         return text
     if len(tables) > 1:  # text with a line break, which would set further keys

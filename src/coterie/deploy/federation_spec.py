@@ -6,10 +6,10 @@ It needs no data, so the server and every node build it for themselves.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 
 from coterie.config import RunConfig, check
+from coterie.config.toml_text import parse_toml
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
@@ -100,7 +100,7 @@ def read_config(text: str) -> RunConfig:
     if not text:
         expected = "an app that `coterie deploy run` started"
         raise ConfigError(f"coterie-config: empty, got ''; expected {expected}")
-    return check(tomllib.loads(text), "run.toml")
+    return check(parse_toml(text), "run.toml")
 
 
 def _check_real(config: RunConfig) -> None:

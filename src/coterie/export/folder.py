@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from coterie.core.csv_text import csv_text
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
@@ -272,11 +272,10 @@ def _write_groups(
     serves it."""
     since = np.asarray(checkpoint.extra["since"]).tolist()
     member = checkpoint.groups.member.tolist()
-    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        out = csv.writer(file)
-        out.writerow(["client", "group", "since_round", "model"])
-        rows = zip(names, member, since, models.names, strict=True)
-        out.writerows([name, group, at, f"{model}.safetensors"] for name, group, at, model in rows)
+    columns = zip(names, member, since, models.names, strict=True)
+    rows = [[name, group, at, f"{model}.safetensors"] for name, group, at, model in columns]
+    text = csv_text(["client", "group", "since_round", "model"], rows)
+    path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
 def _write_onnx_models(folder: Path, modules: dict[str, nn.Module], inputs: Tensor) -> float:

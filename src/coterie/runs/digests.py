@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.config.reading import read
-from coterie.errors import CheckpointError
-from coterie.runs.files import read_sealed, replace_file, sealed, write_synced
+from coterie.errors import CheckpointError, ConfigError
+from coterie.runs.files import canonical_json, read_sealed, replace_file, sealed, write_synced
 
 T = TypeVar("T")
 
@@ -149,8 +149,25 @@ def settings(folder: Path) -> Mapping[str, Any]:
     """
     digests = read_digests(folder)
     if digests is None:
-        return read(folder / CONFIG)
+        return read_config(folder)
     return digests.config
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What ``config.toml`` holds, unchecked but for numbers that no run writes.
+
+    Raises:
+        ConfigError: if it is no TOML, or has a number that is not finite, such as ``1e400``.
+    """
+    tables = read(folder / CONFIG)
+    try:
+        canonical_json(tables)
+    except (ValueError, TypeError) as error:
+        what = f"no value that a run writes, got one that is no JSON ({error})"
+        raise ConfigError(
+            f"{folder / CONFIG}: {what}; expected the file as the run wrote it"
+        ) from None
+    return tables
 
 
 def record_progress(folder: Path, rows: tuple[int, str], checkpoint: int) -> None:
@@ -181,7 +198,7 @@ def _first_record(folder: Path) -> Digests:
         file = folder / name
         if file.exists():
             known[name] = (sha256(file.read_bytes()),)
-    return Digests(read(folder / CONFIG), known)
+    return Digests(read_config(folder), known)
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -74,6 +74,9 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
     """
     try:
         yield
+    except TimeoutError:
+        # Of a lock that another process holds, which says nothing about the folder.
+        raise
     except OSError as error:
         what = f"cannot be written ({error.strerror}), got {error.filename or folder}"
         expected = f"room and the right to write; then `coterie resume {folder}` goes on"

@@ -20,10 +20,11 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from coterie.config.identity import differing
-from coterie.config.reading import load_config, read
+from coterie.config.reading import load_config
 from coterie.config.tables import RunConfig
 from coterie.config.trust import require_trust
 from coterie.core.arrays import EMPTY, FloatArray, IntArray
+from coterie.core.csv_text import csv_text
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, state_dict
 from coterie.errors import CheckpointError, ConfigError
@@ -144,7 +145,7 @@ class RunFolder:
         Raises:
             ConfigError: if it is no TOML.
         """
-        return read(self.path / CONFIG)
+        return record.read_config(self.path)
 
     def config(self, values: Mapping[str, Any] = EMPTY, *, trust: bool = False) -> RunConfig:
         """The configuration of the run, checked, which imports the code that it names.
@@ -452,14 +453,10 @@ class RunFolder:
         return find_checkpoints(self.path / "checkpoints")
 
 
-def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+def _csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> bytes:
     """A table as CSV."""
-    lines = io.StringIO(newline="")
-    out = csv.writer(lines)
-    out.writerow(header)
-    out.writerows(rows)
     # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
-    return lines.getvalue().encode("utf-8", "backslashreplace")
+    return csv_text(header, rows).encode("utf-8", "backslashreplace")
 
 
 def _runs_near(path: Path, most: int = 4) -> str:

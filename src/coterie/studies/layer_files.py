@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coterie.core.csv_text import csv_text
 from coterie.report.charts.heat_map import heat_map
 from coterie.report.files import refuse_unwritable
 from coterie.report.render import render
@@ -115,11 +114,8 @@ def _json(study: LayerStudy) -> str:
 
 
 def _csv(study: LayerStudy) -> str:
-    lines = StringIO()
-    writer = csv.writer(lines)
-    writer.writerow(COLUMNS)
-    writer.writerows([getattr(layer, name) for name in COLUMNS] for layer in study.layers)
-    return lines.getvalue()
+    rows = [[getattr(layer, name) for name in COLUMNS] for layer in study.layers]
+    return csv_text(list(COLUMNS), rows)
 
 
 def _page(study: LayerStudy, title: str, intro: str) -> str:

@@ -7,7 +7,8 @@ lock when the process ends, however it ends.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,6 +17,7 @@ from coterie.config import check
 from coterie.config.identity import config_hash
 from coterie.errors import CheckpointError, ConfigError
 from coterie.runs.check_folder import check_folder
+from coterie.runs.files import refuse_unwritable
 from coterie.runs.lock import is_locked
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder
@@ -50,10 +52,27 @@ def lock_of(run: SweepRun, out: Path) -> FileLock:
     return FileLock(out / f".{run.id}.lock", timeout=0)
 
 
+@contextmanager
+def _locked(run: SweepRun, out: Path) -> Iterator[None]:
+    """The lock of a run, held inside.
+
+    Raises:
+        Timeout: if another process holds it.
+        CheckpointError: if the folder of the sweep cannot be written.
+    """
+    lock = lock_of(run, out)
+    with refuse_unwritable(out):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def is_taken(run: SweepRun, out: Path) -> bool:
     """Whether another process works on a run."""
     try:
-        with lock_of(run, out):
+        with _locked(run, out):
             return is_locked(out / run.id)
     except Timeout:
         return True
@@ -75,7 +94,7 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
         Stopped: if ``stop`` returned a signal; the state is saved.
         CoterieError: for anything expected.
     """
-    with lock_of(run, out):
+    with _locked(run, out):
         # Checked under the lock: another sweep may just have finished it.
         if is_done(run, out):
             return False

@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
+from coterie.runs.files import refuse_unwritable
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done, is_taken
@@ -75,7 +76,8 @@ def sweep(
     Raises:
         Stopped: if ``stop`` returned a signal; the state of every run is saved.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    with refuse_unwritable(out):
+        out.mkdir(parents=True, exist_ok=True)
     return _Sweep(out, report or (lambda run, state: None), stop or (lambda: 0), jobs).run(
         plan.runs
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from io import StringIO
 from pathlib import Path
 
+from coterie.core.csv_text import csv_text
+from coterie.runs.files import refuse_unwritable
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
@@ -24,12 +24,8 @@ def comparison_csv(table: SweepTable) -> str:
         head.append("bytes")
     else:
         head += ["target", "reached", "rounds_to_target", "bytes_to_target"]
-    lines = StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow([*head, "seconds"])
-    for row in table.rows:
-        writer.writerow(_csv_row(row, table.target))
-    return lines.getvalue()
+    rows = [_csv_row(row, table.target) for row in table.rows]
+    return csv_text([*head, "seconds"], rows, end="\n")
 
 
 def _csv_row(row: Row, target: float | None) -> list[Value]:
@@ -76,15 +72,13 @@ def runs_csv(
         head.append("bytes")
     else:
         head += ["rounds_to_target", "bytes_to_target"]
-    lines = StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow([*head, "seconds"])
+    rows = []
     # All of the plan, also those that are not done: a table with holes says that it has them.
     for run in plan.runs:
         values = [value for _, value in run.point]
         figures = _run_figures(run, out, target, figure)
-        writer.writerow([run.id, run.algorithm, run.seed, *values, *figures])
-    return lines.getvalue()
+        rows.append([run.id, run.algorithm, run.seed, *values, *figures])
+    return csv_text([*head, "seconds"], rows, end="\n")
 
 
 def _run_figures(run: SweepRun, out: Path, target: float | None, figure: Figure) -> list[Value]:
@@ -111,9 +105,10 @@ def write_tables(table: SweepTable, plan: SweepPlan, out: Path) -> list[Path]:
         "table.tex": latex(table),
         "runs.csv": runs_csv(plan, out, table.target, table.figure, table.headline.name),
     }
-    for name, text in texts.items():
-        # The process's number keeps the unfinished files of two sweeps apart.
-        hidden = out / f".{name}.{os.getpid()}.tmp"
-        hidden.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        hidden.replace(out / name)
+    with refuse_unwritable(out):
+        for name, text in texts.items():
+            # The process's number keeps the unfinished files of two sweeps apart.
+            hidden = out / f".{name}.{os.getpid()}.tmp"
+            hidden.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+            hidden.replace(out / name)
     return [out / name for name in texts]

@@ -16,6 +16,9 @@ from coterie.data.sources.columns import Columns, open_columns
 from coterie.data.sources.folders import find_file
 from coterie.errors import DataError
 
+# Up to it every whole number is a float64.
+EXACT = 2**53
+
 
 def file(
     root: Path | None,
@@ -59,7 +62,11 @@ def file(
     y, names = _targets(columns, label, targets)
     # `Samples` has training rows first; everything that has a value per row is put in this order.
     order, train_rows = _train_rows_first(columns, split, len(y))
+    if not features:
+        raise DataError(f"data.features: got no column of {place.name}; expected at least one")
     x = _finite(columns.features(features), place)
+    if x.size == 0:
+        raise DataError(f"{place}: features, got none in {len(x)} rows; expected at least one")
     x = _shaped(x, shape, len(y), place)
     # Under both names, so that partitions find the clients whatever the file calls them.
     extra: dict[str, Array] = {}
@@ -159,6 +166,13 @@ def _whole_labels(values: Array, path: Path, name: str) -> tuple[IntArray, tuple
         if (values != np.round(values)).any():
             raise DataError(
                 f"{path}: column {name}, got fractions; expected labels: whole numbers or text"
+            )
+        # Beyond it not every whole number has a value of its own, and int64 ends soon after.
+        if (np.abs(values) > EXACT).any():
+            largest = float(np.abs(values).max())
+            raise DataError(
+                f"{path}: column {name}, got a label of {largest:g} as a floating-point number; "
+                "expected at most 2^53, or text"
             )
         values = values.astype(np.int64)
     classes, y = np.unique(values, return_inverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 
@@ -15,6 +16,9 @@ Values = NDArray[np.float32]
 
 # Images at a time. A float32 sum of so many squares is exact: 256 * 255^2 < 2^24.
 BLOCK = 256
+
+# Of one image: a file of a few kilobytes may have hundreds of millions.
+MOST_PIXELS = 4096 * 4096
 
 # What is added to a standard deviation, so that constant pixels are not divided by zero. FedProx's
 # and Ditto's generators do the same.
@@ -36,6 +40,15 @@ def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
     Raises:
         DataError: if a file cannot be decoded or has another size than the first; it names the row.
     """
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        # Of large images, which are refused here in a line.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        return _decode_all(blobs, what)
+
+
+def _decode_all(blobs: Sequence[bytes], what: str) -> Pixels:
     # The first image decides for all: a grey one among coloured ones is converted, not refused.
     mode = _mode(blobs[0], what)
     first = _decode_one(blobs, 0, mode, what)
@@ -57,6 +70,7 @@ def _decode_one(blobs: Sequence[bytes], row: int, mode: str, what: str) -> Pixel
     try:
         # Only these two: Pillow's rarer formats have had holes that a hostile file could use.
         with Image.open(BytesIO(blobs[row]), formats=("PNG", "JPEG")) as image:
+            _check_pixels(image.size, row, what)
             if image.mode == mode:
                 pixels = np.asarray(image)
             else:
@@ -66,6 +80,15 @@ def _decode_one(blobs: Sequence[bytes], row: int, mode: str, what: str) -> Pixel
     if pixels.ndim == 2:
         return pixels[None]
     return pixels.transpose(2, 0, 1)
+
+
+def _check_pixels(size: tuple[int, int], row: int, what: str) -> None:
+    """Refuse an image that would fill the memory, by its header and before it is decoded."""
+    width, height = size
+    if width * height > MOST_PIXELS:
+        got = f"{width} x {height} pixels ({width * height / 1e6:.0f} million)"
+        most = f"at most {MOST_PIXELS / 1e6:.0f} million, as 4096 x 4096"
+        raise DataError(f"{what}: row {row} is too large, got {got}; expected {most}")
 
 
 def _mode(blob: bytes, what: str) -> str:

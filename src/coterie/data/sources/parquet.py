@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,24 @@ def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as reader:
+        # Checksums of pages, where the file has them: a bit that flipped would be another value.
+        with pq.ParquetFile(path, page_checksum_verification=True) as reader:
             names = reader.schema_arrow.names
+            _refuse_twice(names, path)
             if wanted is not None:
                 names = [name for name in names if wanted(name)]
             return reader.read(names)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as parquet ({first_line(error)})") from None
+
+
+def _refuse_twice(names: Sequence[str], path: Path) -> None:
+    """Refuse a file with two columns of one name: which is meant cannot be known."""
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"{path}: column {name}, got it {names.count(name)} times; expected once"
+            )
 
 
 def column_of(table: Any, name: str, path: Path) -> Array:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coterie.core.csv_text import csv_text
 from coterie.errors import ConfigError
 from coterie.runs.files import plain
 from coterie.studies.advise.advice import Advice
@@ -209,16 +208,14 @@ def _trial_json(trial: Trial, advice: Advice) -> dict[str, Any]:
 
 
 def _clients_csv(advice: Advice) -> str:
-    lines = StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["client", "group", "group_by_update", "margin"])
+    rows = []
     for client, name in enumerate(advice.population.names):
         margin = ""
         if np.isfinite(advice.found.margin[client]):
             margin = f"{advice.found.margin[client]:.4f}"
         by_update = int(advice.found.member[client])
-        writer.writerow([name, int(advice.member[client]), by_update, margin])
-    return lines.getvalue()
+        rows.append([name, int(advice.member[client]), by_update, margin])
+    return csv_text(["client", "group", "group_by_update", "margin"], rows, end="\n")
 
 
 def write_advice(advice: Advice, out: Path) -> list[Path]:
