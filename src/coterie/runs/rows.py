@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -87,8 +88,15 @@ def append_row(path: Path, row: Mapping[str, Any], start: Callable[[], str]) -> 
     """
     # The digest before stands in the file and not in memory: so a folder has one state.
     before = last_row(path)[1] or start()
-    with path.open("ab") as file:
-        file.write(chained(row, before)[0])
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab") as file:
+            file.write(chained(row, before)[0])
+    except OSError:
+        # Of a line for which the disk has no room a part may stand there.
+        with suppress(OSError):
+            os.truncate(path, size)
+        raise
 
 
 def last_row(path: Path) -> tuple[int, str]:
