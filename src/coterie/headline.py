@@ -91,6 +91,25 @@ class Headline:
         shown = self.scale * value
         return f"{shown:{sign}.2f}" if self.unit == "%" else f"{shown:{sign}.4g}"
 
+    def short(self, value: float, sign: str = "") -> str:
+        """A value in its unit without the unit, in few digits; ``sign`` as in `digits`.
+
+        Example:
+            >>> Headline().short(0.9216), Headline("mae", "lower", "").short(0.1234567, "+")
+            ('92.2', '+0.123')
+        """
+        return format(self.scale * value, f"{sign}{self.format}")
+
+    @property
+    def format(self) -> str:
+        """How few digits are written: as Python and charts have it."""
+        return ".1f" if self.unit == "%" else ".3g"
+
+    @property
+    def step(self) -> str:
+        """The unit of a difference: percentage points for a fraction."""
+        return "points" if self.unit == "%" else self.unit
+
     def record(self) -> dict[str, str]:
         """As plain values, for a file."""
         record = {"name": self.name, "better": self.better, "unit": self.unit}

@@ -160,3 +160,56 @@ def test_a_resumed_run_keeps_its_headline(tmp_path: Path) -> None:
     assert RunFolder.open(tmp_path / "run").headline.title == "MAE"
     again = execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
     assert again["mae"] == summary["mae"]
+
+
+def test_a_report_is_of_the_headline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_data(tmp_path / "data.npz")
+    file = configuration(tmp_path)
+    runs = []
+    for name in ("fedavg", "ifca"):
+        runs.append(tmp_path / name)
+        command = ["run", file, "--set", f"algorithm.name={name}", "--out", runs[-1]]
+        assert call(*command) == 0
+    page = tmp_path / "page.html"
+    assert call("report", *runs, "--out", page) == 0
+    text = page.read_text()
+    assert "MAE by round" in text
+    assert "MAE, mm" in text
+    assert "lower is better" in text
+    assert "Accuracy by round" not in text
+    assert call("plot", *runs, "--chart", "accuracy", "--out", tmp_path / "chart.svg") == 0
+    capsys.readouterr()
+    accuracy = tmp_path / "accuracy"
+    binary = '[task]\nkind = "binary"\nheadline = "accuracy"\n'
+    with np.load(tmp_path / "data.npz") as data:
+        arrays = dict(data)
+    np.savez(tmp_path / "data.npz", **{**arrays, "y": (arrays["y"] > 0).astype(int)})
+    assert call("run", configuration(tmp_path, task=binary), "--out", accuracy) == 0
+    assert call("report", accuracy, "--out", page) == 0
+    capsys.readouterr()
+    assert call("report", runs[0], accuracy, "--out", page) != 0
+    assert "measured by different figures, got accuracy, mae" in capsys.readouterr().err
+
+
+def test_the_best_is_the_least_where_lower_is_better() -> None:
+    from coterie.headline import Headline
+    from coterie.report.titles import gain_sentence, headline
+    from coterie.report.view import RunView
+
+    mae = Headline("mae", "lower", "mm", "MAE")
+
+    def view(name: str, groups: list[int], value: float, own: list[float]) -> RunView:
+        rows = [{"round": 0, "mae": value}]
+        known = np.array(own)
+        return RunView(name, rows, np.array(groups), "ab", client_accuracy=known, headline=mae)
+
+    plain = view("FedAvg", [0, 0], 4.0, [3.0, 5.0])
+    grouped = view("FedGroup", [0, 1], 2.5, [1.0, 6.0])
+    assert headline([plain, grouped]) == (
+        "FedGroup reached MAE 2.5 mm, FedAvg 4 mm: grouping gained 1.5 mm"
+    )
+    assert gain_sentence([plain, grouped]) == (
+        "Under FedGroup 1 of 2 clients won and 1 lost against FedAvg."
+    )
+    worse = view("FedGroup", [0, 1], 4.5, [1.0, 6.0])
+    assert "grouping lost 0.5 mm" in headline([plain, worse])

@@ -9,17 +9,18 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray
 from coterie.core.groups import NO_GROUP
+from coterie.headline import Headline
 from coterie.report.charts.clients import label_names
 from coterie.report.charts.costs import PARTS, bytes_moved, seconds_by_part
 from coterie.report.charts.events import all_events
 from coterie.report.charts.gains import ranked_gains
 from coterie.report.charts.rounds import AGREEMENT_NAMES, DIVERGENCE_NAMES
 from coterie.report.charts.style import PERCENT, group_name
-from coterie.report.comparison import NO_GAIN
+from coterie.report.comparison import least_gain
 from coterie.report.series import CurvePoint, Series, thinned
 from coterie.report.tree import Tree
 from coterie.report.view import RunView, displayed_round
-from coterie.terminal import amount, percent
+from coterie.terminal import amount
 
 Table = tuple[list[str], list[list[Any]]]
 MOST_ROWS = 12
@@ -35,20 +36,18 @@ def accuracy_table(series: Sequence[Series]) -> Table:
     rounds = thinned(sorted({round for curve in curves for round in curve}), MOST_ROWS)
     rows = []
     for round in rounds:
-        cells = [
-            _accuracy(curve.get(round), one.many_seeds)
-            for curve, one in zip(curves, series, strict=True)
-        ]
+        cells = [_value(curve.get(round), one) for curve, one in zip(curves, series, strict=True)]
         rows.append([str(displayed_round(round)), *cells])
     return ["round", *(one.name for one in series)], rows
 
 
-def _accuracy(point: CurvePoint | None, many_seeds: bool) -> str:
+def _value(point: CurvePoint | None, series: Series) -> str:
     if point is None:
         return "-"
-    if not many_seeds:
-        return percent(point.mean)
-    return f"{percent(point.mean)} ({PERCENT * point.low:.1f} to {PERCENT * point.high:.1f})"
+    said = series.headline
+    if not series.many_seeds:
+        return said.text(point.mean)
+    return f"{said.text(point.mean)} ({said.short(point.low)} to {said.short(point.high)})"
 
 
 def bytes_table(series: Sequence[Series]) -> Table:
@@ -66,8 +65,10 @@ def bytes_table(series: Sequence[Series]) -> Table:
             nearest = min(accuracy, key=lambda round: abs(round - wanted))
             until_then = moved[rounds.index(nearest)]
             number = str(displayed_round(nearest))
-            rows.append([one.name, number, amount(until_then), percent(accuracy[nearest])])
-    return ["run", "round", "bytes moved", "accuracy"], rows
+            rows.append(
+                [one.name, number, amount(until_then), one.headline.text(accuracy[nearest])]
+            )
+    return ["run", "round", "bytes moved", series[0].headline.title], rows
 
 
 def seconds_table(series: Sequence[Series]) -> Table:
@@ -208,24 +209,30 @@ def _mean(block: FloatArray, same_group: bool) -> str:
 def gain_table(run: RunView, base: RunView) -> Table:
     """The clients by their gain, from the one that lost most; the middle of many is left out."""
     rows = ranked_gains(run, base)
-    columns = ["client", "group", "before, %", "after, %", "gain, points"]
+    said = run.headline
+    unit = f", {said.unit}" if said.unit else ""
+    gained = f", {said.step}" if said.step else ""
+    columns = ["client", "group", f"before{unit}", f"after{unit}", f"gain{gained}"]
     if len(rows) <= MOST_CLIENTS:
-        return columns, [_gain_cells(row) for row in rows]
+        return columns, [_gain_cells(row, said) for row in rows]
     # Those who lose and those who win most are what the table is read for.
     half = MOST_CLIENTS // 2
     rest = [f"... {len(rows) - MOST_CLIENTS:,} more", "", "", "", ""]
-    first = [_gain_cells(row) for row in rows[:half]]
-    last = [_gain_cells(row) for row in rows[-half:]]
+    first = [_gain_cells(row, said) for row in rows[:half]]
+    last = [_gain_cells(row, said) for row in rows[-half:]]
     return columns, [*first, rest, *last]
 
 
-def _gain_cells(row: Mapping[str, Any]) -> list[Any]:
+def _gain_cells(row: Mapping[str, Any], said: Headline) -> list[Any]:
     gain = row["gain"]
+    least = said.scale * least_gain(said)
     css_class = "figure"
-    if gain > PERCENT * NO_GAIN:
+    if gain > least:
         css_class = "good"
-    elif gain < -PERCENT * NO_GAIN:
+    elif gain < -least:
         css_class = "bad"
-    before = f"{row['before']:.1f}"
-    after = f"{row['after']:.1f}"
-    return [row["client"], row["group"], before, after, (f"{gain:+.1f}", css_class)]
+    # These are in the unit already, as the charts have them.
+    before = format(row["before"], said.format)
+    after = format(row["after"], said.format)
+    gained = format(gain, f"+{said.format}")
+    return [row["client"], row["group"], before, after, (gained, css_class)]

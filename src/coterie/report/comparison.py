@@ -9,12 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.core.arrays import FloatArray
+from coterie.headline import Headline
 from coterie.report.series import Series, best_series
 from coterie.report.view import RunView
 from coterie.sweep.comparison import Difference, paired
 
 BASELINE = "fedavg"
 NO_GAIN = 0.0005  # a gain that is smaller, as a fraction, would be shown as 0.0 points
+
+
+def least_gain(headline: Headline) -> float:
+    """What counts as a gain: of a fraction, what would not be shown as 0.0 points."""
+    return NO_GAIN if headline.unit == "%" else 0.0
 
 
 def baseline_of(series: Sequence[Series]) -> Series | None:
@@ -55,7 +61,8 @@ def compared_over_all(ours: RunView, theirs: RunView) -> bool:
     """
     a = ours.last_evaluated
     b = theirs.last_evaluated
-    if a.get("accuracy_all") is None or b.get("accuracy_all") is None:
+    key = ours.headline.keys.all
+    if a.get(key) is None or b.get(key) is None:
         return False
     return bool(a.get("clients_assigned") != b.get("clients_assigned"))
 
@@ -65,7 +72,8 @@ def paired_accuracies(ours: Series, theirs: Series) -> list[tuple[float, float]]
     found = []
     for a, b in paired_runs(ours, theirs):
         if a.accuracies and b.accuracies:
-            name = "accuracy_all" if compared_over_all(a, b) else "accuracy"
+            keys = a.headline.keys
+            name = keys.all if compared_over_all(a, b) else keys.value
             found.append((float(a.last_evaluated[name]), float(b.last_evaluated[name])))
     return found
 
@@ -77,7 +85,7 @@ def final_difference(ours: Series, theirs: Series) -> Difference | None:
 
 
 def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
-    """What each client gained, a fraction; NaN for a client without test samples, ``None`` where
+    """What each client gained, positive where it is better off, a fraction; NaN for a client without test samples, ``None`` where
     the accuracies of the clients are not known.
 
     Example:
@@ -91,7 +99,10 @@ def client_gains(ours: RunView, theirs: RunView) -> FloatArray | None:
     """
     if ours.client_accuracy is None or theirs.client_accuracy is None:
         return None
-    return ours.client_accuracy - theirs.client_accuracy
+    difference = ours.client_accuracy - theirs.client_accuracy
+    if ours.headline.better == "lower":
+        return -difference
+    return difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,8 @@ def summarise_gains(ours: Series, theirs: Series) -> GainSummary | None:
         return None
     # A mean gain can hide clients that lost much: the worst tenth is counted apart.
     worst = np.sort(known)[: max(1, len(known) // 10)]
-    won = int((known > NO_GAIN).sum())
-    lost = int((known < -NO_GAIN).sum())
+    least = least_gain(ours.headline)
+    won = int((known > least).sum())
+    lost = int((known < -least).sum())
     same = len(known) - won - lost
     return GainSummary(won, lost, same, float(known.mean()), float(worst.mean()))

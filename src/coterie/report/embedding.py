@@ -17,6 +17,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.memory import Memory
 from coterie.core.solver import Solver
+from coterie.core.task import Task
 from coterie.core.work import Evaluate, Train
 from coterie.data import Population
 from coterie.engines import make_clients
@@ -65,6 +66,7 @@ class Setup:
         solver: its local training.
         seed: of the run.
         population: the clients and their data.
+        task: fitted to their targets.
     """
 
     model: str
@@ -72,12 +74,13 @@ class Setup:
     solver: Solver
     seed: int
     population: Population
+    task: Task
 
     def network(self, parameters: int, options: Mapping[str, Any]) -> nn.Module | None:
         """The network; ``None`` if it does not have the parameters that the run's models have."""
         data = self.population
         module = build_model(
-            self.model, data.shape, data.classes, Key(self.seed).of("model"), **options
+            self.model, data.shape, self.task.outputs, Key(self.seed).of("model"), **options
         )
         if sum(p.numel() for p in module.parameters()) == parameters:
             return module
@@ -185,7 +188,7 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     ids = np.flatnonzero(population.sizes("train") > 0)
     work = Train(plain, steps=PRETRAIN_STEPS)
     # The serial engine starts no processes, which would take longer than the work.
-    with make_clients("serial", population, module, setup.solver) as clients:
+    with make_clients("serial", population, module, setup.solver, task=setup.task) as clients:
         first = np.zeros(len(ids), np.int64)
         reply = clients.run(work, ids, start[None], first, key=setup.key)
     # Clients that did not answer stay NaN, and are left out of the map.
@@ -208,7 +211,7 @@ def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
         return None
     ids = np.flatnonzero(size > 0)
     which = np.tile(np.arange(len(models)), (len(ids), 1))
-    with make_clients("serial", population, module, Solver()) as clients:
+    with make_clients("serial", population, module, Solver(), task=setup.task) as clients:
         reply = clients.measure(Evaluate("train", sums=()), ids, models, which, key=setup.key)
     loss = reply.fields["loss"].astype(np.float64)
     # Some clients' data are harder under every model: only the ratio between models tells groups.

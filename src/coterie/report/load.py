@@ -20,7 +20,7 @@ from coterie.core.solver import Solver
 from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
-from coterie.errors import DataError
+from coterie.errors import ConfigError, DataError
 from coterie.headline import ACCURACY, Headline
 from coterie.report.embedding import (
     Embedding,
@@ -37,9 +37,10 @@ from coterie.rules.one_shot import SignatureMemory
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.files import MALFORMED, damaged
-from coterie.runs.prepare import load_data, only_classification
+from coterie.runs.prepare import load_data, make_task
 from coterie.runs.store import RunFolder
 from coterie.sweep.data_hash import hash_partition
+from coterie.tasks import CLASSIFICATION, fit_task
 
 
 def run_folders(paths: Sequence[Path | str]) -> list[Path]:
@@ -98,7 +99,7 @@ def views_of(
 
     Raises:
         ConfigError: for a folder that holds neither a run nor runs, or names code that is not
-            trusted.
+            trusted, and for runs of different tasks.
         CheckpointError: if a file of a run is damaged.
     """
     folders = run_folders(paths)
@@ -111,6 +112,12 @@ def views_of(
         configuration = config_hash({**resolved[i], "seed": 0})
         views[i] = view_of(folders[i], root, light=configuration in read, trust=trust)
         read.add(configuration)
+    headlines = {view.headline.name for view in views.values()}
+    if len(headlines) > 1:
+        got = ", ".join(sorted(headlines))
+        raise ConfigError(
+            f"report: runs are measured by different figures, got {got}; expected runs of one task"
+        )
     return [views[i] for i in range(len(folders))]
 
 
@@ -148,7 +155,6 @@ def view_of(
     check_folder(folder)
     saved = folder.partition
     config = folder.config({"data.root": root}, trust=trust)
-    only_classification(config, "a report")
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
     checkpoint = folder.latest_checkpoint()
@@ -172,6 +178,7 @@ def view_of(
             tables=folder.resolved,
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(folder.resolved, parts),
+            headline=headline,
         )
         if checkpoint is None:
             return view
@@ -235,7 +242,7 @@ class FinalData:
     @property
     def histograms(self) -> IntArray | None:
         """Label counts of the clients, where they are all in memory."""
-        if self.whole is None:
+        if self.whole is None or not self.whole.classes:
             return None
         return self.whole.histograms()
 
@@ -262,12 +269,13 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     if found is None and data.whole is not None:
         solver = Solver(**config.local.model_dump())
         options = config.options("model")
-        setup = Setup(config.model.name, options, solver, config.seed, data.whole)
-        found = (
-            from_directions(setup, checkpoint.groups)
-            or from_losses(setup, checkpoint.groups.models)
-            or from_labels(data.whole.histograms())
-        )
+        task = fit_task(make_task(config) or CLASSIFICATION, data.whole)
+        setup = Setup(config.model.name, options, solver, config.seed, data.whole, task)
+        found = from_directions(setup, checkpoint.groups)
+        if found is None:
+            found = from_losses(setup, checkpoint.groups.models)
+        if found is None and data.histograms is not None:
+            found = from_labels(data.histograms)
     if found is None or not np.isfinite(found.points).any():
         return None
     return found

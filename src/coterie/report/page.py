@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from coterie.headline import ACCURACY
 from coterie.report.files import refuse_unwritable
 from coterie.report.render import render
 from coterie.report.sections import sections
@@ -13,6 +14,7 @@ from coterie.report.titles import gain_sentence, headline
 from coterie.report.view import RunView
 
 WHICH_ACCURACY = "Accuracies are those after the last evaluated round."
+WHICH_FIGURES = "Figures are those after the last evaluated round."
 
 
 def write_page(
@@ -59,6 +61,7 @@ def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") ->
     """The page of some runs as text; see `write_page`."""
     sentences = [gain_sentence(runs), intro]
     if any(run.accuracies for run in runs):
-        sentences.append(WHICH_ACCURACY)
+        words = WHICH_ACCURACY if runs[0].headline == ACCURACY else WHICH_FIGURES
+        sentences.append(words)
     under_headline = " ".join(sentence for sentence in sentences if sentence)
     return render(title, headline(runs), under_headline, facts(runs), sections(runs))

@@ -11,6 +11,7 @@ import numpy as np
 
 from coterie.config.identity import config_hash, differing
 from coterie.config.wording import shown
+from coterie.headline import Headline
 from coterie.report.view import RunView
 
 # Points of a curve; longer ones are thinned. More are not seen on a screen, and make a page large.
@@ -52,6 +53,11 @@ class Series:
         return self.runs[0]
 
     @property
+    def headline(self) -> Headline:
+        """What its runs are measured by."""
+        return self.first.headline
+
+    @property
     def many_seeds(self) -> bool:
         """Whether it has several runs."""
         return len(self.runs) > 1
@@ -78,7 +84,7 @@ class Series:
         """Mean, least and greatest value over the seeds, in the rounds that all runs have.
 
         Args:
-            values: one for each row of each run; default the accuracy.
+            values: one for each row of each run; default the headline.
 
         Example:
             >>> rows = [[{"round": 0, "accuracy": accuracy}] for accuracy in (0.4, 0.6)]
@@ -87,7 +93,8 @@ class Series:
             [CurvePoint(round=0, mean=0.5, low=0.4, high=0.6)]
         """
         if not values:
-            values = [[row.get("accuracy") for row in run.rounds] for run in self.runs]
+            name = self.headline.name
+            values = [[row.get(name) for row in run.rounds] for run in self.runs]
         by_round = [_by_round(run, column) for run, column in zip(self.runs, values, strict=True)]
         # A mean over other seeds in every round would jump where a run is shorter than the others.
         common = sorted(set.intersection(*(set(one) for one in by_round)))
@@ -122,18 +129,19 @@ def thinned(values: Sequence[int], most: int = MOST_POINTS) -> list[int]:
 
 
 def best_series(series: Iterable[Series]) -> Series | None:
-    """The series with the highest final accuracy; those that were not evaluated come last."""
+    """The series with the best final accuracy; those that were not evaluated come last."""
     return max(series, key=_rank, default=None)
 
 
 def best_first(series: Iterable[Series]) -> list[Series]:
-    """Some series by their final accuracy, from the highest."""
+    """Some series by their final accuracy, from the best."""
     return sorted(series, key=_rank, reverse=True)
 
 
 def _rank(series: Series) -> float:
     # NaN compares with nothing, so a series without an accuracy is put below all others.
-    return float(np.nan_to_num(series.final_accuracy, nan=-1))
+    gain = series.headline.gain(series.final_accuracy, over=0.0)
+    return float(np.nan_to_num(gain, nan=-np.inf))
 
 
 def series_of(runs: Sequence[RunView]) -> list[Series]:

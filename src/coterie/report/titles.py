@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coterie.headline import ACCURACY, Headline
 from coterie.report.comparison import (
     baseline_of,
     compared_over_all,
@@ -18,10 +19,11 @@ from coterie.report.comparison import (
 from coterie.report.series import Series, best_first, best_series, series_of
 from coterie.report.view import RunView
 from coterie.sweep.comparison import Difference
-from coterie.terminal import counted, percent
+from coterie.terminal import counted
 
 NAMED = 4  # series that a headline names
 SENTENCES = 6  # settings that an introduction names
+_WORSE = {"higher": "less", "lower": "more"}
 
 
 def title_of(paths: Sequence[Path | str]) -> str:
@@ -60,11 +62,12 @@ def _ranking(series: Sequence[Series]) -> str:
     """The best of some series of which all have groups, or none has."""
     ranked = best_first(series)
     best = ranked[0]
-    parts = [f"{best.name} reached {percent(best.final_accuracy)}"]
-    parts += [f"{one.name} {percent(one.final_accuracy)}" for one in ranked[1:NAMED]]
+    said = best.headline
+    parts = [f"{best.name} reached {_value(best, best.final_accuracy)}"]
+    parts += [f"{one.name} {said.text(one.final_accuracy)}" for one in ranked[1:NAMED]]
     text = ", ".join(parts)
     if len(ranked) > NAMED:
-        text += f", and {len(ranked) - NAMED} others less"
+        text += f", and {len(ranked) - NAMED} others {_WORSE[said.better]}"
     return text
 
 
@@ -80,24 +83,34 @@ def _against_plain(grouped: Series, plain: Series) -> str:
     text = _both(grouped, ours, plain, theirs)
     if any(compared_over_all(a, b) for a, b in paired_runs(grouped, plain)):
         text += " over all clients, with a group or without"
-    return f"{text}: {_verdict(found)}"
+    return f"{text}: {_verdict(found, grouped.headline)}"
 
 
 def _both(grouped: Series, ours: float, plain: Series, theirs: float) -> str:
-    return f"{grouped.name} reached {percent(ours)}, {plain.name} {percent(theirs)}"
+    compared = plain.headline.text(theirs)
+    return f"{grouped.name} reached {_value(grouped, ours)}, {plain.name} {compared}"
 
 
-def _verdict(found: Difference) -> str:
+def _value(series: Series, value: float) -> str:
+    """A value of the headline, with its name where that is not accuracy."""
+    said = series.headline
+    if said == ACCURACY:
+        return said.text(value)
+    return f"{said.title} {said.text(value)}"
+
+
+def _verdict(found: Difference, said: Headline) -> str:
     """What grouping did, in points: the figure that the table of the runs has, too."""
     # The difference is rounded, not taken of rounded accuracies, or the page would name two.
-    points = f"{abs(100 * found.mean):.1f} points"
-    if points == "0.0 points":
+    shown = said.short(abs(found.mean))
+    if float(shown) == 0:
         return "grouping made no difference"
+    points = f"{shown} {said.step}".rstrip()
     if found.half is not None:
-        points += f" (± {100 * found.half:.1f}, {counted(found.pairs, 'seed')})"
+        points += f" (± {said.short(found.half)}, {counted(found.pairs, 'seed')})"
         if abs(found.mean) <= found.half:
             return f"a difference of {points} that may be chance"
-    if found.mean > 0:
+    if said.gain(found.mean, over=0.0) > 0:
         return f"grouping gained {points}"
     return f"grouping lost {points}"
 

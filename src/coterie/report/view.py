@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.errors import ConfigError
+from coterie.headline import ACCURACY, Headline
 from coterie.report.tree import Tree
 
 # The fields of a view that have one entry per client.
@@ -31,8 +32,8 @@ class RunView:
 
     Args:
         name: the name of the run on the page.
-        rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and ``accuracy`` must be
-            there.
+        rounds: the rows of ``rounds.jsonl``, in order; only ``round`` and the headline
+            (``accuracy``) must be there.
         groups: int64 ``[N]``, the group of each client at the end, ``-1`` for none.
         names: ``N`` client names.
         embedding: ``[N, m]`` coordinates of the clients for the map; a row of NaN is a client that
@@ -45,11 +46,12 @@ class RunView:
         tree: the tree in which the method merged the clients, where it did.
         placed_by: what the embedding shows, in words.
         client_accuracy: float64 ``[N]``, accuracy of each client's model on its own test samples
-            at the end; NaN for a client without test samples.
+            at the end, or the headline of another task; NaN for a client without test samples.
         tables: the tables of the resolved configuration. Runs that differ only in their seeds are
             shown as one.
         versions: of the software that did the run.
         data_id: a text that is equal for runs over the same clients with the same data.
+        headline: what the run is measured by; the accuracies below are values of it.
 
     Raises:
         ConfigError: if an array does not have one entry per client.
@@ -76,6 +78,7 @@ class RunView:
     tables: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     data_id: str = ""
+    headline: Headline = ACCURACY
 
     def __post_init__(self) -> None:
         # An array of another length would colour the wrong clients without a word.
@@ -98,8 +101,9 @@ class RunView:
 
     @property
     def accuracies(self) -> list[float]:
-        """Accuracy after each evaluated round, as fractions."""
-        return [float(row["accuracy"]) for row in self.rounds if row.get("accuracy") is not None]
+        """The headline after each evaluated round; accuracies as fractions."""
+        name = self.headline.name
+        return [float(row[name]) for row in self.rounds if row.get(name) is not None]
 
     @property
     def final_accuracy(self) -> float:
@@ -112,7 +116,7 @@ class RunView:
     def last_evaluated(self) -> Mapping[str, Any]:
         """The row of the last evaluated round; empty before the first."""
         for row in reversed(self.rounds):
-            if row.get("accuracy") is not None:
+            if row.get(self.headline.name) is not None:
                 return row
         return {}
 

@@ -8,9 +8,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from coterie.headline import Headline
 from coterie.report.charts.style import (
     GROUPS,
-    PERCENT,
     RUNS,
     TOOLTIP_POINTS,
     Spec,
@@ -34,9 +34,10 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
     many_seeds = any(one.many_seeds for one in series)
     rows = [row for one in series for row in _rows(one)]
     base = alt.Chart(pd.DataFrame(rows)).encode(round_axis("round:Q"), color=series_colour(series))
-    scale = accuracy_scale([row[end] for row in rows for end in ("low", "high")])
+    said = series[0].headline
+    scale = value_scale([row[end] for row in rows for end in ("low", "high")], said)
     lines = base.mark_line(strokeWidth=2.5, point=TOOLTIP_POINTS).encode(
-        y=alt.Y("mean:Q", title="accuracy, %", scale=scale), tooltip=_tooltip(many_seeds)
+        y=alt.Y("mean:Q", title=said.axis, scale=scale), tooltip=_tooltip(many_seeds, said)
     )
     # Layers are drawn in this order: lines must lie upon bands and rules.
     layers: list[Any] = []
@@ -50,27 +51,30 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
 
 
 def _rows(series: Series) -> list[dict[str, Any]]:
+    factor = series.headline.scale
     return [
         {
             "round": displayed_round(point.round),
             "run": series.name,
-            "mean": PERCENT * point.mean,
-            "low": PERCENT * point.low,
-            "high": PERCENT * point.high,
+            "mean": factor * point.mean,
+            "low": factor * point.low,
+            "high": factor * point.high,
         }
         for point in series.curve()
     ]
 
 
-def _tooltip(many_seeds: bool) -> list[Any]:
+def _tooltip(many_seeds: bool, said: Headline) -> list[Any]:
+    digits = said.format
     if not many_seeds:
-        return ["run:N", "round:Q", alt.Tooltip("mean:Q", format=".1f", title="accuracy, %")]
+        return ["run:N", "round:Q", alt.Tooltip("mean:Q", format=digits, title=said.axis)]
+    unit = f", {said.unit}" if said.unit else ""
     return [
         "run:N",
         "round:Q",
-        alt.Tooltip("mean:Q", format=".1f", title="mean, %"),
-        alt.Tooltip("low:Q", format=".1f", title="lowest seed, %"),
-        alt.Tooltip("high:Q", format=".1f", title="highest seed, %"),
+        alt.Tooltip("mean:Q", format=digits, title=f"mean{unit}"),
+        alt.Tooltip("low:Q", format=digits, title=f"lowest seed{unit}"),
+        alt.Tooltip("high:Q", format=digits, title=f"highest seed{unit}"),
     ]
 
 
@@ -79,6 +83,14 @@ def series_colour(series: Sequence[Series]) -> Any:
     if len(series) > 1:
         return colour_by("run", [one.name for one in series], RUNS, "run")
     return alt.value(GROUPS[0])
+
+
+def value_scale(values: Sequence[float], said: Headline) -> alt.Scale:
+    """The axis of some values of a headline in its unit; of other figures than fractions it holds
+    them and no more."""
+    if said.unit == "%":
+        return accuracy_scale(values)
+    return alt.Scale(zero=False)
 
 
 def accuracy_scale(percents: Sequence[float]) -> alt.Scale:

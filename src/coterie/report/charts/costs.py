@@ -10,10 +10,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from coterie.report.charts.accuracy import accuracy_scale, series_colour
+from coterie.report.charts.accuracy import series_colour, value_scale
 from coterie.report.charts.style import (
     GROUPS,
-    PERCENT,
     RUNS,
     TOOLTIP_POINTS,
     Spec,
@@ -62,13 +61,14 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
         row["amount"] = amount(moved)
     title = f"moved down and up, {unit}"
     across = alt.X("moved:Q", title=title, axis=alt.Axis(grid=False, ticks=False, tickCount=6))
-    scale = accuracy_scale([row["accuracy"] for row in rows])
+    said = series[0].headline
+    scale = value_scale([row["accuracy"] for row in rows], said)
     lines = (
         alt.Chart(pd.DataFrame(rows))
         .mark_line(strokeWidth=2.2, point=TOOLTIP_POINTS)
         .encode(
             across,
-            alt.Y("accuracy:Q", title="accuracy, %", scale=scale),
+            alt.Y("accuracy:Q", title=said.axis, scale=scale),
             color=series_colour(series),
             # Without an order Vega joins the points by their place on the axis. Rounds that move
             # no bytes share a place.
@@ -77,7 +77,7 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
                 "run:N",
                 "round:Q",
                 alt.Tooltip("amount:N", title="moved"),
-                alt.Tooltip("accuracy:Q", format=".1f", title="accuracy, %"),
+                alt.Tooltip("accuracy:Q", format=said.format, title=said.axis),
             ],
         )
     )
@@ -105,7 +105,7 @@ def _accuracy_by_bytes(one: Series) -> list[dict[str, Any]]:
             "run": one.name,
             "round": displayed_round(point.round),
             "bytes": mean_moved[point.round],
-            "accuracy": PERCENT * point.mean,
+            "accuracy": one.headline.scale * point.mean,
         }
         for point in one.curve()
         if point.round in mean_moved

@@ -10,7 +10,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from coterie.report.charts.style import PERCENT, Spec, colour_by_group, group_name, to_spec
+from coterie.headline import Headline
+from coterie.report.charts.style import Spec, colour_by_group, group_name, to_spec
 from coterie.report.comparison import client_gains
 from coterie.report.view import RunView
 
@@ -32,14 +33,16 @@ def ranked_gains(run: RunView, base: RunView) -> list[dict[str, Any]]:
     known = np.flatnonzero(np.isfinite(gains))
     # A stable order: clients with the same gain stay in the order of their numbers.
     order = known[np.argsort(gains[known], kind="stable")]
+    factor = run.headline.scale
+    digits = _digits(run.headline)
     return [
         {
             "rank": rank,
             "client": str(run.names[i]),
             "group": group_name(int(run.groups[i])),
-            "before": round(PERCENT * float(base.client_accuracy[i]), 2),
-            "after": round(PERCENT * float(run.client_accuracy[i]), 2),
-            "gain": round(PERCENT * float(gains[i]), 2),
+            "before": round(factor * float(base.client_accuracy[i]), digits),
+            "after": round(factor * float(run.client_accuracy[i]), digits),
+            "gain": round(factor * float(gains[i]), digits),
         }
         for rank, i in enumerate(order)
     ]
@@ -62,11 +65,11 @@ def gain_chart(run: RunView, base: RunView) -> Spec:
         .mark_rect()
         .encode(
             across,
-            alt.Y("gain:Q", title=f"gain over {base.name}, points"),
+            alt.Y("gain:Q", title=f"gain over {base.name}{_unit(run.headline.step)}"),
             colour_by_group(run.groups),
             x2="right:Q",
             y2="zero:Q",
-            tooltip=_tooltip(),
+            tooltip=_tooltip(run.headline),
         )
     )
     zero = alt.Chart(pd.DataFrame([{"gain": 0}])).mark_rule(opacity=0.8).encode(y="gain:Q")
@@ -79,39 +82,61 @@ def scatter_chart(run: RunView, base: RunView) -> Spec:
     Marks are moved by up to a point, so that clients with the same accuracies are all seen.
     """
     rows = ranked_gains(run, base)
+    said = run.headline
+    digits = _digits(said)
+    jitter = JITTER_POINTS if said.unit == "%" else 0
     for row in rows:
         x = row["rank"] * JITTER_X % 1 - 0.5
         y = row["rank"] * JITTER_Y % 1 - 0.5
-        row["x"] = round(row["before"] + JITTER_POINTS * x, 2)
-        row["y"] = round(row["after"] + JITTER_POINTS * y, 2)
+        row["x"] = round(row["before"] + jitter * x, digits)
+        row["y"] = round(row["after"] + jitter * y, digits)
     size = 70 if len(rows) <= MANY_CLIENTS else 34
     points = (
         alt.Chart(pd.DataFrame(rows))
         .mark_point(filled=True, size=size, opacity=0.75)
         .encode(
-            _percent_axis(alt.X, "x:Q", f"accuracy under {base.name}, %"),
-            _percent_axis(alt.Y, "y:Q", f"accuracy under {run.name}, %"),
+            _value_axis(alt.X, "x:Q", f"{said.title} under {base.name}", said),
+            _value_axis(alt.Y, "y:Q", f"{said.title} under {run.name}", said),
             colour_by_group(run.groups),
-            tooltip=_tooltip(),
+            tooltip=_tooltip(said),
         )
     )
-    diagonal = alt.Chart(pd.DataFrame([{"x": 0, "y": 0}, {"x": 100, "y": 100}])).mark_line(
+    ends = [0.0, 100.0]
+    if said.unit != "%":
+        values = [row[name] for row in rows for name in ("before", "after")]
+        ends = [min(values), max(values)]
+    diagonal = alt.Chart(pd.DataFrame([{"x": end, "y": end} for end in ends])).mark_line(
         strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
     )
     return to_spec(alt.layer(diagonal.encode(x="x:Q", y="y:Q"), points), 300)
 
 
-def _percent_axis(channel: Any, field: str, title: str) -> Any:
-    """An axis of 0 to 100 % with room for marks that were moved over its ends."""
+def _digits(said: Headline) -> int:
+    """Digits behind the point of a value in the page: of percents two are more than are shown."""
+    return 2 if said.unit == "%" else 6
+
+
+def _unit(unit: str) -> str:
+    return f", {unit}" if unit else ""
+
+
+def _value_axis(channel: Any, field: str, title: str, said: Headline) -> Any:
+    """An axis of 0 to 100 % with room for marks that were moved over its ends; of another figure
+    one that holds all marks."""
+    title += _unit(said.unit)
+    if said.unit != "%":
+        return channel(field, title=title, scale=alt.Scale(zero=False))
     scale = alt.Scale(domain=[-3, 103], nice=False)
     return channel(field, title=title, scale=scale, axis=alt.Axis(values=[0, 20, 40, 60, 80, 100]))
 
 
-def _tooltip() -> Sequence[Any]:
+def _tooltip(said: Headline) -> Sequence[Any]:
+    digits = said.format
+    unit = _unit(said.unit)
     return [
         "client:N",
         "group:N",
-        alt.Tooltip("before:Q", format=".1f", title="before, %"),
-        alt.Tooltip("after:Q", format=".1f", title="after, %"),
-        alt.Tooltip("gain:Q", format="+.1f", title="gain, points"),
+        alt.Tooltip("before:Q", format=digits, title=f"before{unit}"),
+        alt.Tooltip("after:Q", format=digits, title=f"after{unit}"),
+        alt.Tooltip("gain:Q", format=f"+{digits}", title=f"gain{_unit(said.step)}"),
     ]

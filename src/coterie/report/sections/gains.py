@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coterie.headline import Headline
 from coterie.report.chart_tables import gain_table
 from coterie.report.charts.gains import gain_chart, scatter_chart
 from coterie.report.comparison import GainSummary, client_gains, paired_runs, summarise_gains
@@ -37,7 +38,7 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     """The charts of the first seed for which the clients' accuracies are known."""
     # Means over seeds would hide that a client wins with one seed and loses with another.
     ours, theirs = next((a, b) for a, b in paired_runs(one, base) if client_gains(a, b) is not None)
-    note = _in_words(summary) + GAIN_NOTE
+    note = _in_words(summary, one.headline) + GAIN_NOTE
     if one.many_seeds:
         note += f" The charts show seed {ours.seed}."
     bars: Chart = {
@@ -59,9 +60,9 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     }
 
 
-def _in_words(summary: GainSummary) -> str:
+def _in_words(summary: GainSummary, said: Headline) -> str:
     clients = f"{summary.won:,} of {summary.all:,} clients won"
     others = f"{summary.lost:,} lost, {summary.same:,} stayed as they were"
-    mean = f"The mean gain is {100 * summary.mean:+.1f} points"
-    worst = f"{100 * summary.worst_tenth:+.1f} points"
+    mean = f"The mean gain is {said.short(summary.mean, '+')} {said.step}".rstrip()
+    worst = f"{said.short(summary.worst_tenth, '+')} {said.step}".rstrip()
     return f"{clients}, {others}. {mean}, that of the tenth that lost most {worst}."

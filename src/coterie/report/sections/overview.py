@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tomli_w
 
 from coterie.config.identity import differing
+from coterie.headline import ACCURACY
 from coterie.report.chart_tables import (
     accuracy_table,
     agreement_table,
@@ -24,6 +25,11 @@ ACCURACY_NOTE = (
     "Accuracy is the share of test samples that are classified correctly, each client's by the "
     "model that serves it. A round counts the clients that have a group in that round. A client "
     "that had one earlier and has none now does not count."
+)
+OTHER_NOTE = (
+    "{} is of all test samples, each client's by the model that serves it. A round counts the "
+    "clients that have a group in that round. A client that had one earlier and has none now does "
+    "not count."
 )
 SEEDS_NOTE = (
     " A line is the mean over the seeds. Its band reaches from the lowest to the highest seed."
@@ -47,7 +53,8 @@ def accuracy_section(runs: Sequence[RunView], series: Sequence[Series]) -> list[
     """Accuracy by round; none before the first evaluated round."""
     if not any(run.accuracies for run in runs):
         return []
-    note = ACCURACY_NOTE
+    said = series[0].headline
+    note = ACCURACY_NOTE if said == ACCURACY else OTHER_NOTE.format(_capital(said.title))
     if any(one.many_seeds for one in series):
         note += SEEDS_NOTE
     chart: Chart = {
@@ -55,7 +62,11 @@ def accuracy_section(runs: Sequence[RunView], series: Sequence[Series]) -> list[
         "spec": accuracy_chart(runs),
         "table": accuracy_table(series),
     }
-    return [{"title": "Accuracy by round", "note": note, "charts": [chart]}]
+    return [{"title": f"{_capital(said.title)} by round", "note": note, "charts": [chart]}]
+
+
+def _capital(name: str) -> str:
+    return name[0].upper() + name[1:]
 
 
 def cost_section(series: Sequence[Series]) -> list[Section]:
@@ -63,7 +74,7 @@ def cost_section(series: Sequence[Series]) -> list[Section]:
     charts: list[Chart] = []
     by_bytes = bytes_chart(series)
     if by_bytes is not None:
-        title = "Accuracy by bytes"
+        title = f"{_capital(series[0].headline.title)} by bytes"
         table = bytes_table(series)
         charts.append({"id": "bytes", "spec": by_bytes, "table": table, "title": title})
     by_part = time_chart(series)

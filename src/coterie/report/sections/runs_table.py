@@ -8,18 +8,26 @@ from typing import Any
 
 import numpy as np
 
+from coterie.headline import ACCURACY
 from coterie.report.charts.costs import bytes_moved
-from coterie.report.charts.style import PERCENT
 from coterie.report.comparison import compared_over_all, final_difference, paired_runs
 from coterie.report.section import Section
 from coterie.report.series import Series
 from coterie.report.view import RunView, group_agreement
 from coterie.runs.summary import covered
-from coterie.terminal import amount, duration, percent, sizes
+from coterie.terminal import amount, duration, sizes
 
 TABLE_NOTE = (
     "Final is the accuracy after the last evaluated round, best the highest of a run. A client "
     "counts in the group that it has at the end, whatever groups it had before."
+)
+OTHER_NOTE = (
+    "Final is the {0} after the last evaluated round, best that of a run's best round; {1} is "
+    "better. A client counts in the group that it has at the end, whatever groups it had before."
+)
+OTHER_DIFFERENCE_NOTE = (
+    " The difference from {} is of the final figures, over the same clients, and is taken before "
+    "rounding."
 )
 SEEDS_NOTE = (
     " Accuracies are means over the seeds. The ± after the final one is the standard deviation. "
@@ -60,11 +68,13 @@ def runs_section(series: Sequence[Series], base: Series | None) -> Section:
 
 
 def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> str:
-    note = TABLE_NOTE
+    said = series[0].headline if series else ACCURACY
+    note = TABLE_NOTE if said == ACCURACY else OTHER_NOTE.format(said.title, said.better)
     if many_seeds:
         note += SEEDS_NOTE
     if base is not None:
-        note += DIFFERENCE_NOTE.format(base.name)
+        words = DIFFERENCE_NOTE if said.unit == "%" else OTHER_DIFFERENCE_NOTE
+        note += words.format(base.name)
         if many_seeds:
             note += INTERVAL_NOTE
         note += COMPARE_NOTE
@@ -115,11 +125,11 @@ def _final(one: Series) -> str:
     known = [run.final_accuracy for run in one.runs if run.accuracies]
     if not known:
         return "-"
-    mean = percent(one.final_accuracy)
+    mean = one.headline.text(one.final_accuracy)
     # One value has no deviation.
     if len(known) == 1:
         return mean
-    return f"{mean} ± {PERCENT * statistics.stdev(known):.1f}"
+    return f"{mean} ± {one.headline.short(statistics.stdev(known))}"
 
 
 def _against(one: Series, base: Series) -> str:
@@ -128,23 +138,24 @@ def _against(one: Series, base: Series) -> str:
         found = final_difference(one, base)
     if found is None:
         return "-"
-    points = f"{PERCENT * found.mean:+.1f}"
+    points = one.headline.short(found.mean, "+")
     if found.half is None:
         return points
-    return f"{points} ± {PERCENT * found.half:.1f}"
+    return f"{points} ± {one.headline.short(found.half)}"
 
 
 def _best(one: Series) -> str:
-    """The highest accuracy of a run, as ``accuracy.max`` of its summary, the mean over seeds."""
+    """The best accuracy of a run, as ``accuracy.max`` of its summary, the mean over seeds."""
     found = []
+    said = one.headline
     for run in one.runs:
         # Early rounds score only the clients that have a group by then: not comparable.
-        known = [row["accuracy"] for row in covered(run.rounds)] or run.accuracies
+        known = [row[said.name] for row in covered(run.rounds, said)] or run.accuracies
         if known:
-            found.append(max(known))
+            found.append(said.best(known))
     if not found:
         return "-"
-    return percent(statistics.fmean(found))
+    return said.text(statistics.fmean(found))
 
 
 def _agreement(run: RunView) -> str:
