@@ -80,20 +80,22 @@ def test_sizes_and_accuracies_are_factors() -> None:
 
 
 def test_what_clients_report_of_their_accuracy_is_bounded() -> None:
-    """Right predictions are untrusted: none, or more than there are samples, count as 1/C and as
-    all."""
+    """Right predictions are untrusted: of four samples none counts as 1/C, and fewer than none or
+    more than all are refused, so that the client counts as one that did not answer."""
 
     class Liars:
         def run(self, work, ids, models, which, *, key):  # type: ignore[no-untyped-def]
             assert work == Evaluate("train", loss=False)
-            fields = {"correct": np.array([[-5.0], [9.0], [2.0]]), "size": np.full(3, 4.0)}
-            return [Reply(key.round, np.array([0, 2, 5]), fields, key.purpose)]
+            correct = np.array([[0.0], [9.0], [-5.0], [2.0]])
+            fields = {"correct": correct, "size": np.full(4, 4.0)}
+            return [Reply(key.round, np.array([0, 2, 3, 5]), fields, key.purpose)]
 
     clients = Clients(Liars(), shape=ModelShape(4))  # type: ignore[arg-type]
     groups, plan = KnowingAccuracy(everyone)(
         groups_of(), round_of(clients, [0, 2, 3, 5], ct.Key(0))
     )
     assert remembered(groups, AccuracyMemory).accuracy.tolist() == [0.25, 1, 1, 1, 1, 0.5, 1, 1, 1]
+    assert clients.ledger.refused == {"correct": 2}
     assert plan.ids.tolist() == [0, 2, 3, 5]
 
 
