@@ -312,11 +312,13 @@ class RunFolder:
             return None
         try:
             lines = io.StringIO(data.decode("utf-8"), newline="")
-            rows = [(float(row[column]), int(row["test_samples"])) for row in csv.DictReader(lines)]
-            both = np.asarray(rows, np.float64).reshape(-1, 2)
+            rows = list(csv.DictReader(lines))
+            values = np.array([float(row[column]) for row in rows], np.float64)
+            # Not by way of a float: a number of 20 digits must be refused and not wrapped.
+            samples = np.array([int(row["test_samples"]) for row in rows], np.int64)
         except (*MALFORMED, csv.Error) as error:
             raise damaged(self.path / CLIENTS, error) from None
-        return both[:, 0], both[:, 1].astype(np.int64)
+        return values, samples
 
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
