@@ -58,7 +58,7 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("count", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5))])
 def test_of_several_resume_one_runs_and_the_others_say_which(count: int, config: str) -> None:
     assert invoke(["run", config, "--out", "straight", *SLOW, *OFTEN]) == 0
     run = start("run", config, "--out", "r", *SLOW, *OFTEN)

@@ -57,7 +57,7 @@ class Scripted:
         fields: dict[str, Any] = (
             {"delta": values.astype(np.float32), "size": size, "loss": size}
             if isinstance(work, Train)
-            else {"correct": values, "size": size, "loss": values}
+            else {"correct": np.zeros_like(values), "size": size, "loss": values}
         )
         return [Reply(key.round, home, fields, key.purpose)]
 
