@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from coterie.config import check
 from coterie.errors import CheckpointError
 from coterie.runs.checkpoint import FORMAT, Checkpoint
 from coterie.runs.store import RunFolder
+from tests.runs.damage import Damage, drop, flip, truncate, zero
 from tests.runs.stored_runs import TABLES, same, state
 
 
@@ -58,31 +58,6 @@ def test_another_configuration_is_refused_by_its_keys(folder: RunFolder) -> None
     other = check({**TABLES, "seed": 5, "local": {"lr": 1}, "engine": {"workers": 7}}).resolved()
     with pytest.raises(CheckpointError, match=r"got other values of local\.lr, seed;"):
         folder.latest_checkpoint(other)
-
-
-Damage = Callable[[random.Random, Path, Path], None]
-
-
-def truncate(rng: random.Random, file: Path, other: Path) -> None:
-    data = file.read_bytes()
-    file.write_bytes(data[: rng.randrange(len(data))])
-
-
-def flip(rng: random.Random, file: Path, other: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    file.write_bytes(data)
-
-
-def zero(rng: random.Random, file: Path, other: Path) -> None:
-    data = bytearray(file.read_bytes())
-    start = rng.randrange(len(data))
-    data[start : start + 64] = bytes(len(data[start : start + 64]))
-    file.write_bytes(data)
-
-
-def drop(rng: random.Random, file: Path, other: Path) -> None:
-    file.unlink()
 
 
 def swap(rng: random.Random, file: Path, other: Path) -> None:

@@ -44,7 +44,7 @@ def report_command(
 
 
 def record_page(folder: Path) -> None:
-    """Record the digest of the page in a run's folder, where nobody writes that now."""
+    """Record the digest of the page in a run's folder, unless a process is writing the folder."""
     from coterie.errors import CheckpointError, InUseError
     from coterie.runs.digests import REPORT, read_digests
     from coterie.runs.store import RunFolder

@@ -23,7 +23,7 @@ from coterie.core.engine import Reply
 from coterie.core.threads import one_torch_thread
 from coterie.core.work import Describe, Train, Work
 
-# Of fewer replies nobody can say which of them is the unusual one.
+# Fewer replies are too few to tell which of them is unusual.
 FEWEST = 4
 # A group with fewer replies is compared with the whole request.
 OWN_SCALE = 5

@@ -132,7 +132,7 @@ class Stranger:
         """Connect once, so that an address where nothing is found is not taken for a closed one.
 
         Raises:
-            RemoteError: if nobody answers there with a certificate of the authority.
+            RemoteError: if there is no answer with a certificate of the authority.
         """
         connection = self._connect()
         try:
@@ -167,7 +167,7 @@ def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
 
     Raises:
         ConfigError: for something that is no address, or if there is no such file.
-        RemoteError: if nobody answers there.
+        RemoteError: if there is no answer.
     """
     host, _, port = superlink.rpartition(":")
     if not host or not port.isdigit():
