@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from coterie.clients.wire import digest
+from coterie.deploy.private_file import write_private
 
 KEPT_RUNS = 3
 
@@ -106,8 +107,8 @@ class NodeCache:
         file = self.root / "secret"
         if not file.exists():
             # From the system and not from the run's seed, which the server knows.
-            text = str(secrets.randbits(62))
-            _replace(file, lambda path: _write_private(path, text))
+            seed = str(secrets.randbits(62)).encode()
+            _replace(file, lambda path: write_private(path, seed))
         return int(file.read_text())
 
 
@@ -123,12 +124,6 @@ def cache_root(options: Mapping[str, Any], name: str) -> Path:
     default = Path.home() / ".cache" / "coterie"
     parent = options.get("cache") or os.environ.get("COTERIE_CACHE") or default
     return Path(str(parent)).expanduser() / hashlib.sha256(name.encode()).hexdigest()[:16]
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that nobody else may read, not even for a moment."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

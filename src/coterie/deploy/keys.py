@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.deploy.private_file import write_private
 from coterie.errors import ConfigError, install_command
 
 VALID_DAYS = 365
@@ -86,7 +86,7 @@ def make_server_keys(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.0
     secret = server.private_bytes(
         pem, crypto.serialization.PrivateFormat.PKCS8, crypto.serialization.NoEncryption()
     )
-    _write_private(folder / "server.key", secret)
+    write_private(folder / "server.key", secret)
 
 
 def make_node_key(folder: Path, name: str) -> Path:
@@ -111,7 +111,7 @@ def make_node_key(folder: Path, name: str) -> Path:
     )
     # The private key last: where it exists, the pair is taken to be whole.
     (folder / f"{name}.pub").write_bytes(public)
-    _write_private(file, secret)
+    write_private(file, secret)
     return file
 
 
@@ -178,9 +178,3 @@ def _host_name(crypto: Cryptography, host: str) -> Any:
         return crypto.x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return crypto.x509.DNSName(host)
-
-
-def _write_private(file: Path, content: bytes) -> None:
-    """Write a file that nobody else may read, not even for a moment."""
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(content)

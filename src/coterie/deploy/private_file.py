@@ -1,0 +1,28 @@
+"""Files that hold a secret: keys, and the seed of a client's noise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read.
+
+    It has these rights from the moment it is made, so no other user can open it in between.
+
+    Args:
+        path: the file; one that is there is replaced.
+        content: all of its bytes.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "secret"
+        ...     write_private(file, b"42")
+        ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
+        ('0o600', b'42')
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
