@@ -98,9 +98,8 @@ def _score_served(
     work = Evaluate("test", loss=scoring.loss, sums=task.sums)
     reply = clients.measure(work, ids, models, which, key=key)
     sums = own_sums(reply, task)
-    member = groups.member[reply.ids]
-    found = _metrics(task, sums, member, groups.k)
-    known = member >= 0
+    known = has_group[reply.ids]
+    found = _metrics(task, sums, groups.member[reply.ids], known, groups.k)
     # Clients with a group and without are weighed by how many they stand for.
     grouped = int((testable & has_group).sum())
     clients_of_kind = (grouped, int(testable.sum()) - grouped)
@@ -115,16 +114,18 @@ def _score_served(
     return found | sampling_errors(task.metrics[0], sums, known, clients_of_kind)
 
 
-def _metrics(task: Task, sums: Sums, member: IntArray, k: int) -> dict[str, Any]:
+def _metrics(
+    task: Task, sums: Sums, member: IntArray, known: NDArray[np.bool_], k: int
+) -> dict[str, Any]:
     """The metrics of the clients that were scored, as a row has them.
 
     Args:
         task: whose metrics.
         sums: of each client, ``[n, *shape]``.
         member: int64 ``[n]``, their groups, -1 for none.
+        known: bool ``[n]``, which of them have a group.
         k: number of groups.
     """
-    known = member >= 0
     of_groups = {name: _by_group(values[known], member[known], k) for name, values in sums.items()}
     of_grouped = {name: values.sum(axis=0) for name, values in of_groups.items()}
     of_all = {name: values.sum(axis=0) for name, values in sums.items()}
