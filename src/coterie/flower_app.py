@@ -109,14 +109,14 @@ def _federation_spec(config: str, settings: str, classes: str | None) -> Federat
         settings: of the deployment, as JSON.
         classes: the node's own class list, with commas between; ``None``: the deployment's.
     """
-    from coterie.deploy.federation_spec import FederationSpec, read_config
+    from coterie.deploy.federation_spec import FederationSpec, parse_config
     from coterie.deploy.settings import DeploymentSettings
 
     known = DeploymentSettings.loads(settings)
     labels = known.classes
     if classes is not None:
         labels = tuple(part.strip() for part in classes.split(","))
-    return FederationSpec.of(read_config(config), known.shape, labels)
+    return FederationSpec.of(parse_config(config), known.shape, labels)
 
 
 def _node(message: Message, context: Context) -> tuple[Node, str]:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from coterie.core.keys import Key
 from coterie.math.robust import (
     bucket_means,
-    centred_clipping,
-    coordinate_median,
-    geometric_median,
+    clipped_mean,
     krum_selection,
-    trimmed_mean,
+    median_per_coordinate,
+    smoothed_weiszfeld,
+    trimmed_mean_per_coordinate,
 )
 from tests.golden.byzfl_values import CASES, points
 
@@ -38,12 +38,12 @@ def test_values_are_those_of_byzfl(at: int) -> None:
     expected: dict[str, Any] = GOLDEN[at]
     assert [expected[name] for name in ("seed", "n", "d", "f")] == list(case)
     found = {
-        "coordinate_median": coordinate_median(drawn),
-        "trimmed_mean": trimmed_mean(drawn, f),
+        "coordinate_median": median_per_coordinate(drawn),
+        "trimmed_mean": trimmed_mean_per_coordinate(drawn, f),
         "krum": drawn[krum_selection(drawn, f, 1)[0]],
         "multi_krum": drawn[krum_selection(drawn, f)].mean(axis=0),
-        "geometric_median": geometric_median(drawn, even(n), steps=8, nu=0.1),
-        "centred_clipping": centred_clipping(drawn, even(n), steps=3, tau=2.0),
+        "geometric_median": smoothed_weiszfeld(drawn, even(n), steps=8, nu=0.1),
+        "centred_clipping": clipped_mean(drawn, even(n), steps=3, tau=2.0),
     }
     assert found.keys() == expected.keys() - {"seed", "n", "d", "f"}
     for name, value in found.items():
@@ -51,10 +51,10 @@ def test_values_are_those_of_byzfl(at: int) -> None:
 
 
 AVERAGES: dict[str, Any] = {
-    "coordinate_median": lambda x, f: coordinate_median(x),
-    "trimmed_mean": trimmed_mean,
+    "coordinate_median": lambda x, f: median_per_coordinate(x),
+    "trimmed_mean": trimmed_mean_per_coordinate,
     "multi_krum": lambda x, f: x[krum_selection(x, f)].mean(axis=0),
-    "geometric_median": lambda x, f: geometric_median(x, even(len(x))),
+    "geometric_median": lambda x, f: smoothed_weiszfeld(x, even(len(x))),
 }
 
 
@@ -77,7 +77,7 @@ def test_centred_clipping_comes_to_the_honest_points() -> None:
     rng = np.random.default_rng(0)
     honest = 5 + rng.normal(size=(8, 3))
     drawn = np.concatenate([honest, np.full((2, 3), -1e12)])
-    found = centred_clipping(drawn, even(10), steps=30)
+    found = clipped_mean(drawn, even(10), steps=30)
     assert np.linalg.norm(found - honest.mean(axis=0)) < 3
 
 
@@ -90,11 +90,11 @@ def test_few_points_have_their_mean(name: str, n: int) -> None:
 
 def test_points_of_zero_have_the_average_zero() -> None:
     zeros = np.zeros((5, 3))
-    assert (geometric_median(zeros, even(5)) == 0).all()
-    assert (centred_clipping(zeros, even(5)) == 0).all()
+    assert (smoothed_weiszfeld(zeros, even(5)) == 0).all()
+    assert (clipped_mean(zeros, even(5)) == 0).all()
     # A majority of zeros is the geometric median, and no division by it fails.
     mostly = np.concatenate([np.zeros((4, 3)), np.ones((1, 3))])
-    assert np.linalg.norm(geometric_median(mostly, even(5))) < 1e-6
+    assert np.linalg.norm(smoothed_weiszfeld(mostly, even(5))) < 1e-6
 
 
 def test_weights_count_as_so_many_points() -> None:
@@ -102,13 +102,13 @@ def test_weights_count_as_so_many_points() -> None:
     weights = np.array([1.0, 3.0, 1.0, 2.0])
     repeated = np.repeat(drawn, weights.astype(int), axis=0)
     np.testing.assert_allclose(
-        geometric_median(drawn, weights, nu=1e-3),
-        geometric_median(repeated, np.ones(7), nu=1e-3),
+        smoothed_weiszfeld(drawn, weights, nu=1e-3),
+        smoothed_weiszfeld(repeated, np.ones(7), nu=1e-3),
         rtol=1e-10,
     )
     np.testing.assert_allclose(
-        centred_clipping(drawn, weights / 7, tau=1.0),
-        centred_clipping(repeated, even(7), tau=1.0),
+        clipped_mean(drawn, weights / 7, tau=1.0),
+        clipped_mean(repeated, even(7), tau=1.0),
         rtol=1e-10,
     )
 

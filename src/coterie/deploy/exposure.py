@@ -20,7 +20,7 @@ from typing import Any
 
 from coterie.deploy.flower_commands import FEDERATION, run_flwr, write_connection
 from coterie.deploy.keys import make_node_key
-from coterie.deploy.rendering import render
+from coterie.deploy.rendering import render_template
 from coterie.errors import ConfigError, ExposedError, RemoteError
 
 ANSWER_WITHIN = 15.0  # seconds, for the attempts that are one request
@@ -72,7 +72,7 @@ class Stranger:
         make_node_key(self.home, "stranger")
         app = self.home / "app"
         app.mkdir()
-        (app / "pyproject.toml").write_text(render("stranger.toml", {}), encoding="utf-8")
+        (app / "pyproject.toml").write_text(render_template("stranger.toml", {}), encoding="utf-8")
         (app / "LICENSE").write_text("All rights reserved.\n", encoding="utf-8")
         (app / "stranger.py").write_text(_APP, encoding="utf-8")
 

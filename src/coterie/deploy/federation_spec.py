@@ -91,7 +91,7 @@ class FederationSpec:
         return None
 
 
-def read_config(text: str) -> RunConfig:
+def parse_config(text: str) -> RunConfig:
     """The configuration of a run, from the TOML that the app was started with.
 
     Raises:

@@ -17,7 +17,7 @@ from coterie.config.defaults import fit_cohort
 from coterie.config.reading import read
 from coterie.deploy.keys import make_server_keys
 from coterie.deploy.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
-from coterie.deploy.rendering import render
+from coterie.deploy.rendering import render_template
 from coterie.deploy.settings import NODES_SOURCE, shape_and_classes
 from coterie.errors import ConfigError
 
@@ -77,7 +77,7 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
     run = {key: value for key, value in resolved.items() if key not in LOCAL_TABLES}
     rendered = ("pyproject.toml", "client.py", "deploy.toml", "README.md")
     return {
-        **{file: render(file, values) for file in rendered},
+        **{file: render_template(file, values) for file in rendered},
         NGINX: nginx_text(str(NODE_PORT), values["superlink"]),
         "run.toml": tomli_w.dumps(run),
         "LICENSE": LICENSE,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coterie.deploy.flower_commands import environment
 from coterie.deploy.process import Popen, start, wait_for_port
-from coterie.deploy.rendering import render
+from coterie.deploy.rendering import render_template
 
 NGINX = "nginx.conf"
 NODE_PORT = 18001  # where nginx listens
@@ -38,7 +38,7 @@ def nginx_text(listen: str, superlink: str, keys: str = "keys/", state: str = ".
         state: begins the names of the files that nginx writes, seen from the same folder.
     """
     values = {"listen": listen, "superlink": superlink, "keys": keys, "state": state}
-    return render(NGINX, values)
+    return render_template(NGINX, values)
 
 
 def start_proxy(nginx: str, folder: Path, port: int, superlink: str) -> Popen:

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
-def render(name: str, values: Mapping[str, Any]) -> str:
+def render_template(name: str, values: Mapping[str, Any]) -> str:
     """The text of a file.
 
     Args:

@@ -23,7 +23,7 @@ from coterie.core.vectors import Layout
 from coterie.data.partitions import partition_bytes
 from coterie.deploy.attendance import Attendance
 from coterie.deploy.events import WriteEvent
-from coterie.deploy.federation_spec import FederationSpec, read_config
+from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine, Terms
@@ -64,7 +64,7 @@ class ServerInput:
         Raises:
             ConfigError: for values that are not valid.
         """
-        config = read_config(str(values["config"]))
+        config = parse_config(str(values["config"]))
         settings = DeploymentSettings.loads(str(values["settings"]))
         per_round = config.train.clients_per_round
         if per_round > settings.clients:

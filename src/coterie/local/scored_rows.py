@@ -18,7 +18,7 @@ _MOST_SETS = 16  # sets of clients of which it is kept where their samples are
 
 
 @dataclass(frozen=True)
-class Rows:
+class ClientSamples:
     """The samples of some clients, in client order.
 
     Args:
@@ -70,7 +70,7 @@ class ScoredRows:
         self.population = population
         self.device = device
         self.copies = copies
-        self.kept: dict[Split, OrderedDict[bytes, Rows]] = {
+        self.kept: dict[Split, OrderedDict[bytes, ClientSamples]] = {
             "train": OrderedDict(),
             "test": OrderedDict(),
         }
@@ -90,7 +90,7 @@ class ScoredRows:
         if samples_changed:
             self._copied = None
 
-    def in_place(self, ids: IntArray, split: Split, everyone: IntArray) -> Rows:
+    def in_place(self, ids: IntArray, split: Split, everyone: IntArray) -> ClientSamples:
         """The samples of these clients where they lie in one large array, for code that reads rows
         by their numbers.
 
@@ -109,19 +109,19 @@ class ScoredRows:
             return kept[name]
         held, bounds, spread = self._held(ids, split)
         if split == "train" or not self.copies:
-            return Rows(self.population.x, self.population.y, held, bounds, spread)
+            return ClientSamples(self.population.x, self.population.y, held, bounds, spread)
         copied = self._copied
         if copied is None or (copied.place[held] < 0).any():
             # Some samples were never scored before. What is kept points into the old copy.
             kept.clear()
             copied = self._copy(everyone, split)
             self._copied = copied
-        kept[name] = Rows(copied.x, copied.y, copied.place[held], bounds, spread)
+        kept[name] = ClientSamples(copied.x, copied.y, copied.place[held], bounds, spread)
         if len(kept) > _MOST_SETS:
             kept.popitem(last=False)
         return kept[name]
 
-    def gathered(self, ids: IntArray, split: Split) -> Rows:
+    def gathered(self, ids: IntArray, split: Split) -> ClientSamples:
         """The samples of these clients in an array of their own, on the device.
 
         All test samples may be kept, and a fifth more, since memberships change little from round
@@ -138,7 +138,7 @@ class ScoredRows:
         index = torch.from_numpy(held)
         x = self.population.x[index].to(self.device)
         y = self.population.y[index].to(self.device)
-        rows = Rows(x, y, np.arange(len(held)), bounds, spread)
+        rows = ClientSamples(x, y, np.arange(len(held)), bounds, spread)
         kept[name] = rows
         most = 0.0
         if split == "test":
@@ -150,7 +150,7 @@ class ScoredRows:
         return rows
 
     def _held(self, ids: IntArray, split: Split) -> tuple[IntArray, IntArray, IntArray | None]:
-        """The samples of these clients, each once; the bounds; and ``spread`` (see `Rows`)."""
+        """The samples of these clients, each once; the bounds; and ``spread`` (`ClientSamples`)."""
         parts = [self.population.parts(split)[i] for i in ids]
         bounds = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
         held = np.concatenate([np.empty(0, np.int64), *parts])

@@ -15,7 +15,7 @@ from coterie.core.vectors import Layout, bind
 from coterie.core.work import Evaluate
 from coterie.data.population import Population
 from coterie.local.compiled import CompiledTrainer
-from coterie.local.scored_rows import Rows, ScoredRows
+from coterie.local.scored_rows import ClientSamples, ScoredRows
 from coterie.local.sgd import channels_last, convolves
 from coterie.local.stack import Stack
 
@@ -90,7 +90,9 @@ class Scorer:
             added = self._forward(rows, vector, work)
         return {name: _summed(values, rows) for name, values in added.items()}
 
-    def _forward(self, rows: Rows, vector: Tensor, work: Evaluate) -> dict[str, _PerSample]:
+    def _forward(
+        self, rows: ClientSamples, vector: Tensor, work: Evaluate
+    ) -> dict[str, _PerSample]:
         """What each sample adds to each sum, by the network itself."""
         self._vector.copy_(vector)
         parts: dict[str, list[_PerSample]] = {}
@@ -145,7 +147,7 @@ def _joined(parts: list[_PerSample]) -> _PerSample:
     return np.concatenate([part for part in parts if not isinstance(part, _Places)])
 
 
-def _summed(added: _PerSample, rows: Rows) -> FloatArray:
+def _summed(added: _PerSample, rows: ClientSamples) -> FloatArray:
     """The sum of each client, ``[n, *shape]``."""
     if not isinstance(added, _Places):
         if rows.spread is not None:

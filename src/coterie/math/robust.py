@@ -25,7 +25,7 @@ def bearable(f: int, n: int) -> int:
     return min(f, (n - 1) // 2)
 
 
-def coordinate_median(points: FloatArray) -> FloatArray:
+def median_per_coordinate(points: FloatArray) -> FloatArray:
     """The median of each coordinate.
 
     Args:
@@ -35,14 +35,14 @@ def coordinate_median(points: FloatArray) -> FloatArray:
     (2018), Def. 1.
 
     Example:
-        >>> coordinate_median(np.array([[1.0, 5.0], [2.0, 4.0], [1e9, -1e9]])).tolist()
+        >>> median_per_coordinate(np.array([[1.0, 5.0], [2.0, 4.0], [1e9, -1e9]])).tolist()
         [2.0, 4.0]
     """
     median: FloatArray = np.median(points, axis=0)
     return median
 
 
-def trimmed_mean(points: FloatArray, f: int) -> FloatArray:
+def trimmed_mean_per_coordinate(points: FloatArray, f: int) -> FloatArray:
     """The mean of each coordinate without its ``f`` largest and its ``f`` smallest values.
 
     Args:
@@ -52,7 +52,7 @@ def trimmed_mean(points: FloatArray, f: int) -> FloatArray:
     Source: Yin et al. (2018), Def. 2.
 
     Example:
-        >>> trimmed_mean(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]), 1).tolist()
+        >>> trimmed_mean_per_coordinate(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]), 1).tolist()
         [3.0]
     """
     f = bearable(f, len(points))
@@ -97,10 +97,11 @@ def _squared_distances(points: FloatArray) -> FloatArray:
     return square
 
 
-def geometric_median(
+def smoothed_weiszfeld(
     points: FloatArray, weights: FloatArray, steps: int = 8, nu: float | None = None
 ) -> FloatArray:
-    """The point with the least weighted sum of distances, by the smoothed Weiszfeld algorithm.
+    """The geometric median, by the smoothed Weiszfeld algorithm: the point with the least weighted
+    sum of distances.
 
     From ``z = 0``, ``b_i = w_i / max(nu, |x_i - z|)`` and ``z = sum_i b_i x_i / sum_i b_i``, step by
     step.
@@ -117,7 +118,7 @@ def geometric_median(
 
     Example:
         >>> points = np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [1e6, 1e6]])
-        >>> geometric_median(points, np.ones(4)).round(1).tolist()
+        >>> smoothed_weiszfeld(points, np.ones(4)).round(1).tolist()
         [1.0, 0.1]
     """
     if nu is None:
@@ -134,10 +135,11 @@ def geometric_median(
     return found
 
 
-def centred_clipping(
+def clipped_mean(
     points: FloatArray, weights: FloatArray, steps: int = 5, tau: float | None = None
 ) -> FloatArray:
-    """The mean of the points, each moved towards the centre until it is ``tau`` away from it.
+    """Centred clipping: the mean of the points, each moved towards the centre until it is ``tau``
+    away from it.
 
     From ``v = 0``, ``v <- v + sum_i w_i (x_i - v) min(1, tau / |x_i - v|)``, step by step.
 
@@ -153,7 +155,7 @@ def centred_clipping(
 
     Example:
         >>> points = np.array([[1.0], [1.1], [0.9], [1e9]])
-        >>> float(centred_clipping(points, np.full(4, 0.25), steps=9)[0].round(2))
+        >>> float(clipped_mean(points, np.full(4, 0.25), steps=9)[0].round(2))
         1.05
     """
     centre: FloatArray = np.zeros(points.shape[1])

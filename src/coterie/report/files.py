@@ -56,7 +56,7 @@ def write_chart(path: Path, runs: Sequence[RunView], name: str) -> Path:
             _refuse("--chart", "not on the page of the run", name, expected, hint)
         name = name_of_first
     data = draw(specs[name], kind)
-    with refuse_unwritable("--out", path):
+    with refuse_unwritable_output("--out", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return path
@@ -66,7 +66,7 @@ def write_figures(folder: Path, runs: Sequence[RunView]) -> list[Path]:
     """Write each chart of the page as a PNG file, from the same specification; returns the
     paths."""
     paths = []
-    with refuse_unwritable("--figures", folder):
+    with refuse_unwritable_output("--figures", folder):
         folder.mkdir(parents=True, exist_ok=True)
         for chart in charts_of(runs):
             path = folder / f"{chart['id']}.png"
@@ -99,7 +99,7 @@ def draw(spec: Spec, kind: str) -> bytes:
 
 
 @contextmanager
-def refuse_unwritable(option: str, path: Path) -> Iterator[None]:
+def refuse_unwritable_output(option: str, path: Path) -> Iterator[None]:
     """Refuse a path that cannot be written in a line that names the option.
 
     Raises:

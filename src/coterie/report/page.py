@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coterie.headline import ACCURACY
-from coterie.report.files import refuse_unwritable
-from coterie.report.render import render
+from coterie.report.files import refuse_unwritable_output
+from coterie.report.render import render_page
 from coterie.report.sections import sections
 from coterie.report.sections.facts import facts
 from coterie.report.titles import gain_sentence, headline
@@ -50,7 +50,7 @@ def write_page(
     target = Path(path)
     # Before the file is opened: an error in a chart leaves an earlier page as it was.
     text = page_of(runs, title, intro)
-    with refuse_unwritable("--out", target):
+    with refuse_unwritable_output("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         # Names may hold what UTF-8 cannot: half of a surrogate pair from a file's name.
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -64,4 +64,4 @@ def page_of(runs: Sequence[RunView], title: str = "Coterie", intro: str = "") ->
         words = WHICH_ACCURACY if runs[0].headline == ACCURACY else WHICH_FIGURES
         sentences.append(words)
     under_headline = " ".join(sentence for sentence in sentences if sentence)
-    return render(title, headline(runs), under_headline, facts(runs), sections(runs))
+    return render_page(title, headline(runs), under_headline, facts(runs), sections(runs))

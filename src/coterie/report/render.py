@@ -14,7 +14,7 @@ from coterie.report.charts.style import pack
 from coterie.report.section import Section
 
 
-def render(
+def render_page(
     title: str,
     headline: str,
     intro: str,

@@ -117,7 +117,7 @@ def coordinate_median(bucket: Bucket = 1) -> RobustWeigh:
         >>> coordinate_median().average(np.array([[1.0], [2.0], [1e9]]), np.ones(3)).tolist()
         [2.0]
     """
-    return RobustWeigh(lambda points, share: robust.coordinate_median(points), bucket)
+    return RobustWeigh(lambda points, share: robust.median_per_coordinate(points), bucket)
 
 
 @validated
@@ -140,7 +140,7 @@ def trimmed_mean(share: Share = 0.2, bucket: Bucket = 1) -> RobustWeigh:
     """
 
     def average(points: FloatArray, weights: FloatArray) -> FloatArray:
-        return robust.trimmed_mean(points, _of_share(share, len(points)))
+        return robust.trimmed_mean_per_coordinate(points, _of_share(share, len(points)))
 
     return RobustWeigh(average, bucket)
 
@@ -197,7 +197,7 @@ def geometric_median(
     """
 
     def average(points: FloatArray, weights: FloatArray) -> FloatArray:
-        return robust.geometric_median(points, weights, steps, nu)
+        return robust.smoothed_weiszfeld(points, weights, steps, nu)
 
     return RobustWeigh(average, bucket)
 
@@ -224,7 +224,7 @@ def centred_clipping(
     """
 
     def average(points: FloatArray, weights: FloatArray) -> FloatArray:
-        return robust.centred_clipping(points, weights, steps, tau)
+        return robust.clipped_mean(points, weights, steps, tau)
 
     return RobustWeigh(average, bucket)
 

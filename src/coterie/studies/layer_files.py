@@ -10,8 +10,8 @@ import numpy as np
 
 from coterie.core.csv_text import csv_text
 from coterie.report.charts.heat_map import heat_map
-from coterie.report.files import refuse_unwritable
-from coterie.report.render import render
+from coterie.report.files import refuse_unwritable_output
+from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
 from coterie.runs.files import plain
 from coterie.studies.layers import LayerStudy
@@ -95,7 +95,7 @@ def write_study(study: LayerStudy, out: Path, title: str, intro: str) -> tuple[P
     # One name for all three, so that a second study of the folder replaces all of it.
     page, data, table = (out / f"layers.{kind}" for kind in ("html", "json", "csv"))
     texts = {page: _page(study, title, intro), data: _json(study), table: _csv(study)}
-    with refuse_unwritable("--out", out):
+    with refuse_unwritable_output("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -131,7 +131,7 @@ def _page(study: LayerStudy, title: str, intro: str) -> str:
         "charts": _maps(study),
     }
     facts = [("clients", str(len(study.clients))), ("layers", str(len(study.layers)))]
-    return render(title, study_headline(study), intro, facts, [table, maps])
+    return render_page(title, study_headline(study), intro, facts, [table, maps])
 
 
 def _maps(study: LayerStudy) -> list[Chart]:

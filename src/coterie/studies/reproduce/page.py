@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.report.render import render
+from coterie.report.render import render_page
 from coterie.report.section import Chart, Section
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
@@ -152,7 +152,7 @@ def _html(outcomes: Sequence[Outcome], papers: Mapping[str, Sequence[_Part]], in
     known = sum(bool(outcome.values) for outcome in outcomes)
     facts = [("lines", str(len(outcomes))), ("with a value", str(known))]
     title = "Coterie: the papers' tables"
-    return render(title, outcomes_headline(outcomes), intro, facts, sections)
+    return render_page(title, outcomes_headline(outcomes), intro, facts, sections)
 
 
 def _table_sections(of: Paper, part: _Part) -> list[Section]:
