@@ -83,7 +83,7 @@ def flop(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> int:
 
 def dense_products(stack: Stack, repeat: int) -> float:
     """Seconds a step of the closed form's matrix products alone."""
-    from coterie.local.kernels import accumulate, multiply
+    from coterie.local.kernels.dense import accumulate, multiply
 
     layers = [np.zeros((o, i), np.float32) for i, o in pairwise(stack.widths)]
     acts = [np.ones((BATCH, i), np.float32) for i in stack.widths]

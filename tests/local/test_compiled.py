@@ -144,7 +144,7 @@ def test_the_closed_form_of_images_equals_autograd(
 def test_the_loss_of_a_batch_is_summed_in_order() -> None:
     """Else its last bit depends on whose copy of the compiled code runs, and a resumed run's may be
     another's."""
-    errors = import_module("coterie.local.kernels").errors
+    errors = import_module("coterie.local.kernels.losses").errors
     rng = np.random.default_rng(0)
     for n in range(10, 60):
         z = rng.normal(size=(n, 10)).astype(np.float32)

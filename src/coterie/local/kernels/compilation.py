@@ -1,0 +1,96 @@
+"""How kernels are compiled, and how their machine code is kept for the next process.
+
+Machine code is kept on disk where there is room for it, so that only the first process compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+Real = float | np.floating[Any]
+_F = TypeVar("_F", bound=Callable[..., Any])
+ZERO = np.float32(0)
+ONE = np.float32(1)
+
+
+def _digest_of_kernels() -> str:
+    """SHA-256 of all source files in this package."""
+    digest = hashlib.sha256()
+    sources = [file for file in files(__package__).iterdir() if file.name.endswith(".py")]
+    for source in sorted(sources, key=lambda file: file.name):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+_KERNELS = _digest_of_kernels()
+
+
+def _keep_machine_code(kernel: Any) -> None:
+    """Read the machine code of a kernel from disk, and write it there where it is compiled.
+
+    Numba keeps a function's machine code with that of the functions it calls, and makes it anew
+    when the function's own file has changed. Kernels call functions of other files, whose old code
+    they would run after an edit. So the stamp that Numba compares is that of all files here.
+
+    Raises:
+        RuntimeError: no folder can be written.
+        AttributeError: this version of Numba has its stamp in another place.
+    """
+    kernel.enable_caching()
+    index = kernel._cache._cache_file
+    index._source_stamp = (index._source_stamp, _KERNELS)
+
+
+def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F], _F]:
+    """Compile, now for these types or with the caller. What is not finite stays so.
+
+    Sums may be reordered, unless they are to be taken ``in_order``: of a function whose caller gets
+    a copy of its own, the compiler may reorder the two in two ways, and which one runs depends on
+    what was compiled before.
+    """
+    # `reassoc` lets the compiler reorder a sum, which is what makes vectors of it; `contract` joins
+    # a product and a sum; `nsz` forgets the sign of zero. Left out are `nnan` and `ninf`, by which
+    # numbers are taken to be finite: a client that diverged would not be seen.
+    options = {
+        "fastmath": {"contract", "nsz"} if in_order else {"reassoc", "contract", "nsz"},
+        # Without the interpreter's lock, so that scoring may take threads.
+        "nogil": True,
+        # A division by zero gives infinity and no exception, which would cost a test each time.
+        "error_model": "numpy",
+        "no_cfunc_wrapper": True,
+    }
+
+    def wrap(function: _F) -> _F:
+        if numba.config.DISABLE_JIT:  # for a debugger
+            return function
+        try:
+            kernel = numba.njit(**options)(function)
+            _keep_machine_code(kernel)
+            return _with_signature(kernel, signature)
+        except (RuntimeError, OSError, AttributeError):  # nowhere to keep the machine code
+            return _with_signature(numba.njit(**options)(function), signature)
+
+    return wrap
+
+
+def _with_signature(kernel: Any, signature: Any) -> Any:
+    """Compile for these types and no others; without any, each caller's types are compiled."""
+    if signature is not None:
+        kernel.compile(signature)
+        kernel.disable_compile()
+    return kernel
+
+
+def inlined(function: _F) -> _F:
+    """Make a function part of each kernel that uses it, with the kernel's own rules for sums."""
+    made: _F = numba.njit(inline="always")(function)
+    return made

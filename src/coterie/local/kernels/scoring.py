@@ -1,0 +1,51 @@
+"""Samples scored under a model: whether it is right, and its cross-entropy."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from coterie.local.kernels.compilation import F32, I64, ZERO, compiled
+from coterie.local.kernels.network import LAYERS, Layers, forward, make_buffers
+
+_F4 = numba.float32
+_I8 = numba.int64
+
+
+@compiled(numba.void(_F4[::1], LAYERS, _F4[:, ::1], _I8[::1], _I8[::1], _F4[::1], _F4[::1]))
+def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, loss: F32) -> None:
+    """Of samples ``rows``, whether the largest logit is the label's, and the cross-entropy.
+
+    All blocks are computed as if they were full, so that a sample's figures have the same bits
+    whichever block it falls into, however samples are shared out among threads.
+
+    Args:
+        vector: ``[d]``.
+        layers: the network.
+        x: ``[S, i]``.
+        y: ``[S]``.
+        rows: samples to score.
+        correct: of them, 0 or 1.
+        loss: of them.
+    """
+    # A multiple of five, which `multiply` takes at once.
+    block = 60
+    buffers = make_buffers(layers, block)
+    given = buffers.given
+    for first in range(0, len(rows), block):
+        b = min(block, len(rows) - first)
+        for s in range(b):
+            given[0][s] = x[rows[first + s]]
+        forward(vector, layers, buffers, block)
+        for s in range(b):
+            z = given[-1][s]
+            label = y[rows[first + s]]
+            # Of equal logits the first, as torch's argmax.
+            best = 0
+            total = ZERO
+            for o in range(1, len(z)):
+                best = o if z[o] > z[best] else best
+            for o in range(len(z)):
+                total += np.exp(z[o] - z[best])
+            correct[first + s] = best == label
+            loss[first + s] = np.log(total) + z[best] - z[label]

@@ -1,0 +1,165 @@
+"""A step of SGD for every layer of a network, the last one first."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled, inlined
+from coterie.local.kernels.convolutions import conv_backward
+from coterie.local.kernels.dense import accumulate
+from coterie.local.kernels.network import Buffers, Layers
+
+
+class Sgd(NamedTuple):
+    """The rule of a step, float32 each, see `coterie.local.step.SgdStep`.
+
+    Args:
+        lr: learning rate.
+        momentum: ``v <- momentum v + gradient``, ``w <- w - lr v``.
+        l2: of the decayed kernels.
+        mu: of the proximal term.
+    """
+
+    lr: Real
+    momentum: Real
+    l2: Real
+    mu: Real
+
+
+# The type of the record in the signatures of the kernels that Python calls.
+SGD = numba.types.NamedUniTuple(numba.float32, 4, Sgd)
+
+
+class Descent(NamedTuple):
+    """What the layers' steps have in common.
+
+    Args:
+        vector: ``[d]``, the model.
+        start: ``[d]``, what the proximal term pulls to.
+        out: where steps go: into ``vector`` itself, or with momentum into the velocity.
+        rate: what the gradient of a step is multiplied by on its way into ``out``.
+        l2: of the kernels that decay.
+        mu: of the proximal term.
+    """
+
+    vector: F32
+    start: F32
+    out: F32
+    rate: Real
+    l2: Real
+    mu: Real
+
+
+@inlined
+def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
+    """L2, where the values decay, and the proximal term of a step:
+    ``out <- out + rate (2 l2 w + mu (w - w_start))``."""
+    out = descent.out
+    vector = descent.vector
+    start = descent.start
+    rate = descent.rate
+    mu = descent.mu
+    l2 = descent.l2 if decays else ZERO
+    if mu or l2:
+        for f in range(begin, end):
+            out[f] += rate * (2 * l2 * vector[f] + mu * (vector[f] - start[f]))
+
+
+@compiled()
+def dense_step(
+    descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real
+) -> None:
+    """Hand the errors of a dense layer down, then change the layer.
+
+    Args:
+        descent: see `Descent`.
+        end: where the layer ends in the vector.
+        decays: whether its kernel has L2.
+        h: ``[b, i]``, what it was given.
+        delta: ``[b, o]``, the gradient of what it put out.
+        below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
+        share: the rate, divided by the samples of the batch.
+    """
+    b, i = h.shape
+    o = delta.shape[1]
+    begin = end - o * (i + 1)
+    kernel_end = begin + o * i
+    out = descent.out
+    kernel = descent.vector[begin:kernel_end].reshape(o, i)
+    bias = out[kernel_end:end]
+    # First down, then the step: without momentum the step changes the kernel in place.
+    if below.shape[1]:
+        below[:] = 0
+        accumulate(ONE, delta.T, kernel, below)
+        for s in range(b):
+            for f in range(i):
+                if h[s, f] <= 0:
+                    below[s, f] = 0
+    regularise(descent, begin, kernel_end, decays)
+    regularise(descent, kernel_end, end, False)
+    accumulate(share, delta, h, out[begin:kernel_end].reshape(o, i))
+    for s in range(b):
+        for f in range(o):
+            bias[f] += share * delta[s, f]
+
+
+@compiled()
+def conv_step(descent: Descent, conv: I64, decays: bool, gradient: F32, share: Real) -> None:
+    """Change a convolution.
+
+    Args:
+        descent: see `Descent`.
+        conv: as for ``conv_forward``.
+        decays: whether its kernel has L2.
+        gradient: from ``conv_backward``.
+        share: the rate, divided by the samples of the batch.
+    """
+    begin = conv[6]
+    end = begin + len(gradient)
+    kernel_end = end - conv[5]
+    regularise(descent, begin, kernel_end, decays)
+    regularise(descent, kernel_end, end, False)
+    out = descent.out
+    for f in range(len(gradient)):
+        out[begin + f] += share * gradient[f]
+
+
+@inlined
+def backward(
+    descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b: int, share: Real
+) -> None:
+    """From the errors of the logits in ``given[-1]`` to a step of every layer, the last one first.
+
+    Args:
+        descent: see `Descent`.
+        layers: the network.
+        buffers: as `forward` left them.
+        wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
+            it is not asked for.
+        b: samples of the batch.
+        share: the rate, divided by ``b``.
+    """
+    convs = layers.convs
+    widths = layers.widths
+    decayed = layers.decayed
+    seen = len(convs)
+    end = len(descent.vector)
+    delta = buffers.given[-1][:b]
+    for at in range(len(widths) - 2, -1, -1):
+        h = buffers.given[seen + at][:b]
+        below = wanted[seen + at][:b]
+        dense_step(descent, end, decayed[seen + at], h, delta, below, share)
+        end -= widths[at + 1] * (widths[at] + 1)
+        delta = below
+    for at in range(seen - 1, -1, -1):
+        conv = convs[at]
+        images = buffers.images[at][:b]
+        spots = buffers.spots[at][:b]
+        # The kernel's gradient, of c k^2 values for each of o channels, and that of its bias.
+        gradient = np.empty(conv[5] * (conv[0] * conv[4] * conv[4] + 1), np.float32)
+        vector = descent.vector
+        conv_backward(vector, conv, images, wanted[at + 1][:b], spots, wanted[at][:b], gradient)
+        conv_step(descent, conv, decayed[at], gradient, share)
