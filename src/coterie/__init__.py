@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from coterie.errors import QuorumError as QuorumError
     from coterie.methods.algorithm import Algorithm as Algorithm
     from coterie.methods.method import Method as Method
-    from coterie.runs.python import Result as Result
     from coterie.runs.python import load as load
     from coterie.runs.python import run as run
+    from coterie.runs.result import Result as Result
 
 __version__ = "0.2.0"  # the only place; the build puts it into the metadata
 
@@ -49,7 +49,7 @@ _HOME = {
     "Plan": "coterie.core.plan",
     "Population": "coterie.data.population",
     "QuorumError": "coterie.errors",
-    "Result": "coterie.runs.python",
+    "Result": "coterie.runs.result",
     "Round": "coterie.clients.round",
     "Solver": "coterie.core.solver",
     "Train": "coterie.core.work",

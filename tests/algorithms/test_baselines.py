@@ -14,8 +14,8 @@ from coterie.config import check
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import as_algorithm
+from coterie.runs.fitting import pool_if_asked
 from coterie.runs.run import run_config
-from coterie.runs.spec import pool_if_asked
 from tests.conftest import blobs
 from tests.lazy_federations import federation
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients.clients import Clients
-from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.round import Round
-from coterie.clients.transfers import Block, flexcfl_models, transfer_totals
+from coterie.clients.transfers import Block
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
+from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.core.task import headline_of
@@ -25,11 +25,18 @@ from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
 from coterie.headline import Keys
-from coterie.measures.scoring import agreement, score_round
+from coterie.measures.scoring import Scoring, agreement, score_round
 from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
 from coterie.rules.serving import Serve
+from coterie.runs.round_row import (
+    attack_columns,
+    counts_by_name,
+    round_row,
+    round_seconds,
+    shift_columns,
+)
 from coterie.runs.schedule import Schedule
 
 
@@ -76,6 +83,56 @@ class StartingPoint:
     skipped: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RoundEvaluation:
+    """What is measured after each round of a run.
+
+    Args:
+        clients: score the models.
+        scoring: which clients, and by what.
+        measures: what else to measure.
+        honest: bool ``[N]``, the clients that do not attack. What the models do for attackers is no
+            figure of the method.
+    """
+
+    clients: Clients
+    scoring: Scoring
+    measures: Sequence[Measure]
+    honest: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, schedule: Schedule, clients: Clients, population: int) -> RoundEvaluation:
+        """What a schedule measures of ``population`` clients."""
+        evaluation = schedule.evaluation
+        scoring = evaluation.scoring(population, schedule.key)
+        return cls(clients, scoring, evaluation.measures, schedule.honest(population))
+
+    @property
+    def keys(self) -> Keys:
+        """The names of the task's headline in a row."""
+        return headline_of(self.scoring.task).keys
+
+    def scores(
+        self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key
+    ) -> dict[str, Any]:
+        """The metrics of the models, each client scored with the one that serves it."""
+        testable = snapshot.testable & self.honest
+        return score_round(self.clients, testable, served, groups, key.of("evaluate"), self.scoring)
+
+    def measured(
+        self, snapshot: FederationSnapshot, groups: Groups, notes: Mapping[str, Any], key: Key
+    ) -> dict[str, Any]:
+        """How well planted groups of honest clients were found, and what the measures find."""
+        view = RoundView(self.clients, snapshot.population, groups, notes, key.of("measure"))
+        found: dict[str, Any] = {}
+        planted = snapshot.population.planted
+        if planted is not None:
+            found["agreement"] = agreement(groups.member[self.honest], planted[self.honest])
+        for measure in self.measures:
+            found |= measure(view)
+        return found
+
+
 def simulate(
     algorithm: Algorithm,
     clients: Clients,
@@ -103,10 +160,7 @@ def simulate(
     """
     start = start or StartingPoint()
     schedule.check(population)
-    scoring = schedule.evaluation.scoring(population.clients, schedule.key)
-    # What the models do for attackers is no figure of the method.
-    honest = schedule.honest(population.clients)
-    keys = headline_of(scoring.task).keys
+    evaluation = RoundEvaluation.of(schedule, clients, population.clients)
     groups = start.state
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
@@ -128,27 +182,20 @@ def simulate(
         groups, notes = algorithm.step(groups, round)
         # To read the ledger empties it, so what scoring refuses is counted apart, below.
         ledger = clients.ledger.read()
-        row = _row(number, before, groups, notes, ledger, keys)
+        row = round_row(number, before, groups, notes, ledger, evaluation.keys)
         if schedule.shift is not None:
-            row |= _shifted(snapshot, before, notes)
+            row |= shift_columns(snapshot, before, notes)
 
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
         if schedule.evaluates(number):
-            testable = snapshot.testable & honest
-            served = algorithm.serve(groups)
-            row |= score_round(clients, testable, served, groups, key.of("evaluate"), scoring)
-        view = RoundView(clients, snapshot.population, groups, notes, key.of("measure"))
-        row |= _measured(view, schedule.evaluation.measures, honest)
-        # Only where there is something to say, which without attackers is hardly ever.
-        if ledger.clipped:
-            row["clipped"] = _by_name(ledger.clipped)
-        if schedule.attackers:
-            row["attackers"] = int((~honest[cohort]).sum())
+            row |= evaluation.scores(snapshot, algorithm.serve(groups), groups, key)
+        row |= evaluation.measured(snapshot, groups, notes, key)
+        row |= attack_columns(ledger, schedule.attackers, cohort)
 
         # Step 4: what was refused and how long it took.
-        row["refused"] = _by_name(ledger.refused + clients.ledger.read().refused)
-        row["seconds"] = _seconds(ledger, notes, began, evaluation_began)
+        row["refused"] = counts_by_name(ledger.refused + clients.ledger.read().refused)
+        row["seconds"] = round_seconds(ledger, notes, began, evaluation_began)
         yield RoundResult(number, groups, row, snapshot, algorithm.serve, tuple(ledger.blocks))
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
@@ -186,115 +233,9 @@ def _cohort(
     return schedule.sampler(number)
 
 
-def _measured(
-    view: RoundView, measures: Sequence[Measure], honest: NDArray[np.bool_]
-) -> dict[str, Any]:
-    """How well planted groups of honest clients were found, and what else is measured in a
-    round."""
-    found: dict[str, Any] = {}
-    planted = view.population.planted
-    if planted is not None:
-        found["agreement"] = agreement(view.groups.member[honest], planted[honest])
-    for measure in measures:
-        found |= measure(view)
-    return found
-
-
-def _seconds(
-    ledger: Ledger, notes: Mapping[str, Any], began: float, evaluation_began: float
-) -> dict[str, float]:
-    """Where the time of a round went."""
-    now = time.perf_counter()
-    of_method = notes.get("seconds", {})
-    return {
-        "training": ledger.training,
-        "grouping": of_method.get("grouping", 0.0),
-        "aggregation": of_method.get("aggregation", 0.0),
-        "evaluation": now - evaluation_began,
-        "total": now - began,
-    }
-
-
 def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
     if skipped > quorum.max_skipped_rounds:
         raise QuorumError(
             f"quorum: {skipped} rounds in a row had fewer than {max(1, quorum.min_replies)} "
             f"replies, the last was round {number}; expected at most {quorum.max_skipped_rounds}"
         )
-
-
-# Counts that have a column of their own in the row.
-_COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
-# Notes that are in the row elsewhere, or are too large for it.
-_NOT_NOTES = (
-    *_COUNTS,
-    "loss",
-    "discrepancy",
-    "skipped",
-    "seconds",
-    "drifted_ids",
-    "ids",
-    "weights",
-    "plan",
-)
-
-
-def _row(
-    number: int,
-    before: Groups,
-    groups: Groups,
-    notes: Mapping[str, Any],
-    ledger: Ledger,
-    keys: Keys,
-) -> dict[str, Any]:
-    """The row of a round before it is scored; its keys are in the order of the file."""
-    return {
-        "round": number,
-        # Empty keys hold the places of the figures that scoring fills in.
-        keys.value: None,
-        keys.all: None,
-        keys.mean: None,
-        "clients_assigned": int((groups.member >= 0).sum()),
-        keys.groups: None,
-        keys.quantiles: None,
-        "loss": notes.get("loss"),
-        "discrepancy": notes.get("discrepancy"),
-        "sizes": groups.sizes().tolist(),
-        **{name: int(notes.get(name, 0)) for name in _COUNTS},
-        "skipped": bool(notes.get("skipped", False)),
-        "notes": {name: value for name, value in notes.items() if name not in _NOT_NOTES},
-        "refused": _by_name(ledger.refused),
-        # Counted twice: all that moved, and what FlexCFL's Fig. 6 counts, to compare with print.
-        "transfers": {
-            **transfer_totals(ledger.blocks),
-            "flexcfl": flexcfl_models(ledger.blocks, notes),
-        },
-        "moves": moves(before.member, groups.member),
-    }
-
-
-def _by_name(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts in the order of their names, so that equal rows are written alike."""
-    return dict(sorted(counts.items()))
-
-
-def moves(before: IntArray, after: IntArray) -> list[list[int]]:
-    """Every client whose group changed, and its new one, ``-1`` for none.
-
-    Example:
-        >>> moves(np.array([-1, 0, 1]), np.array([1, 0, -1]))
-        [[0, 1], [2, -1]]
-    """
-    changed = np.flatnonzero(before != after)
-    return np.stack([changed, after[changed]], axis=1).tolist()
-
-
-def _shifted(
-    snapshot: FederationSnapshot, before: Groups, notes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the shift did, and which changes of clients with a group the method did not see."""
-    changed = snapshot.changed
-    # A client without a group has nothing that drift could make wrong.
-    had_group = changed[before.member[changed] >= 0]
-    missed = np.setdiff1d(had_group, notes.get("drifted_ids", np.empty(0, np.int64)))
-    return {"shift": list(snapshot.events), "changed": len(changed), "missed": len(missed)}

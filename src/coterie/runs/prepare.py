@@ -38,11 +38,12 @@ from coterie.headline import Headline
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
-from coterie.methods.override import check_task, override
+from coterie.methods.override import override
 from coterie.rules.migration import Migration
+from coterie.runs.fitting import fit_together
 from coterie.runs.schedule import Evaluation
-from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit, pool_if_asked
-from coterie.tasks import CLASSIFICATION, check_network, fit_task
+from coterie.runs.spec import Network, RunSpec, cohort_sampler
+from coterie.tasks import CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +122,29 @@ def prepare_on(
     Raises:
         ConfigError: if data, network and options do not go together.
     """
-    task = fit_task(make_task(config), population)
-    network = make_network(config, population.shape, task.outputs)
-    method = make_method(config)
-    check_task(method, task)
-    algorithm, network = fit(method, network, config.seed)
-    check_network(task, network.module, population)
-    population, local = pool_if_asked(
-        algorithm, population, make_solver(config), config.train.clients_per_round
-    )
-    shift = make_shift(config.shifts())
     train = config.train
-    spec = RunSpec(
-        algorithm,
+    fitted = fit_together(
+        make_method(config),
+        make_task(config),
+        partial(make_network, config, population.shape),
         population,
-        network,
+        make_solver(config),
+        train.clients_per_round,
+        config.seed,
+    )
+    population = fitted.population
+    shift = make_shift(config.shifts())
+    measures = make_measures(train.measures, fitted.local, fitted.algorithm, fitted.task)
+    spec = RunSpec(
+        fitted.algorithm,
+        population,
+        fitted.network,
         rounds=train.rounds,
         seed=config.seed,
         sampler=cohort_sampler(
             train.sampler, population, train.clients_per_round, config.seed, shifts=bool(shift)
         ),
-        local=local,
+        local=fitted.local,
         quorum=make_quorum(config),
         shift=shift,
         evaluation=Evaluation(
@@ -149,8 +152,8 @@ def prepare_on(
             clients=train.evaluate_clients,
             loss=train.evaluate_loss,
             local=train.evaluate_local,
-            measures=make_measures(train.measures, local, algorithm, task),
-            task=task,
+            measures=measures,
+            task=fitted.task,
         ),
         attack=make_attack(config),
         bounds=make_bounds(config),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
@@ -19,100 +18,32 @@ from coterie.config.arguments import validated
 from coterie.config.problems import Problem, refuse
 from coterie.config.tables import CLIENTS_PER_ROUND
 from coterie.config.wording import describe_type, nearest
-from coterie.core.arrays import IntArray
-from coterie.core.client_store import KeptState
-from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
-from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.core.task import Task, headline_of
-from coterie.core.vectors import Layout, state_dict
 from coterie.data import load_population
 from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack
-from coterie.headline import ACCURACY, Headline
 from coterie.local.device import Precision
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
-from coterie.methods.override import check_task, override
+from coterie.methods.override import override
 from coterie.rules.migration import Detector, Migration
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
 from coterie.runs.cohort import SamplerName
+from coterie.runs.fitting import fit_together
 from coterie.runs.loop import RoundResult
+from coterie.runs.result import Result
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
-from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler, fit, pool_if_asked
-from coterie.tasks import check_network, fit_task
-
-if TYPE_CHECKING:
-    import pandas as pd
+from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run leaves: a row per round, the last state, and the way back to modules.
-
-    Args:
-        rows: one dictionary per round, as in ``rounds.jsonl``.
-        state: the groups after the last round.
-        module: the network; its own parameters are the start.
-        served: which model serves each client.
-        kept: what clients kept of their models, which is a part of what serves them; nothing for
-            the methods of Coterie.
-        headline: what the run is measured by.
-    """
-
-    rows: Sequence[dict[str, Any]]
-    state: Groups
-    module: nn.Module
-    served: Served
-    kept: KeptState
-    headline: Headline = ACCURACY
-
-    @property
-    def accuracy(self) -> list[float]:
-        """Weighted accuracy per evaluated round, over the clients with a group in it, as
-        fractions; of a classification. Other tasks have `scores`."""
-        return [row["accuracy"] for row in self.rows if row.get("accuracy") is not None]
-
-    @property
-    def scores(self) -> list[float]:
-        """The headline of the task per evaluated round, over the clients with a group in it."""
-        name = self.headline.name
-        return [row[name] for row in self.rows if row[name] is not None]
-
-    @property
-    def groups(self) -> IntArray:
-        """int64 ``[N]``, the group of each client, -1 without one."""
-        return self.state.member
-
-    def vector_for(self, client: int) -> Tensor:
-        """The flat parameters that serve a client."""
-        return self.kept.put_into(self.served.vector(client), client)
-
-    def model_for(self, client: int) -> nn.Module:
-        """The network that serves a client, ready to predict."""
-        # A copy, since `module` holds the first weights, from which another run may start.
-        module = copy.deepcopy(self.module)
-        values = state_dict(Layout.of(module), self.vector_for(client))
-        # Frozen parameters and integer buffers are in no flat vector; they stay as they are
-        # in the copy.
-        module.load_state_dict(values, strict=False)
-        return module.eval()
-
-    def frame(self) -> pd.DataFrame:
-        """The rows as a pandas frame, one column per measure (nested ones joined by a dot)."""
-        # Imported here: it takes a while, and most runs make no frame.
-        import pandas as pd
-
-        return pd.json_normalize(list(self.rows))
 
 
 @validated
@@ -210,25 +141,15 @@ def run(
         (2, (12,))
     """
     local = local or Solver()
-    # `Solver` allows neither, for work that brings its own budget; a run needs one.
-    if not local.epochs and not local.steps:
-        refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
+    _check_budget(local)
     # Plain text and no Literal in the signature, since plugins add names.
     _check_choice("engine", "engine", engine)
-    method = override(
-        method,
-        type(method).__name__,
-        server=_named("server", server),
-        weigh=_named("weigh", weigh),
-        objective=_named("objective", objective),
-        migration=Migration(migration) if isinstance(migration, str) else migration,
+    method = _with_rules(method, server, weigh, objective, migration)
+    network = partial(Network.of, model, data.shape, seed=seed, l2=local.l2)
+    fitted = fit_together(
+        method, _named("task", task), network, data, local, clients_per_round, seed
     )
-    fitted = fit_task(_named("task", task), data)
-    check_task(method, fitted)
-    network = Network.of(model, data.shape, fitted.outputs, seed, local.l2)
-    algorithm, network = fit(method, network, seed)
-    check_network(fitted, network.module, data)
-    data, local = pool_if_asked(algorithm, data, local, clients_per_round)
+    data = fitted.population
     if isinstance(sampler, str):
         sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
     evaluation = Evaluation(
@@ -237,31 +158,67 @@ def run(
         loss=evaluate_loss,
         local=evaluate_local,
         measures=measures,
-        task=fitted,
+        task=fitted.task,
     )
     spec = RunSpec(
-        algorithm,
+        fitted.algorithm,
         data,
-        network,
+        fitted.network,
         rounds=rounds,
         seed=seed,
         sampler=sampler,
-        local=local,
+        local=fitted.local,
         quorum=quorum or Quorum(),
         shift=shift,
         evaluation=evaluation,
         bounds=Bounds(enabled=bounds) if isinstance(bounds, bool) else bounds,
         attack=_named("attack", attack),
     )
-    options = {
+    options = _engine_options(workers, round_timeout, device, precision, ray_address)
+    with spec.make_clients(engine, options) as clients:
+        return _carry_out(spec, clients, on_round)
+
+
+def _check_budget(local: Solver) -> None:
+    """Refuse local training without an end."""
+    # `Solver` allows neither, for work that brings its own budget; a run needs one.
+    if not local.epochs and not local.steps:
+        refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
+
+
+def _with_rules(
+    method: Method | Algorithm,
+    server: Server | str | None,
+    weigh: Weigh | str | None,
+    objective: Objective | str | None,
+    migration: Migration | Detector | None,
+) -> Method | Algorithm:
+    """The method with these rules in place of its own; ``None`` leaves its own."""
+    return override(
+        method,
+        type(method).__name__,
+        server=_named("server", server),
+        weigh=_named("weigh", weigh),
+        objective=_named("objective", objective),
+        migration=Migration(migration) if isinstance(migration, str) else migration,
+    )
+
+
+def _engine_options(
+    workers: int | None,
+    round_timeout: float | None,
+    device: str,
+    precision: Precision,
+    ray_address: str | None,
+) -> dict[str, Any]:
+    """The options by the names that engines have for them; each engine takes those it knows."""
+    return {
         "workers": workers,
         "round_timeout": round_timeout,
         "device": device,
         "precision": precision,
         "address": ray_address,
     }
-    with spec.make_clients(engine, options) as clients:
-        return _carry_out(spec, clients, on_round)
 
 
 def _carry_out(

@@ -7,7 +7,7 @@ Python, of a configuration, of a deployment, of the demonstration and of a study
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.errors import ConfigError
-from coterie.methods.algorithm import Algorithm, as_algorithm
-from coterie.methods.method import Method
-from coterie.methods.override import fit_to_model, method_of
+from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, decay_for
 from coterie.runs.cohort import Sampler, SamplerName
 from coterie.runs.schedule import Evaluation, Schedule
@@ -183,53 +181,6 @@ class RunSpec:
         if self.attack is not None:
             clients.engine = AttackingEngine(clients.engine, self.attack, attackers)
         return clients
-
-
-def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algorithm, Network]:
-    """The method and the network made for each other: an objective may need more parameters.
-
-    Raises:
-        ConfigError: for a network that the method's objective cannot use.
-    """
-    # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
-    fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
-    return as_algorithm(fitted), Network(module, network.decay)
-
-
-def pool_if_asked(
-    algorithm: Algorithm, population: Population, local: Solver, per_round: int
-) -> tuple[Population, Solver]:
-    """All training data in one place, for a method that says so.
-
-    The first client holds them, and takes the steps in a round that ``per_round`` clients take on
-    average. Test data stay with their clients.
-
-    Args:
-        algorithm: what runs.
-        population: the clients and their data.
-        local: local SGD.
-        per_round: clients of a round.
-
-    Raises:
-        ConfigError: for a federation whose data are made client by client.
-    """
-    method = method_of(algorithm)
-    if method is None or not method.pools_data:
-        return population, local
-    if population.lazy:
-        raise ConfigError(
-            "algorithm.name: pooled needs all samples at once, got a federation that is made "
-            "client by client; expected lazy = false in [data]"
-        )
-    sizes = population.sizes("train")
-    sizes = sizes[sizes > 0]
-    steps = sum(local.count(int(size)) for size in sizes)
-    share = min(per_round, len(sizes)) / len(sizes)
-    everything = np.concatenate(population.train)
-    nothing = np.empty(0, np.int64)
-    train = (everything, *(nothing,) * (population.clients - 1))
-    budget = replace(local, steps=max(1, round(share * steps)))
-    return replace(population, train=train), budget
 
 
 def cohort_sampler(

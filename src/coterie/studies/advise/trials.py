@@ -13,10 +13,11 @@ from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.data import Population
+from coterie.runs.fitting import fit
 from coterie.runs.prepare import make_method, make_network, make_solver
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
-from coterie.runs.spec import Network, RunSpec, cohort_sampler, fit
+from coterie.runs.spec import Network, RunSpec, cohort_sampler
 
 HELD_OUT = 0.2  # of each client's training samples
 LEARNING_RATES = (0.3, 0.1, 0.03, 0.01, 0.003)

@@ -1,0 +1,117 @@
+"""A method, a task, a network and the clients' data, made to go together before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coterie.core.keys import Key
+from coterie.core.solver import Solver
+from coterie.core.task import Task
+from coterie.data.population import Population
+from coterie.errors import ConfigError
+from coterie.methods.algorithm import Algorithm, as_algorithm
+from coterie.methods.method import Method
+from coterie.methods.override import check_task, fit_to_model, method_of
+from coterie.runs.spec import Network
+from coterie.tasks import check_network, fit_task
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a run is made of, each part made for the others.
+
+    Args:
+        algorithm: what runs.
+        task: with what it knows of the targets.
+        network: with the parameters that the method's objective adds.
+        population: the clients and their data; pooled for a method that asks for it.
+        local: local SGD, with the budget that such a method has.
+    """
+
+    algorithm: Algorithm
+    task: Task
+    network: Network
+    population: Population
+    local: Solver
+
+
+def fit_together(
+    method: Method | Algorithm,
+    task: Task | None,
+    make_network: Callable[[int], Network],
+    population: Population,
+    local: Solver,
+    clients_per_round: int,
+    seed: int,
+) -> Fitted:
+    """Fit a method, a task and a network to each other and to the data.
+
+    Args:
+        method: what runs.
+        task: what is learned; ``None``: classification.
+        make_network: number of outputs -> network with its first weights.
+        population: the clients and their data.
+        local: local SGD.
+        clients_per_round: at most all.
+        seed: of what the method's objective adds to the network.
+
+    Raises:
+        ConfigError: for parts that do not go together.
+        DataError: for targets that the task cannot learn.
+    """
+    fitted = fit_task(task, population)
+    check_task(method, fitted)
+    algorithm, network = fit(method, make_network(fitted.outputs), seed)
+    check_network(fitted, network.module, population)
+    population, local = pool_if_asked(algorithm, population, local, clients_per_round)
+    return Fitted(algorithm, fitted, network, population, local)
+
+
+def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algorithm, Network]:
+    """The method and the network made for each other: an objective may need more parameters.
+
+    Raises:
+        ConfigError: for a network that the method's objective cannot use.
+    """
+    # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
+    fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
+    return as_algorithm(fitted), Network(module, network.decay)
+
+
+def pool_if_asked(
+    algorithm: Algorithm, population: Population, local: Solver, per_round: int
+) -> tuple[Population, Solver]:
+    """All training data in one place, for a method that says so.
+
+    The first client holds them, and takes the steps in a round that ``per_round`` clients take on
+    average. Test data stay with their clients.
+
+    Args:
+        algorithm: what runs.
+        population: the clients and their data.
+        local: local SGD.
+        per_round: clients of a round.
+
+    Raises:
+        ConfigError: for a federation whose data are made client by client.
+    """
+    method = method_of(algorithm)
+    if method is None or not method.pools_data:
+        return population, local
+    if population.lazy:
+        raise ConfigError(
+            "algorithm.name: pooled needs all samples at once, got a federation that is made "
+            "client by client; expected lazy = false in [data]"
+        )
+    sizes = population.sizes("train")
+    sizes = sizes[sizes > 0]
+    steps = sum(local.count(int(size)) for size in sizes)
+    share = min(per_round, len(sizes)) / len(sizes)
+    everything = np.concatenate(population.train)
+    nothing = np.empty(0, np.int64)
+    train = (everything, *(nothing,) * (population.clients - 1))
+    budget = replace(local, steps=max(1, round(share * steps)))
+    return replace(population, train=train), budget
