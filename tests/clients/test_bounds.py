@@ -50,7 +50,7 @@ def test_a_long_update_keeps_its_direction() -> None:
     before = reply.fields["delta"].copy()
     after, clipped, refused = bounded(reply)
     assert (dict(clipped), dict(refused)) == ({"norm": 1}, {})
-    np.testing.assert_allclose(after.fields["delta"][12], [1.8, 2.4, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(after.fields["delta"][12], [0.6, 0.8, 0.0], rtol=1e-6)
     assert (after.fields["delta"][:12] == before[:12]).all()
     # The engine's memory is not written to.
     assert (reply.fields["delta"] == before).all()
@@ -74,6 +74,24 @@ def test_clients_are_compared_with_those_of_their_model() -> None:
     # A model with few clients is compared with all: alone, an attacker would be its own measure.
     _, clipped, _ = bounded(block([1.0] * 12 + [90.0]), [0] * 12 + [1])
     assert clipped == {"norm": 1}
+
+
+def test_a_clipped_update_counts_as_one_of_the_others_in_a_small_group() -> None:
+    """At its limit, three times the median, one attacker would cancel three honest clients."""
+    delta = np.array([[1.0]] * 12 + [[1.0], [1.0], [1.0], [-10.0]], np.float32)
+    reply = Reply(0, np.arange(16), {"delta": delta, "size": np.ones(16)})
+    after, clipped, _ = bounded(reply, [0] * 12 + [1] * 4)
+    assert clipped == {"norm": 1}
+    assert after.fields["delta"][12:].mean() == 0.5
+
+
+@pytest.mark.parametrize("factor", [1e14, 1e6])
+def test_endless_updates_are_refused_where_most_of_a_group_send_them(factor: float) -> None:
+    # Four of five clients of model 1, of all clients a fifth.
+    lengths = [1.0] * 15 + [1.0] + [factor] * 4
+    after, _, refused = bounded(block(lengths), [0] * 15 + [1] * 5)
+    assert refused == {"norm": 4}
+    assert after.ids.tolist() == list(range(16))
 
 
 def test_the_bound_follows_how_much_honest_clients_differ() -> None:
@@ -136,7 +154,7 @@ def test_statistics_are_bounded_as_what_they_stand_for() -> None:
     reply = Reply(0, np.arange(12), {"subspace": subspace, "size": np.ones(12)})
     after, clipped, _ = bounded(reply, none, Describe("subspace", 2, 4, 1))
     assert clipped == {"norm": 1}
-    np.testing.assert_allclose(after.fields["subspace"][11], 3.0, rtol=1e-6)
+    np.testing.assert_allclose(after.fields["subspace"][11], 1.0, rtol=1e-6)
 
 
 def test_bounds_can_be_other_ones_or_off() -> None:
@@ -144,7 +162,10 @@ def test_bounds_can_be_other_ones_or_off() -> None:
     off = Bounds(enabled=False).apply(TRAIN, reply, np.zeros(13, np.int64))
     assert off[0] is reply
     strict = Bounds.between(2.0, 2.0).apply(TRAIN, reply, np.zeros(13, np.int64))[0]
-    np.testing.assert_allclose(norms(strict.fields["delta"])[12], 2.0, rtol=1e-6)
+    np.testing.assert_allclose(norms(strict.fields["delta"])[12], 1.0, rtol=1e-6)
+    twice = block([1.0] * 12 + [2.5])
+    assert not bounded(twice)[1]
+    assert Bounds.between(2.0, 2.0).apply(TRAIN, twice, np.zeros(13, np.int64))[1] == {"norm": 1}
     assert Scale(6.0).limits(np.ones(3), np.zeros(3)).tolist() == [np.inf] * 3
 
 

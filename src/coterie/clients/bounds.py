@@ -27,6 +27,8 @@ from coterie.core.work import Describe, Train, Work
 FEWEST = 4
 # A group with fewer replies is compared with the whole request.
 OWN_SCALE = 5
+# Multiple of the request's median that the median of a group can be.
+APART = 100.0
 # From so many replies on, the spread of a request is known well enough for the lower floor.
 MANY = 10
 _TO_SIGMA = 1.4826  # times the median absolute deviation: the standard deviation of a Gaussian
@@ -37,7 +39,7 @@ class Scale:
     """How far a positive number may be above the typical one.
 
     With ``l_i`` the logarithm of the number of client ``i``, ``m_i`` the median of ``l`` over its
-    group, and ``s`` the median of ``|l_i - m_i|`` over the request times 1.4826, the number of the
+    group (at most that of the request and ``log 100``), and ``s`` the median of ``|l_i - m_i|`` over the request times 1.4826, the number of the
     client may be ``exp(m_i) * c`` at most, with ``c = exp(spread * s)`` held between ``floor`` and
     ``ceiling``. Medians bear any values of fewer than half of the clients.
 
@@ -52,6 +54,25 @@ class Scale:
     floor: float = 3.0
     few: float = 10.0
     ceiling: float = np.inf
+
+    def typical(self, values: FloatArray, group: IntArray) -> FloatArray:
+        """The number ``exp(m_i)`` that is typical for each client, float64 ``[n]``; infinite where
+        there are too few clients to tell.
+
+        Args:
+            values: float64 ``[n]``, at least 0. A value of 0 says nothing and is left out.
+            group: int64 ``[n]``.
+
+        Example:
+            >>> values = np.array([1.0, 2.0, 3.0, 4.0, 100.0])
+            >>> Scale(spread=6.0).typical(values, np.zeros(5, np.int64)).round(6).tolist()
+            [3.0, 3.0, 3.0, 3.0, 3.0]
+        """
+        typical = np.full(len(values), np.inf)
+        known = values > 0
+        if known.sum() >= FEWEST:
+            typical[known] = np.exp(_medians(np.log(values[known]), group[known]))
+        return typical
 
     def limits(self, values: FloatArray, group: IntArray) -> FloatArray:
         """The largest value that each client may have, float64 ``[n]``; infinite where there are
@@ -83,12 +104,16 @@ class Scale:
 
 def _medians(logs: FloatArray, group: IntArray) -> FloatArray:
     """The median of each client's group, or of all where the group is small, float64 ``[n]``."""
-    middle = np.full(len(logs), _lower_median(logs))
+    of_all = _lower_median(logs)
+    middle = np.full(len(logs), of_all)
     for j in np.unique(group):
         of_group = group == j
         if of_group.sum() >= OWN_SCALE:
             middle[of_group] = _lower_median(logs[of_group])
-    return middle
+    # Most replies of a group may be hostile by chance, and then its median is, too.
+    apart = of_all + np.log(APART)
+    capped: FloatArray = np.minimum(middle, apart)
+    return capped
 
 
 def _lower_median(values: FloatArray) -> float:
@@ -105,9 +130,10 @@ def _upper_median(values: FloatArray) -> float:
 class Bounds:
     """What a reply may say, compared with the other replies to its request.
 
-    An update that is longer than its limit is scaled down to it (``clipped: norm``); one that is
-    ``refuse`` times longer still is refused (``refused: norm``), since no training of working
-    clients ends there. A claim of more samples than its limit is lowered to it (``clipped: size``).
+    An update that is longer than its limit is scaled down to the typical length (``clipped:
+    norm``): at the limit it would still outweigh several others. One that is ``refuse`` times
+    longer than its limit is refused (``refused: norm``), since no training of working clients ends
+    there. A claim of more samples than its limit is lowered to it (``clipped: size``).
     As weights are made of these claims, no client can take over the mean of its group.
 
     Updates are those of rounds, of cold starts, and slices of them (the signatures of FedClust).
@@ -126,7 +152,7 @@ class Bounds:
         >>> which = np.zeros(6, np.int64)
         >>> reply, clipped, refused = Bounds().apply(Train(plain), Reply(0, np.arange(6), fields), which)
         >>> reply.fields["delta"].ravel().tolist(), dict(clipped), dict(refused)
-        ([1.0, 1.100000023841858, 0.8999999761581421, -1.0, -10.0], {'norm': 1}, {'norm': 1})
+        ([1.0, 1.100000023841858, 0.8999999761581421, -1.0, -1.0], {'norm': 1}, {'norm': 1})
     """
 
     enabled: bool = True
@@ -192,8 +218,8 @@ class Bounds:
         # A copy of what is kept: the rows of a simulation lie in memory that its engine owns.
         fields = {field: values[kept] for field, values in reply.fields.items()}
         values = fields[name]
-        # The length that was measured, so that the shorter update has the limit's.
-        shorter = (limits[kept] / np.maximum(lengths[kept], limits[kept]))[long[kept]]
+        typical = self.norm.typical(lengths, group)
+        shorter = typical[long & kept] / lengths[long & kept]
         shape = (-1, *(1,) * (values.ndim - 1))
         values[long[kept]] *= shorter.astype(values.dtype).reshape(shape)
         return replace(reply, ids=reply.ids[kept], fields=fields), kept
