@@ -60,6 +60,25 @@ def test_honest_clients_that_are_left_out_join_their_group(name: str) -> None:
     assert torch.isfinite(leave.state.models).all()
 
 
+def test_ifca_starts_with_the_groups_of_honest_clients() -> None:
+    partition = {"kind": "planted", "clients": 36, "groups": 3, "how": "swap"}
+    settings: dict[str, Any] = {
+        "data": ct.load("digits", partition=partition),
+        "model": "mclr",
+        "local": ct.Solver(epochs=3, lr=0.1),
+        "rounds": 2,
+        "clients_per_round": 36,
+        "attack": ATTACKS["ipm"],
+        "engine": "serial",
+    }
+    ari = {
+        init: ct.run(ct.ifca(3, init=init, alpha=12), **settings).rows[-1]["agreement"]["ari"]
+        for init in ("cold_start", "robust_cold_start")
+    }
+    assert ari["robust_cold_start"] > 0.95
+    assert ari["cold_start"] < 0.9
+
+
 def test_a_client_that_is_left_out_stands_for_the_group_it_joined() -> None:
     result = run("fedclust", "leave_out", sign_flip())
     assert result.rows[0]["notes"]["outliers"] >= 7

@@ -19,13 +19,13 @@ from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
-from coterie.rules.cold_start import GroupColdStart
+from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.group_count import count_if_auto
 from coterie.rules.migration import Migration, Tau, migrating, previous_group
 from coterie.rules.starts import BestOfStarts, StartsFromClusters
 from coterie.rules.weighing import evenly
 
-Init = Literal["random", "cold_start"]
+Init = Literal["random", "cold_start", "robust_cold_start"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def ifca(
             anew before each round.
         tau: threshold of the detector, as a share of a client's data.
         max_groups: the most that ``auto`` finds.
-        init: ``random`` models as in the paper, or those of FedGroup's ``cold_start``.
+        init: ``random`` models as in the paper, or those of FedGroup's ``cold_start``;
+            ``robust_cold_start`` leaves out directions that are far from all others or against them.
         restarts: how many draws of random models are tried before the first round; the one with the
             least mean loss is kept.
         alpha: ``alpha * m`` clients take part in the cold start, or try every draw.
@@ -95,14 +96,15 @@ def ifca(
         >>> ifca(groups=4).groups
         4
     """
-    if restarts > 1 and (init == "cold_start" or groups == "auto"):
+    if restarts > 1 and (init != "random" or groups == "auto"):
         raise ConfigError(
             f"algorithm.restarts: only draws of a known number of random models are tried again, "
             f"got {restarts}; expected 1, or a number of groups with init = 'random'"
         )
     rule: Assign
-    if init == "cold_start":
-        cold_start = GroupColdStart(groups, alpha, max_groups=max_groups)
+    if init != "random":
+        outliers: Outliers = "leave_out" if init == "robust_cold_start" else "keep"
+        cold_start = GroupColdStart(groups, alpha, max_groups=max_groups, outliers=outliers)
         rule = StartsFromClusters(LeastLoss(), cold_start)
         first_models = cold_start.first_models
     elif restarts > 1 and groups != "auto":
