@@ -39,9 +39,10 @@ class Scale:
     """How far a positive number may be above the typical one.
 
     With ``l_i`` the logarithm of the number of client ``i``, ``m_i`` the median of ``l`` over its
-    group (at most that of the request and ``log 100``), and ``s`` the median of ``|l_i - m_i|`` over the request times 1.4826, the number of the
-    client may be ``exp(m_i) * c`` at most, with ``c = exp(spread * s)`` held between ``floor`` and
-    ``ceiling``. Medians bear any values of fewer than half of the clients.
+    group (at most that of the request plus ``log 100``), and ``s`` the median of ``|l_i - m_i|``
+    over the request times 1.4826, the number of the client may be ``exp(m_i) * c`` at most, with
+    ``c = exp(spread * s)`` held between ``floor`` and ``ceiling``. Medians bear any values of fewer
+    than half of the clients.
 
     Args:
         spread: how many robust standard deviations of the logarithms are allowed.
