@@ -32,7 +32,7 @@ from coterie.math.distances import l2
 from coterie.measures.local_networks import score_local_networks
 from coterie.models import initial_models
 from coterie.objectives import plain
-from coterie.rules.one_shot import span
+from coterie.rules.signatures import span
 from coterie.runs.spec import RunSpec
 from coterie.studies.reproduce.papers import Line
 from coterie.sweep.grid import read_seeds

@@ -17,7 +17,7 @@ from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import MODELS
-from coterie.rules.one_shot import span
+from coterie.rules.signatures import span
 from tests.conftest import (
     real_data,
     round_of,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from coterie.report import RunView
-from coterie.rules.one_shot import SignatureMemory
+from coterie.rules.signatures import SignatureMemory
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

@@ -17,7 +17,7 @@ import pytest
 
 from coterie.report import RunView, write_page
 from coterie.report.tree import Tree
-from coterie.rules.one_shot import SignatureMemory
+from coterie.rules.signatures import SignatureMemory
 from tests.report.pages import grouped, plain, remembered_tree
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -14,7 +14,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import Faults
 from coterie.methods.algorithm import as_algorithm
-from coterie.rules.one_shot import SignatureMemory
+from coterie.rules.signatures import SignatureMemory
 from tests.conftest import remembered, round_of, small_net
 from tests.simulations import serial_engine
 

@@ -82,7 +82,7 @@ def test_ifca_starts_with_the_groups_of_honest_clients() -> None:
 def test_a_client_that_is_left_out_stands_for_the_group_it_joined() -> None:
     result = run("fedclust", "leave_out", sign_flip())
     assert result.rows[0]["notes"]["outliers"] >= 7
-    from coterie.rules.one_shot import SignatureMemory
+    from coterie.rules.signatures import SignatureMemory
 
     memory = result.state.memory.get(SignatureMemory)
     assert memory is not None

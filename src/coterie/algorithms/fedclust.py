@@ -12,7 +12,8 @@ from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import Migration, Tau, migrating
-from coterie.rules.one_shot import OneShot, Threshold, TrainedUpdate, fixed_groups
+from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
+from coterie.rules.signatures import TrainedUpdate
 
 
 @validated

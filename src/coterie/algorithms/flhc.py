@@ -11,7 +11,8 @@ from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration, Tau, migrating
-from coterie.rules.one_shot import Metric, OneShot, Threshold, TrainedUpdate, fixed_groups
+from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
+from coterie.rules.signatures import Metric, TrainedUpdate
 
 
 @validated

@@ -13,7 +13,8 @@ from coterie.math.clustering import Automatic
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration, Tau, migrating
-from coterie.rules.one_shot import Angle, OneShot, Subspace, fixed_groups
+from coterie.rules.one_shot import OneShot, fixed_groups
+from coterie.rules.signatures import Angle, Subspace
 
 
 @validated

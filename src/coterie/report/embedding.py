@@ -25,7 +25,7 @@ from coterie.math.similarity import cosine
 from coterie.models import MODELS, build_model
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
-from coterie.rules.one_shot import SignatureMemory
+from coterie.rules.signatures import SignatureMemory
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map

@@ -33,7 +33,7 @@ from coterie.report.embedding import (
 from coterie.report.membership import stays_of
 from coterie.report.tree import Tree
 from coterie.report.view import RunView
-from coterie.rules.one_shot import SignatureMemory
+from coterie.rules.signatures import SignatureMemory
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.files import MALFORMED, damaged

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.cluster.hierarchy import is_valid_linkage, leaves_list
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.rules.one_shot import SignatureMemory
+from coterie.rules.signatures import SignatureMemory
 
 SEVERAL_GROUPS = -2  # in place of a group's number: a branch with clients of several groups
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -14,159 +13,27 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.core.vectors import Layout
-from coterie.core.work import Describe, Train
+from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.math.clustering import Automatic, Linkage, agglomerate, linkage_distance
-from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.group_count import GroupCount
 from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
-from coterie.math.subspaces import entry_min, principal_angles
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
 from coterie.rules.cut_notes import cut_notes
 from coterie.rules.group_count import enough_to_count
+from coterie.rules.signatures import Signature, SignatureMemory
 from coterie.rules.single_group import everyone
 
-Metric = Literal["l1", "l2", "cosine"]
-Angle = Literal["entry_min", "principal"]
 Threshold = Annotated[float, Field(gt=0)] | Automatic
 # Groups that are reckoned with where their number is open.
 SEVERAL = 4
 # Clients whose distances are kept for the report's heat map; it grows with their square.
 SHOWN = 500
-_METRICS = {"l1": l1, "l2": l2, "cosine": cosine_distance}
-_ANGLES = {"entry_min": entry_min, "principal": principal_angles}
-
-
-class Signature(Protocol):
-    """What clients are asked for, and how far apart two answers are."""
-
-    def work(self, round: Round) -> Train | Describe:
-        """The request."""
-        ...
-
-    def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
-        """``[n, l]`` between answers ``[n, ...]`` and ``[l, ...]``; with ``None`` among ``a``
-        themselves."""
-        ...
-
-
-@dataclass(frozen=True)
-class TrainedUpdate:
-    """The update of a short training from a common model, or one layer of it.
-
-    Distances between updates are those between the weights, since all start from the same model.
-
-    Args:
-        epochs: local epochs, ``None``: the run's.
-        layer: ``final``, or the name of a layer or of one of its tensors; ``None``: the whole
-            update.
-        bias: whether the layer's bias is part of it.
-        metric: ``l1``, ``l2`` or ``cosine``.
-    """
-
-    epochs: int | None = None
-    layer: str | None = None
-    bias: bool = True
-    metric: Metric = "l2"
-
-    def work(self, round: Round) -> Train:
-        upload = None
-        if self.layer is not None:
-            upload = span(round.layout, self.layer, self.bias)
-        return Train(round.objective, epochs=self.epochs, upload=upload)
-
-    def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
-        return _METRICS[self.metric](a, b)
-
-
-@dataclass(frozen=True)
-class Subspace:
-    """The first left singular vectors of a client's samples of each class; no model is needed for
-    them.
-
-    Args:
-        vectors: singular vectors per class ``p``.
-        angle: how two clients' vectors are compared, ``entry_min`` or ``principal``.
-    """
-
-    vectors: int = 3
-    angle: Angle = "entry_min"
-
-    def work(self, round: Round) -> Describe:
-        clients = round.clients
-        return Describe("subspace", clients.classes, clients.features, self.vectors)
-
-    def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
-        return _ANGLES[self.angle](a, b)
-
-
-def span(layout: Layout, layer: str, bias: bool) -> tuple[int, int]:
-    """Where a layer lies in the flat vector, ``(start, stop)``.
-
-    Args:
-        layout: of the model.
-        layer: ``final``, a layer's name (what stands before ``.weight``), or a tensor's name.
-        bias: with the layer's bias.
-
-    Raises:
-        ConfigError: for a name that the model does not have, or a layer that is not in one piece.
-
-    Example:
-        >>> from torch import nn
-        >>> layout = Layout.of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
-        >>> span(layout, "final", True), span(layout, "final", False), span(layout, "0", True)
-        ((8, 14), (8, 12), (0, 8))
-    """
-    names = layout.names[: layout.trainable]
-    if layer == "final":
-        at = layout.final_layer()
-        held = [n for n in names if at.start <= layout.span(n).start]
-    else:
-        held = [n for n in names if n == layer or n.rpartition(".")[0] == layer]
-    if not held:
-        layers = dict.fromkeys(n.rpartition(".")[0] or n for n in names)
-        raise ConfigError(
-            f"algorithm.layer: unknown layer, got {layer!r}; expected 'final' or one of {', '.join(layers)}"
-        )
-    if not bias and layer not in names:
-        # Biases have one dimension. A layer of nothing else, as a normalisation, stays whole.
-        held = [n for n in held if len(layout.shapes[layout.names.index(n)]) > 1] or held
-    spans = [layout.span(n) for n in held]
-    if any(a.stop != b.start for a, b in pairwise(spans)):
-        raise ConfigError(
-            f"algorithm.layer: not in one piece, got {layer!r}; expected one of {', '.join(held)}"
-        )
-    return spans[0].start, spans[-1].stop
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureMemory:
-    """What one-shot grouping remembers: for newcomers, and for the report.
-
-    Args:
-        origin: float32 ``[d]``, the model that the signatures were made with.
-        signature: float32 ``[N, ...]``, the signature of each client.
-        cluster: int64 ``[N]``, the group that each signature stands for, -1 for no signature.
-        threshold: the distance up to which clusters were merged.
-        tree: float64 ``[n - 1, 4]``, the merges, as SciPy writes them.
-        leaves: int64 ``[n]``, the client of each leaf of the tree.
-        proximity: float64 ``[n, n]``, distances of the leaves, for up to 500 clients.
-    """
-
-    record_name: ClassVar[str] = "signatures"
-    origin: Tensor
-    signature: Tensor
-    cluster: IntArray
-    threshold: float
-    tree: FloatArray
-    leaves: IntArray
-    proximity: FloatArray | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
 from coterie.models import build_model
-from coterie.rules.one_shot import span
+from coterie.rules.signatures import span
 from coterie.runs.prepare import prepare
 from coterie.studies.layers import LayerStudy, study_layers
 from coterie.studies.reproduce.papers import Line
