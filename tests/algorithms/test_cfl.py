@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.algorithms.cfl import Bipartition, SplitMemory, bipartition
+from coterie.algorithms.cfl import Bipartition
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
@@ -29,6 +28,7 @@ from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
 from coterie.objectives import proximal
 from coterie.rules.server import any_weight, combine, yogi
+from coterie.rules.split_tree import SplitMemory
 from coterie.runs.loop import RoundResult, StartingPoint
 from tests.conftest import blobs, remembered
 from tests.simulations import KEY, covering, serial_engine, simulated
@@ -71,27 +71,6 @@ def same(a: Groups, b: Groups) -> None:
     for mine, other in ((a.memory.tensors(), b.memory.tensors()), (a.optimiser, b.optimiser)):
         assert mine.keys() == other.keys()
         assert all(torch.equal(mine[name], other[name]) for name in mine)
-
-
-# --- the bipartition ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_single_linkage_is_the_best_bipartition(seed: int) -> None:
-    rows = torch.randn(7, 4, generator=torch.Generator().manual_seed(seed))
-    s = cosine(rows, rows)
-    half, cross = bipartition(s)
-    halves = [list(c) for n in range(1, 7) for c in combinations(range(7), n)]
-    best = min(s[np.ix_(c, np.setdiff1d(range(7), c))].max() for c in halves)
-    assert cross == pytest.approx(best)
-    assert cross == s[~half][:, half].max()
-    assert bipartition(s, "complete")[1] >= cross - 1e-12
-
-
-def test_two_halves_even_where_all_are_equally_alike() -> None:
-    half, cross = bipartition(np.ones((5, 5)))
-    assert 0 < half.sum() < 5
-    assert cross == 1.0
 
 
 # --- the criteria ---------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import torch
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.algorithms.rfedavg import (
-    ClusterMemory,
     ReclusterKMeans,
     by_balance,
     by_imbalance,
@@ -32,6 +31,7 @@ from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.ccs import adaptive_threshold
 from coterie.math.imbalance import reciprocal
+from coterie.rules.cluster_queries import ClusterMemory
 from coterie.runs.loop import RoundResult
 from tests.conftest import blobs, remembered, small_net
 from tests.simulations import ONE_EPOCH, play, simulated, uniform

@@ -11,7 +11,6 @@ import pytest
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.algorithms.rfedavg import ClusterMemory
 from coterie.clients.clients import Clients
 from coterie.clients.validation import ReplyValidator
 from coterie.core.engine import Reply
@@ -20,6 +19,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Describe
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.local import LocalRunner
+from coterie.rules.cluster_queries import ClusterMemory
 from tests.conftest import blobs, small_net
 from tests.contract.test_algorithms import CASES
 

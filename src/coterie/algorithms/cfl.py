@@ -4,7 +4,7 @@ Optimization (2020)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -14,77 +14,18 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Detector
-from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
-from coterie.math.clustering import agglomerate, linkage_distance
-from coterie.math.similarity import Matrix, cosine
+from coterie.math.bipartition import Halving, bipartition
+from coterie.math.similarity import cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import has_direction
 from coterie.rules.migration import Migration, Tau, migrating
-
-Halving = Literal["single", "complete"]
-NEVER = -1
-
-
-@dataclass(frozen=True, slots=True)
-class SplitMemory:
-    """What CFL remembers: the clients' latest updates, and the tree of splits.
-
-    Args:
-        last_update: float32 ``[N, d]``, the latest update of each client.
-        updated_in_round: int64 ``[N]``, the round of that update, -1 for none.
-        present: bool ``[N]``, the clients that could train in the last round.
-        split_model: float32 ``[s, d]``, the parent's model at each split.
-        split_child: int64 ``[s, 2]``, the children of each split: a group, or ``-1 - t`` for split
-            ``t``.
-        split_delta: float32 ``[m, d]``, the members' updates that made the splits.
-        split_of: int64 ``[m]``, the split that each of these updates made.
-        split_half: bool ``[m]``, the half of it that each update is in.
-    """
-
-    record_name: ClassVar[str] = "splits"
-    last_update: Tensor
-    updated_in_round: IntArray
-    present: BoolArray
-    split_model: Tensor
-    split_child: Tensor
-    split_delta: Tensor
-    split_of: Tensor
-    split_half: Tensor
-
-    @property
-    def splits(self) -> int:
-        """Number of splits so far."""
-        return len(self.split_model)
-
-
-def bipartition(similarity: Matrix, linkage: Halving = "single") -> tuple[BoolArray, float]:
-    """Two halves with the least ``alpha_cross = max_{i in c1, k in c2} S(D_i, D_k)``.
-
-    Single linkage on ``1 - S`` finds the optimum: it merges the most alike until two clusters are
-    left, as Kruskal's algorithm. ``complete`` linkage, which the released code has, need not.
-
-    Args:
-        similarity: ``[n, n]``, ``n >= 2``.
-        linkage: which.
-
-    Returns:
-        bool ``[n]``, the half without the first client; and ``alpha_cross``.
-
-    Source: Sattler et al., Clustered Federated Learning (2020), Alg. 1.
-
-    Example:
-        >>> s = np.array([[1.0, 0.9, -0.2], [0.9, 1.0, 0.1], [-0.2, 0.1, 1.0]])
-        >>> half, cross = bipartition(s)
-        >>> half.tolist(), cross
-        ([False, False, True], 0.1)
-    """
-    half: BoolArray = agglomerate(1 - similarity, linkage, count=2).labels == 1
-    return half, float(similarity[~half][:, half].max())
+from coterie.rules.split_tree import NEVER, SplitMemory
 
 
 @dataclass(frozen=True)
@@ -123,7 +64,8 @@ class Bipartition(PlacesClients):
         tree."""
         groups = _prepared(groups, round)
         new = round.cohort[groups.member[round.cohort] < 0]
-        groups = _forget(groups, new)
+        # An update that a client sent before it lost its group says nothing of its data now.
+        groups = groups.remember(_memory(groups).without_updates(new))
         if _memory(groups).splits:
             groups = self._descend(groups, new, round)
         else:
@@ -137,7 +79,11 @@ class Bipartition(PlacesClients):
 
     def recluster(self, groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
         """Remember the updates, and split the clusters that are at rest while a member is not."""
-        groups = _remember_updates(groups, updates, round)
+        # A zero update has no direction.
+        directed = (updates.delta != 0).any(dim=1)
+        ids = updates.ids[directed.numpy()]
+        memory = _memory(groups).with_updates(ids, updates.delta[directed], round.number)
+        groups = groups.remember(memory)
         if round.number >= self.after:
             for row in np.unique(updates.row):
                 if self._ready(groups, updates, int(row), round):
@@ -178,29 +124,15 @@ class Bipartition(PlacesClients):
         if self.gamma_max is not None and np.sqrt((1 - cross) / 2) <= self.gamma_max:
             return groups, updates
         child = groups.k
-        split = memory.splits
         # Members that never sent an update cannot be told to a half; they come back as newcomers.
         silent = np.setdiff1d(
             np.flatnonzero(groups.member == row), np.union1d(members, updates.ids)
         )
         moved = members[half]
-        child_of = memory.split_child.clone()
-        # Where the tree had this group at its end, it now has the split.
-        child_of[child_of == row] = -1 - split
+        memory = memory.with_split(row, child, groups.models[row], delta, half)
         # The new child begins as a copy of its parent, with the parent's server moments.
         groups = groups.select([*range(child), row])
         groups = groups.with_members(silent, NO_GROUP).with_members(moved, child)
-        split_of = torch.full((len(members),), split)
-        memory = replace(
-            memory,
-            split_model=torch.cat([memory.split_model, groups.models[row : row + 1]]),
-            split_child=torch.cat([child_of, torch.tensor([[row, child]])]),
-            # Kept: a newcomer trains the parent's model and is compared with the updates that split
-            # it.
-            split_delta=torch.cat([memory.split_delta, delta]),
-            split_of=torch.cat([memory.split_of, split_of]),
-            split_half=torch.cat([memory.split_half, torch.from_numpy(half)]),
-        )
         # Both children are the parent's model, so an update stays what it was for either.
         new_row = np.where(np.isin(updates.ids, moved), child, updates.row)
         return groups.remember(memory), replace(updates, row=new_row)
@@ -211,8 +143,8 @@ class Bipartition(PlacesClients):
         A client that does not answer stays without a group.
         """
         memory = _memory(groups)
-        last_update = memory.last_update.clone()
-        updated_in_round = memory.updated_in_round.copy()
+        placed: list[IntArray] = [new[:0]]
+        sent: list[Tensor] = [memory.last_update[:0]]
         # The training that the members' updates came from, so that lengths and directions compare.
         work = Train(round.objective)
         split = np.zeros(len(new), np.int64)
@@ -225,30 +157,17 @@ class Bipartition(PlacesClients):
             split = split[np.searchsorted(new, reply.ids[usable])]
             new = reply.ids[usable]
             delta = torch.from_numpy(reply.fields["delta"][usable])
-            half = self._halves(memory, split, delta)
+            half = memory.halves(split, delta, self.linkage)
             child = memory.split_child.numpy()[split, half]
             arrived = child >= 0
             groups = groups.with_members(new[arrived], child[arrived])
-            placed = torch.from_numpy(new[arrived])
-            last_update[placed] = delta[torch.from_numpy(arrived)].to(torch.float32)
-            updated_in_round[new[arrived]] = round.number
+            placed.append(new[arrived])
+            sent.append(delta[torch.from_numpy(arrived)])
             new = new[~arrived]
             split = -1 - child[~arrived]
             level += 1
-        memory = replace(memory, last_update=last_update, updated_in_round=updated_in_round)
+        memory = memory.with_updates(np.concatenate(placed), torch.cat(sent), round.number)
         return groups.remember(memory)
-
-    def _halves(self, memory: SplitMemory, split: IntArray, delta: Tensor) -> IntArray:
-        """The half of its split that each newcomer is more similar to, int64 ``[n]``."""
-        half = np.zeros(len(split), np.int64)
-        for number in np.unique(split):
-            newcomers = np.flatnonzero(split == number)
-            members = memory.split_of == number
-            distance = 1 - cosine(delta[torch.from_numpy(newcomers)], memory.split_delta[members])
-            side = memory.split_half[members].numpy().astype(np.int64)
-            to_halves = linkage_distance(distance, np.empty((0, 0)), side, 2, self.linkage)
-            half[newcomers] = to_halves.argmin(axis=1)
-        return half
 
 
 def _memory(groups: Groups) -> SplitMemory:
@@ -260,45 +179,10 @@ def _memory(groups: Groups) -> SplitMemory:
 def _prepared(groups: Groups, round: Round) -> Groups:
     """The memory of the first round, and in every round who is present."""
     clients = len(groups.member)
-    d = groups.models.shape[1]
-    present = np.zeros(clients, bool)
-    present[round.trainable(clients)] = True
     memory = groups.memory.get(SplitMemory)
-    if memory is not None:
-        return groups.remember(replace(memory, present=present))
-    return groups.remember(
-        SplitMemory(
-            last_update=torch.zeros(clients, d),
-            updated_in_round=np.full(clients, NEVER),
-            present=present,
-            split_model=torch.zeros(0, d),
-            split_child=torch.zeros(0, 2, dtype=torch.int64),
-            split_delta=torch.zeros(0, d),
-            split_of=torch.zeros(0, dtype=torch.int64),
-            split_half=torch.zeros(0, dtype=torch.bool),
-        )
-    )
-
-
-def _forget(groups: Groups, new: IntArray) -> Groups:
-    """An update that a client sent before it lost its group says nothing of its data now."""
-    memory = _memory(groups)
-    updated_in_round = memory.updated_in_round.copy()
-    updated_in_round[new] = NEVER
-    return groups.remember(replace(memory, updated_in_round=updated_in_round))
-
-
-def _remember_updates(groups: Groups, updates: Updates, round: Round) -> Groups:
-    """Each participant's update, unless it is zero: that has no direction."""
-    memory = _memory(groups)
-    has_direction = (updates.delta != 0).any(dim=1)
-    ids = updates.ids[has_direction.numpy()]
-    last_update = memory.last_update.clone()
-    last_update[torch.from_numpy(ids)] = updates.delta[has_direction]
-    updated_in_round = memory.updated_in_round.copy()
-    updated_in_round[ids] = round.number
-    memory = replace(memory, last_update=last_update, updated_in_round=updated_in_round)
-    return groups.remember(memory)
+    if memory is None:
+        memory = SplitMemory.empty(clients, groups.models.shape[1])
+    return groups.remember(memory.with_present(round.trainable(clients)))
 
 
 def _members(groups: Groups, row: int) -> IntArray:

@@ -3,15 +3,15 @@
 Wang, Zhang and Tao, "Adaptive Clustering-Based Model Aggregation for Federated Learning with
 Imbalanced Data" (2021). There is one model. Clusters set no groups: the clusters of a round's
 updates only say how much each update counts. Adaptive CCS is in ``coterie.math.ccs``, the weights
-are in ``coterie.math.imbalance``.
+are in ``coterie.math.imbalance``, what clients are asked for is in
+``coterie.rules.cluster_queries``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -20,13 +20,11 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.core.work import Describe, Epsilon, Evaluate, Train
-from coterie.math.ccs import adaptive_threshold, ccs
+from coterie.core.work import Epsilon, Train
+from coterie.math.ccs import ccs
 from coterie.math.clustering import kmeans
 from coterie.math.imbalance import (
     balancing,
@@ -38,223 +36,33 @@ from coterie.math.imbalance import (
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
 from coterie.objectives import plain
+from coterie.rules.cluster_queries import (
+    AskHistogram,
+    AskImbalance,
+    ClusterMemory,
+    HistogramPrivacy,
+    LossThreshold,
+    Privacy,
+    Scope,
+    WithQueries,
+)
 from coterie.rules.server import Server, sgd
-from coterie.rules.single_group import everyone
 
-Scope = Literal["all", "scheduled"]
 Gradient = Literal["epochs", "one"]
 Angle = Annotated[float, Field(ge=0, le=math.pi / 2)]
 Loss = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
-Privacy = Literal["none", "discrete_laplace"]
-HistogramPrivacy = Literal["none", "discrete_laplace", "randomised_response"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMemory:
-    """What RFedAvg remembers. A field is ``None`` until it is known, or where a variant does not
-    need it.
-
-    Args:
-        threshold: ``eps_t``, how similar the updates of a cluster must be in this round.
-        loss: ``l_t``, the mean loss of the last cohort before it trained.
-        first_loss: ``l_0``, that of the first round.
-        cluster: int64 ``[N]``, the cluster of each client's update in the last round, -1 for a
-            client that did not train in it.
-        size: float64 ``[N]``, samples of each client, 0 where they are not known.
-        imbalance: float64 ``[N]``, ``I_k`` of each client of the last cohort, else -1.
-        total: ``D``, samples of all clients that count.
-        histogram: float64 ``[N, C]``, label histograms of the last cohort.
-    """
-
-    record_name: ClassVar[str] = "rfedavg"
-    threshold: float | None = None
-    loss: float | None = None
-    first_loss: float | None = None
-    cluster: IntArray | None = None
-    size: FloatArray | None = None
-    imbalance: FloatArray | None = None
-    total: float | None = None
-    histogram: FloatArray | None = None
-
-
-def _memory(groups: Groups) -> ClusterMemory:
-    return groups.memory.get(ClusterMemory) or ClusterMemory()
-
-
-class Query(Protocol):
-    """What the cohort is asked for before it trains."""
-
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        """The groups that remember the answers, and notes for the round's row."""
-        ...
-
-
-@dataclass(frozen=True)
-class WithQueries:
-    """Assign rule: all clients train the one model, after the cohort was asked for what the weights
-    will need.
-
-    Args:
-        queries: in the order in which they are asked.
-    """
-
-    queries: tuple[Query, ...]
-
-    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
-        groups, plan = everyone(groups, round)
-        notes: dict[str, Any] = {}
-        for query in self.queries:
-            groups, found = query.ask(groups, round)
-            notes |= found
-        return groups, replace(plan, notes=notes)
-
-
-@dataclass(frozen=True)
-class LossThreshold:
-    """Asks the cohort for its loss before it trains, and sets the threshold of the round by it
-    (eq. 7).
-
-    ``l_t = sum_k D_k F_k(w^t) / sum_k D_k`` over the clients asked, as an exponential moving
-    average where wanted; ``l_0`` is that of the first round. A round in which no client answers
-    keeps the loss of the one before. A reported loss is held in ``0..2 l_0``, in the first round in
-    0 to twice the median of all reports.
-
-    Args:
-        theta: see `adaptive_threshold`.
-        l_star: see `adaptive_threshold`.
-        ema: share of the past in ``l_t``, 0 for none.
-    """
-
-    theta: float
-    l_star: float
-    ema: float
-
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        memory = _memory(groups)
-        which = np.zeros(len(round.cohort), np.int64)
-        key = round.key.of("losses")
-        reply = round.clients.run(Evaluate("train"), round.cohort, groups.models, which, key=key)
-        past = memory.loss
-        if not len(reply) and past is None:
-            # No client has reported a loss yet: the threshold of the first round, where l_t = l_0.
-            memory = replace(memory, threshold=math.cos(self.theta))
-            return groups.remember(memory), {}
-        loss = past
-        if len(reply):
-            loss = _mean_loss(reply, None if past is None else memory.first_loss)
-        assert loss is not None
-        if past is not None:
-            loss = self.ema * past + (1 - self.ema) * loss
-        first = loss if memory.first_loss is None else memory.first_loss
-        threshold = adaptive_threshold(loss, first, self.l_star, self.theta)
-        memory = replace(memory, loss=loss, first_loss=first, threshold=threshold)
-        notes = {"threshold": threshold, "loss_before": loss, "loss_first": first}
-        return groups.remember(memory), notes
-
-
-def _mean_loss(reply: Reply, usual: float | None) -> float:
-    """The mean loss over all samples, that of each client held in 0 to twice the usual one.
-
-    Args:
-        reply: summed losses and samples.
-        usual: the loss of the first round; ``None``: the median of this reply.
-    """
-    size = reply.fields["size"].astype(np.float64)
-    each = reply.fields["loss"][:, 0] / size
-    if usual is None:
-        usual = float(np.median(each))
-    # Losses are claims. Clipped, one client moves the threshold by no more than its share
-    # of samples.
-    return float(np.average(np.clip(each, 0, max(0.0, 2 * usual)), weights=size))
-
-
-@dataclass(frozen=True)
-class AskImbalance:
-    """Asks the cohort for ``I_k`` (eq. 17), which needs the level ``D / M``, and so the samples of
-    all clients first.
-
-    Each client reports its ``D_k`` when it is first present (scope ``all``) or first scheduled, and
-    again with each update. ``D`` is the sum over the clients that are present, or over the cohort.
-    A client that does not report is taken to be as balanced as one of its size can be,
-    ``I_k = D - D_k``. What one reports is held in ``D - D_k .. D + D_k``, where it must lie, and
-    ``D_k`` at most at the cap of the reply's validation.
-
-    Args:
-        scope: whose samples make ``D``.
-        privacy: of what is reported, see `Describe`.
-        epsilon: its budget.
-    """
-
-    scope: Scope
-    privacy: Privacy = "none"
-    epsilon: float = 1.0
-
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        memory = _memory(groups)
-        clients = len(groups.member)
-        counted = round.cohort
-        if self.scope == "all":
-            # All registered clients. Read as each client's own D_k, I_C is often negative (erratum
-            # P15).
-            counted = np.union1d(round.trainable(clients), round.cohort)
-        size = np.zeros(clients) if memory.size is None else memory.size.copy()
-        new = counted[size[counted] == 0]
-        if len(new):
-            # With a level of 0 the reply is sum_m |0 - D_m|, which is D_k.
-            reply = self._report(groups, new, round.of("sizes"), 0.0)
-            size[reply.ids] = np.clip(reply.fields["imbalance"], 0, round.clients.validator.cap)
-        total = float(size[counted].sum())
-        level = total / max(1, round.clients.classes)
-        reply = self._report(groups, round.cohort, round.of("imbalance"), level)
-        # Below every legal value, so a client that did not answer is clipped to its least, D - D_k.
-        imbalance = np.full(clients, -1.0)
-        imbalance[reply.ids] = reply.fields["imbalance"]
-        memory = replace(memory, size=size, imbalance=imbalance, total=total)
-        return groups.remember(memory), {"total": total}
-
-    def _report(self, groups: Groups, ids: IntArray, round: Round, level: float) -> Reply:
-        """``sum_m |level - D_m|`` of each client. Only a number goes to the clients, no model."""
-        clients = round.clients
-        work = Describe(
-            "imbalance", clients.classes, level=level, privacy=self.privacy, epsilon=self.epsilon
-        )
-        no_model = np.empty((len(ids), 0), np.int64)
-        return clients.run(work, ids, groups.models, no_model, key=round.key)
-
-
-@dataclass(frozen=True)
-class AskHistogram:
-    """Asks the cohort for label histograms, which only the benchmark "Optimal" does.
-
-    Args:
-        privacy: how they are made private, see `Describe`.
-        epsilon: its budget.
-    """
-
-    privacy: HistogramPrivacy = "none"
-    epsilon: float = 1.0
-
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        clients = round.clients
-        work = Describe("histogram", clients.classes, privacy=self.privacy, epsilon=self.epsilon)
-        no_model = np.empty((len(round.cohort), 0), np.int64)
-        key = round.key.of("histograms")
-        reply = clients.run(work, round.cohort, groups.models, no_model, key=key)
-        histogram = np.zeros((len(groups.member), clients.classes))
-        # Noise for privacy makes counts negative, and a claimed count may be anything.
-        histogram[reply.ids] = np.clip(reply.fields["histogram"], 0, clients.validator.cap)
-        return groups.remember(replace(_memory(groups), histogram=histogram)), {}
 
 
 def recluster_ccs(groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
     """Recluster rule: adaptive CCS of this round's updates, whose cosines are those of the
     gradients (eq. 6, Alg. 1)."""
-    threshold = _memory(groups).threshold
-    assert threshold is not None, "the loss was asked before the updates"
-    cluster = ccs(cosine(updates.delta, updates.delta), threshold)
-    return _with_clusters(groups, updates, cluster), updates
+    memory = ClusterMemory.of(groups)
+    assert memory.threshold is not None, "the loss was asked before the updates"
+    clients = len(groups.member)
+    cluster = ccs(cosine(updates.delta, updates.delta), memory.threshold)
+    return groups.remember(memory.with_clusters(clients, updates, cluster)), updates
 
 
 @dataclass(frozen=True)
@@ -270,47 +78,40 @@ class ReclusterKMeans:
     unit: bool
 
     def __call__(self, groups: Groups, updates: Updates, round: Round) -> tuple[Groups, Updates]:
-        if not len(updates):
-            return _with_clusters(groups, updates, np.empty(0, np.int64)), updates
+        memory = ClusterMemory.of(groups)
+        clients = len(groups.member)
+        cluster = np.empty(0, np.int64)
+        if len(updates):
+            cluster = self._clusters(updates, round)
+        return groups.remember(memory.with_clusters(clients, updates, cluster)), updates
+
+    def _clusters(self, updates: Updates, round: Round) -> IntArray:
         features = updates.delta.to(torch.float64)
         if self.unit:
             features = torch.nn.functional.normalize(features, dim=1)
         # Version 0.1 kept the stream between two calls as a number of 32 bits. Folded the same way,
         # its draws, and so its results, stay.
         key = Key(round.key.of("clusters").seed32())
-        cluster = kmeans(features.numpy(), min(self.clusters, len(updates)), key)
-        return _with_clusters(groups, updates, cluster), updates
-
-
-def _with_clusters(groups: Groups, updates: Updates, found: IntArray) -> Groups:
-    """The cluster of each update, remembered by client, with the samples that updates report."""
-    memory = _memory(groups)
-    cluster = np.full(len(groups.member), -1)
-    cluster[updates.ids] = found
-    size = memory.size
-    if size is not None:
-        size = size.copy()
-        size[updates.ids] = updates.size
-    return groups.remember(replace(memory, cluster=cluster, size=size))
+        return kmeans(features.numpy(), min(self.clusters, len(updates)), key)
 
 
 def by_imbalance(groups: Groups, updates: Updates, round: Round) -> Matrix:
     """Weigh rule of RFedAvg: ``D_k / D_C`` inside a cluster (eq. 4), `reciprocal` across clusters
     (sec. III-B)."""
-    memory = _memory(groups)
+    memory = ClusterMemory.of(groups)
     across = np.ones(1)
     if memory.imbalance is not None:
         assert memory.total is not None
         levels = _cluster_levels(memory, updates.ids, updates.size)
         across = reciprocal(levels, memory.total)
-    return _weights(groups.k, _clusters(memory, updates.ids), updates.size, across)
+    return _weights(groups.k, memory.cluster_of(updates.ids), updates.size, across)
 
 
 def by_balance(groups: Groups, updates: Updates, round: Round) -> Matrix:
     """Weigh rule of the benchmark "Optimal": ``D_k / D_C`` inside a cluster, `balancing` across
     clusters (eq. 16)."""
-    memory = _memory(groups)
-    cluster = _clusters(memory, updates.ids)
+    memory = ClusterMemory.of(groups)
+    cluster = memory.cluster_of(updates.ids)
     across = np.ones(1)
     if memory.histogram is not None:
         across = balancing(class_shares(memory.histogram[updates.ids], cluster))
@@ -341,14 +142,7 @@ def _cluster_levels(memory: ClusterMemory, ids: IntArray, size: FloatArray) -> F
     total = memory.total
     # I_k >= sum_m (D/M - D_k^m) = D - D_k, and at most D + D_k by the triangle inequality.
     level = np.clip(memory.imbalance[ids], total - size, total + size)
-    return cluster_imbalance(level, size, _clusters(memory, ids))
-
-
-def _clusters(memory: ClusterMemory, ids: IntArray) -> IntArray:
-    """The cluster of each client's update, int64 ``[n]``; one cluster where none were made."""
-    if memory.cluster is None:
-        return np.zeros(len(ids), np.int64)
-    return memory.cluster[ids]
+    return cluster_imbalance(level, size, memory.cluster_of(ids))
 
 
 def _weights(k: int, cluster: IntArray, size: FloatArray, across: FloatArray) -> Matrix:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from coterie.algorithms.rfedavg import ClusterMemory, guarded
+from coterie.algorithms.rfedavg import guarded
 from coterie.config import registry
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
@@ -27,6 +27,7 @@ from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
+from coterie.rules.cluster_queries import ClusterMemory
 from coterie.rules.inter_group import InterGroup, InterGroupStep
 from coterie.tasks import CLASSIFICATION
 

@@ -1,0 +1,245 @@
+"""What RFedAvg's server asks the cohort before it trains, and remembers: losses, class imbalance and
+label histograms. Its clusters' weights are made of the answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from coterie.clients.round import Round
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.engine import Reply
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.updates import Updates
+from coterie.core.work import Describe, Evaluate
+from coterie.math.ccs import adaptive_threshold
+from coterie.rules.single_group import everyone
+
+Scope = Literal["all", "scheduled"]
+Privacy = Literal["none", "discrete_laplace"]
+HistogramPrivacy = Literal["none", "discrete_laplace", "randomised_response"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMemory:
+    """What RFedAvg remembers. A field is ``None`` until it is known, or where a variant does not
+    need it.
+
+    Args:
+        threshold: ``eps_t``, how similar the updates of a cluster must be in this round.
+        loss: ``l_t``, the mean loss of the last cohort before it trained.
+        first_loss: ``l_0``, that of the first round.
+        cluster: int64 ``[N]``, the cluster of each client's update in the last round, -1 for a
+            client that did not train in it.
+        size: float64 ``[N]``, samples of each client, 0 where they are not known.
+        imbalance: float64 ``[N]``, ``I_k`` of each client of the last cohort, else -1.
+        total: ``D``, samples of all clients that count.
+        histogram: float64 ``[N, C]``, label histograms of the last cohort.
+    """
+
+    record_name: ClassVar[str] = "rfedavg"
+    threshold: float | None = None
+    loss: float | None = None
+    first_loss: float | None = None
+    cluster: IntArray | None = None
+    size: FloatArray | None = None
+    imbalance: FloatArray | None = None
+    total: float | None = None
+    histogram: FloatArray | None = None
+
+    @classmethod
+    def of(cls, groups: Groups) -> ClusterMemory:
+        """What the groups remember, or nothing yet."""
+        return groups.memory.get(cls) or cls()
+
+    def cluster_of(self, ids: IntArray) -> IntArray:
+        """The cluster of each client's update, int64 ``[n]``; one cluster where none were made."""
+        if self.cluster is None:
+            return np.zeros(len(ids), np.int64)
+        return self.cluster[ids]
+
+    def with_clusters(self, clients: int, updates: Updates, found: IntArray) -> ClusterMemory:
+        """The cluster of each update, by client, with the samples that updates report.
+
+        Args:
+            clients: their number ``N``.
+            updates: of this round.
+            found: int64 ``[n]``, their clusters.
+        """
+        cluster = np.full(clients, -1)
+        cluster[updates.ids] = found
+        size = self.size
+        if size is not None:
+            size = size.copy()
+            size[updates.ids] = updates.size
+        return replace(self, cluster=cluster, size=size)
+
+
+class Query(Protocol):
+    """What the cohort is asked for before it trains."""
+
+    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        """The groups that remember the answers, and notes for the round's row."""
+        ...
+
+
+@dataclass(frozen=True)
+class WithQueries:
+    """Assign rule: all clients train the one model, after the cohort was asked for what the weights
+    will need.
+
+    Args:
+        queries: in the order in which they are asked.
+    """
+
+    queries: tuple[Query, ...]
+
+    def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
+        groups, plan = everyone(groups, round)
+        notes: dict[str, Any] = {}
+        for query in self.queries:
+            groups, found = query.ask(groups, round)
+            notes |= found
+        return groups, replace(plan, notes=notes)
+
+
+@dataclass(frozen=True)
+class LossThreshold:
+    """Asks the cohort for its loss before it trains, and sets the threshold of the round by it
+    (eq. 7).
+
+    ``l_t = sum_k D_k F_k(w^t) / sum_k D_k`` over the clients asked, as an exponential moving
+    average where wanted; ``l_0`` is that of the first round. A round in which no client answers
+    keeps the loss of the one before. A reported loss is held in ``0..2 l_0``, in the first round in
+    0 to twice the median of all reports.
+
+    Args:
+        theta: see `adaptive_threshold`.
+        l_star: see `adaptive_threshold`.
+        ema: share of the past in ``l_t``, 0 for none.
+    """
+
+    theta: float
+    l_star: float
+    ema: float
+
+    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        memory = ClusterMemory.of(groups)
+        which = np.zeros(len(round.cohort), np.int64)
+        key = round.key.of("losses")
+        reply = round.clients.run(Evaluate("train"), round.cohort, groups.models, which, key=key)
+        past = memory.loss
+        if not len(reply) and past is None:
+            # No client has reported a loss yet: the threshold of the first round, where l_t = l_0.
+            memory = replace(memory, threshold=math.cos(self.theta))
+            return groups.remember(memory), {}
+        loss = past
+        if len(reply):
+            loss = _mean_loss(reply, None if past is None else memory.first_loss)
+        assert loss is not None
+        if past is not None:
+            loss = self.ema * past + (1 - self.ema) * loss
+        first = loss if memory.first_loss is None else memory.first_loss
+        threshold = adaptive_threshold(loss, first, self.l_star, self.theta)
+        memory = replace(memory, loss=loss, first_loss=first, threshold=threshold)
+        notes = {"threshold": threshold, "loss_before": loss, "loss_first": first}
+        return groups.remember(memory), notes
+
+
+def _mean_loss(reply: Reply, usual: float | None) -> float:
+    """The mean loss over all samples, that of each client held in 0 to twice the usual one.
+
+    Args:
+        reply: summed losses and samples.
+        usual: the loss of the first round; ``None``: the median of this reply.
+    """
+    size = reply.fields["size"].astype(np.float64)
+    each = reply.fields["loss"][:, 0] / size
+    if usual is None:
+        usual = float(np.median(each))
+    # Losses are claims. Clipped, one client moves the threshold by no more than its share
+    # of samples.
+    return float(np.average(np.clip(each, 0, max(0.0, 2 * usual)), weights=size))
+
+
+@dataclass(frozen=True)
+class AskImbalance:
+    """Asks the cohort for ``I_k`` (eq. 17), which needs the level ``D / M``, and so the samples of
+    all clients first.
+
+    Each client reports its ``D_k`` when it is first present (scope ``all``) or first scheduled, and
+    again with each update. ``D`` is the sum over the clients that are present, or over the cohort.
+    A client that does not report is taken to be as balanced as one of its size can be,
+    ``I_k = D - D_k``. What one reports is held in ``D - D_k .. D + D_k``, where it must lie, and
+    ``D_k`` at most at the cap of the reply's validation.
+
+    Args:
+        scope: whose samples make ``D``.
+        privacy: of what is reported, see `Describe`.
+        epsilon: its budget.
+    """
+
+    scope: Scope
+    privacy: Privacy = "none"
+    epsilon: float = 1.0
+
+    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        memory = ClusterMemory.of(groups)
+        clients = len(groups.member)
+        counted = round.cohort
+        if self.scope == "all":
+            # All registered clients. Read as each client's own D_k, I_C is often negative (erratum
+            # P15).
+            counted = np.union1d(round.trainable(clients), round.cohort)
+        size = np.zeros(clients) if memory.size is None else memory.size.copy()
+        new = counted[size[counted] == 0]
+        if len(new):
+            # With a level of 0 the reply is sum_m |0 - D_m|, which is D_k.
+            reply = self._report(groups, new, round.of("sizes"), 0.0)
+            size[reply.ids] = np.clip(reply.fields["imbalance"], 0, round.clients.validator.cap)
+        total = float(size[counted].sum())
+        level = total / max(1, round.clients.classes)
+        reply = self._report(groups, round.cohort, round.of("imbalance"), level)
+        # Below every legal value, so a client that did not answer is clipped to its least, D - D_k.
+        imbalance = np.full(clients, -1.0)
+        imbalance[reply.ids] = reply.fields["imbalance"]
+        memory = replace(memory, size=size, imbalance=imbalance, total=total)
+        return groups.remember(memory), {"total": total}
+
+    def _report(self, groups: Groups, ids: IntArray, round: Round, level: float) -> Reply:
+        """``sum_m |level - D_m|`` of each client. Only a number goes to the clients, no model."""
+        clients = round.clients
+        work = Describe(
+            "imbalance", clients.classes, level=level, privacy=self.privacy, epsilon=self.epsilon
+        )
+        no_model = np.empty((len(ids), 0), np.int64)
+        return clients.run(work, ids, groups.models, no_model, key=round.key)
+
+
+@dataclass(frozen=True)
+class AskHistogram:
+    """Asks the cohort for label histograms, which only the benchmark "Optimal" does.
+
+    Args:
+        privacy: how they are made private, see `Describe`.
+        epsilon: its budget.
+    """
+
+    privacy: HistogramPrivacy = "none"
+    epsilon: float = 1.0
+
+    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        clients = round.clients
+        work = Describe("histogram", clients.classes, privacy=self.privacy, epsilon=self.epsilon)
+        no_model = np.empty((len(round.cohort), 0), np.int64)
+        key = round.key.of("histograms")
+        reply = clients.run(work, round.cohort, groups.models, no_model, key=key)
+        histogram = np.zeros((len(groups.member), clients.classes))
+        # Noise for privacy makes counts negative, and a claimed count may be anything.
+        histogram[reply.ids] = np.clip(reply.fields["histogram"], 0, clients.validator.cap)
+        return groups.remember(replace(ClusterMemory.of(groups), histogram=histogram)), {}
