@@ -28,6 +28,7 @@ from coterie.core.plan import Plan
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
+from coterie.local import LocalRunner
 from coterie.methods.training import train
 from coterie.models import build_model
 from coterie.objectives import plain
@@ -80,7 +81,7 @@ def main() -> None:
     ids = np.random.default_rng(1).permutation(data.clients)
     zeros = np.zeros(len(ids), np.int64)
     plan = Plan(ids, zeros, np.arange(len(ids)) % args.chains)
-    with make_clients("pool", data, net, SOLVER, workers=args.workers) as clients:
+    with make_clients("pool", LocalRunner(data, net, SOLVER), workers=args.workers) as clients:
         first = np.arange(args.chains)  # makes the pool, with memory for a wave
         clients.run(
             Train(plain), ids[first], groups.models.repeat(args.chains, 1), first, key=Key(0).at(0)

@@ -29,6 +29,7 @@ from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
 from coterie.core.work import Train, Work
 from coterie.engines import make_clients
+from coterie.local import LocalRunner
 from coterie.measures.scoring import Scoring, score_round
 from coterie.runs.loop import RoundResult
 from coterie.runs.prepare import Prepared, prepare
@@ -161,7 +162,7 @@ def _scored(result: RoundResult, prepared: Mapping[str, Prepared], clients: Clie
     for reading, one in prepared.items():
         spec = one.spec
         module = spec.network.module
-        with make_clients("serial", spec.population, module, spec.local) as others:
+        with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as others:
             others.local_networks = clients.local_networks
             testable = spec.population.sizes("test") > 0
             row = score_round(

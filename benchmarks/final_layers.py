@@ -27,6 +27,7 @@ from coterie.core.client_store import ClientStore
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.engines import make_clients
+from coterie.local import LocalRunner
 from coterie.math.clustering import Linkage, agglomerate
 from coterie.math.distances import l2
 from coterie.measures.local_networks import score_local_networks
@@ -80,7 +81,7 @@ def accuracies(line: Line, seed: int, networks: ClientStore) -> dict[str, float]
     for reading in READINGS:
         spec = prepared_as(line, seed, 1, reading).spec
         module = spec.network.module
-        with make_clients("serial", spec.population, module, spec.local) as clients:
+        with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as clients:
             clients.local_networks = networks
             testable = spec.population.sizes("test") > 0
             row: dict[str, Any] = score_local_networks(clients, testable, spec.key)

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.engines import make_clients
+from coterie.local import LocalRunner
 from coterie.local.sgd import batches
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import build_model
@@ -103,7 +104,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
     cores = len(os.sched_getaffinity(0))
-    with make_clients("pool", data, net, SOLVER, workers=workers) as clients:
+    with make_clients("pool", LocalRunner(data, net, SOLVER), workers=workers) as clients:
         run = simulate(
             as_algorithm(ct.fedavg()),
             clients,

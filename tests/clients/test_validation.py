@@ -88,7 +88,7 @@ def test_clients_with_more_test_than_training_samples_are_scored() -> None:
 
 def test_a_client_that_grows_is_not_refused() -> None:
     population = blobs()
-    clients = make_clients("serial", population, small_net(population.classes), SOLVER)
+    clients = make_clients("serial", LocalRunner(population, small_net(population.classes), SOLVER))
     one = np.concatenate(population.train)
     grown = population.with_parts((one, *population.train[1:]), population.test)
     clients.set_population(grown)

@@ -159,7 +159,7 @@ def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors()
 
 def test_work_without_keep_is_the_bits_of_before() -> None:
     ids = np.arange(12)
-    with make_clients("serial", blobs(), NET, SOLVER) as clients:
+    with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
         found = clients.run(Train(plain), ids, START, zeros(12), key=KEY)
         assert len(clients.store.state().ids) == 0
         assert clients.store.state().vectors.size == 0
@@ -197,7 +197,7 @@ def test_an_update_that_is_not_finite_is_not_kept() -> None:
 
 
 def test_the_ledger_counts_what_passes() -> None:
-    with make_clients("serial", blobs(), NET, SOLVER) as clients:
+    with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
         ids = np.arange(3)
         clients.run(LOCAL, ids, START, zeros(3), key=KEY)
         clients.run(Evaluate("train"), ids, START + 1, zeros(3), key=KEY.of("choose"))

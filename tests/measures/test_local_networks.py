@@ -18,6 +18,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
+from coterie.local import LocalRunner
 from coterie.measures import local_networks
 from coterie.models import build_model
 from coterie.objectives import plain
@@ -52,7 +53,7 @@ def test_both_figures_are_those_of_the_networks_by_hand() -> None:
     module = build_model("mclr", data.shape, data.classes, Key(0).of("model"))
     start = flatten(module)[None]
     ids = np.arange(12)
-    with make_clients("serial", data, module, SOLVER) as clients:
+    with make_clients("serial", LocalRunner(data, module, SOLVER)) as clients:
         key = Key(0).at(0).of("train")
         reply = clients.run(Train(plain), ids, start, np.zeros(12, np.int64), key=key)
     networks = start.numpy() + reply.fields["delta"]

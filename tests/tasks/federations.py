@@ -61,7 +61,9 @@ def scored(
     models = torch.cat([p.detach().reshape(-1) for p in net.parameters()])[None]
     options = {} if workers is None else {"workers": workers}
     solver = ct.Solver(epochs=1)
-    with make_clients(engine, population, net, solver, task=task, **options) as clients:
+    with make_clients(
+        engine, LocalRunner(population, net, solver, task=task), **options
+    ) as clients:
         everyone = np.arange(population.clients)
         which = np.zeros(population.clients, np.int64)
         # The pool starts its workers with the first training.

@@ -7,36 +7,28 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
 from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine
-from coterie.core.solver import Solver
-from coterie.core.task import CORRECT, Task
-from coterie.core.vectors import Layout
-from coterie.data.population import Population
+from coterie.core.task import CORRECT
 from coterie.deprecated import renamed
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.local_networks import RememberingEngine
 from coterie.engines.registry import Simulation, make_engine
 from coterie.local import LocalRunner
-from coterie.tasks import CLASSIFICATION
 
 
 def make_clients(
     name: str,
-    population: Population,
-    module: nn.Module,
-    solver: Solver,
+    runner: LocalRunner,
     *,
-    decay: tuple[str, ...] = (),
     quorum: Quorum | None = None,
     remember_networks: bool = False,
     load_samples: Callable[[], Tensor] | None = None,
-    task: Task = CLASSIFICATION,
     **options: Any,
 ) -> Clients:
     """Build an engine, and the clients that it reaches. They are a context manager; leaving it ends
@@ -44,15 +36,12 @@ def make_clients(
 
     Args:
         name: ``pool``, ``serial``, ``vmap`` or ``ray``.
-        population: who holds what.
-        module: the network; the values of its parameters do not matter.
-        solver: local SGD.
-        decay: names of the kernels that carry L2.
+        runner: what the clients do: who holds what, the network, local SGD and the task. The values
+            of the network's parameters do not matter.
         quorum: how many replies make a round.
         remember_networks: whether each client remembers the network that it trained last
             (``Clients.local_networks``).
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
-        task: what is learned, fitted to the population's targets.
         options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
             ``round_timeout``, ``device``, ... Options of other engines have no effect.
 
@@ -60,7 +49,6 @@ def make_clients(
         ConfigError: for an engine that cannot be had on this machine, or that cannot train this
             network.
     """
-    runner = LocalRunner(population, module, solver, decay, task=task)
     engine: Engine = make_engine(name, Simulation(runner, load_samples), options)
     local_networks = None
     if remember_networks:
@@ -71,23 +59,23 @@ def make_clients(
     store = ClientStore()
     return Clients(
         KeepingEngine(engine, store),
-        validator_for(population),
+        validator_for(runner.population),
         quorum or Quorum(),
-        _shape_of(population, module, task),
-        np.flatnonzero(population.sizes("train") > 0),
+        _shape_of(runner),
+        np.flatnonzero(runner.population.sizes("train") > 0),
         store=store,
         local_networks=local_networks,
     )
 
 
-def _shape_of(population: Population, module: nn.Module, task: Task) -> ModelShape:
+def _shape_of(runner: LocalRunner) -> ModelShape:
     """What rules may ask of the model."""
     classes = 0
-    if task.class_labels:
-        classes = population.classes
+    if runner.task.class_labels:
+        classes = runner.population.classes
     # Right answers where there are any; no more, since methods pay for what they are sent.
-    sums = tuple(one for one in task.sums if one in CORRECT)
-    return ModelShape(classes, math.prod(population.shape), Layout.of(module), sums)
+    sums = tuple(one for one in runner.task.sums if one in CORRECT)
+    return ModelShape(classes, math.prod(runner.population.shape), runner.layout, sums)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.algorithms.cfl import SplitMemory
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
@@ -21,11 +20,13 @@ from coterie.core.task import Task
 from coterie.core.work import Evaluate, Train
 from coterie.data import Population
 from coterie.engines import make_clients
+from coterie.local import LocalRunner
 from coterie.math.similarity import cosine
 from coterie.models import MODELS, build_model
 from coterie.objectives import plain
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.signatures import SignatureMemory
+from coterie.rules.split_tree import SplitMemory
 
 DENSE = ("mclr", "mlp")  # networks whose steps take microseconds
 PRETRAIN_STEPS = 50  # of an update that is made again for the map
@@ -188,7 +189,8 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     ids = np.flatnonzero(population.sizes("train") > 0)
     work = Train(plain, steps=PRETRAIN_STEPS)
     # The serial engine starts no processes, which would take longer than the work.
-    with make_clients("serial", population, module, setup.solver, task=setup.task) as clients:
+    runner = LocalRunner(population, module, setup.solver, task=setup.task)
+    with make_clients("serial", runner) as clients:
         first = np.zeros(len(ids), np.int64)
         reply = clients.run(work, ids, start[None], first, key=setup.key)
     # Clients that did not answer stay NaN, and are left out of the map.
@@ -211,7 +213,8 @@ def from_losses(setup: Setup, models: Tensor) -> Embedding | None:
         return None
     ids = np.flatnonzero(size > 0)
     which = np.tile(np.arange(len(models)), (len(ids), 1))
-    with make_clients("serial", population, module, Solver(), task=setup.task) as clients:
+    runner = LocalRunner(population, module, Solver(), task=setup.task)
+    with make_clients("serial", runner) as clients:
         reply = clients.measure(Evaluate("train", sums=()), ids, models, which, key=setup.key)
     loss = reply.fields["loss"].astype(np.float64)
     # Some clients' data are harder under every model: only the ratio between models tells groups.

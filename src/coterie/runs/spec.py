@@ -24,6 +24,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import Shift
 from coterie.engines import Attack, AttackingEngine, make_clients, poisoned
 from coterie.errors import ConfigError
+from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, decay_for
 from coterie.runs.cohort import Sampler, SamplerName
@@ -165,16 +166,14 @@ class RunSpec:
         # What attackers have made of their samples is in no file that another machine could read.
         if population is not self.population:
             load_samples = None
+        network = self.network
+        runner = LocalRunner(population, network.module, self.local, network.decay, task=self.task)
         clients = make_clients(
             engine,
-            population,
-            self.network.module,
-            self.local,
-            decay=self.network.decay,
+            runner,
             quorum=self.quorum,
             remember_networks=self.evaluation.local,
             load_samples=load_samples,
-            task=self.task,
             **options,
         )
         clients.bounds = self.bounds
