@@ -77,8 +77,14 @@ def test_the_names_are_these() -> None:
 
 
 def test_digits() -> None:
+    from sklearn.datasets import load_digits
+
     s = load_samples({"kind": "digits"})
     assert (tuple(s.x.shape), s.x.dtype, s.y.dtype) == ((1797, 1, 8, 8), torch.float32, torch.int64)
+    # The file is read without this loader, which takes long to import.
+    expected = load_digits()
+    np.testing.assert_array_equal(s.x[:, 0].numpy(), expected.images.astype(np.float32) / 16)
+    np.testing.assert_array_equal(s.y.numpy(), expected.target)
     assert (float(s.x.min()), float(s.x.max()), s.classes, s.train_rows) == (0, 1, 10, 1797)
 
 

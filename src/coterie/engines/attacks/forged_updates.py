@@ -11,7 +11,6 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from scipy.stats import norm
 
 from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray
@@ -118,9 +117,12 @@ def alie(
 
 def _largest_z(attackers: int, honest: int) -> float:
     """``z_max`` of ALIE; at least 0, and at most 3 where the attackers are the majority."""
+    # Phi and its inverse. `scipy.stats` has them too, but takes a second to import, in each process.
+    from scipy.special import ndtr, ndtri
+
     supporters = (attackers + honest) // 2 + 1 - attackers
-    below = min((honest - supporters) / honest, float(norm.cdf(3.0)))
-    return max(0.0, float(norm.ppf(below)))
+    below = min((honest - supporters) / honest, float(ndtr(3.0)))
+    return max(0.0, float(ndtri(below)))
 
 
 @validated
