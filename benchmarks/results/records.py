@@ -148,7 +148,7 @@ class ResultPage(_Strict):
             KeyError: there is none, or more than one.
         """
         other, _, rest = key.partition(":")
-        if other in names():
+        if rest and other in names():  # which looks into the folder
             return read(other).find(rest)
         name, _, rounds = key.partition("@")
         found = [record for record in self.records if record.key == name]

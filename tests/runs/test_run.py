@@ -18,6 +18,7 @@ import pytest
 import tomli_w
 from torch import nn
 
+from coterie.cli.main import invoke
 from coterie.config import RunConfig, check
 from coterie.errors import CheckpointError, ConfigError, DataError, QuorumError
 from coterie.models import decay_for
@@ -176,15 +177,14 @@ def test_killed_and_resumed_is_the_same_to_the_bit(
     run = tmp_path / "run"
     file.write_text(tomli_w.dumps(tables() | {"engine": {"name": "pool", "workers": 2}}))
     start = [sys.executable, "-m", "coterie.cli.main"]
-    command = [*start, "run", str(file), "--out", str(run)]
-    for rows in (1, 3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    resume = ["resume", str(run)]
+    for rows, words in ((1, ["run", str(file), "--out", str(run)]), (3, resume)):
+        process = subprocess.Popen([*start, *words], stdout=subprocess.DEVNULL)
         while process.poll() is None and _rows(run) < rows:
             time.sleep(0.005)
         process.kill()
         process.wait()
-        command = [*start, "resume", str(run)]
-    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert invoke(resume) == 0
     resumed = left(run)
     for ours, theirs in zip(resumed["rows"], straight["rows"], strict=True):
         assert ours == theirs  # says which field, where all of them at once would be cut
