@@ -36,5 +36,6 @@ def _file_of_digits() -> Path:
     takes longer than a short run, in every process that needs the digits.
     """
     package = find_spec("sklearn")
-    assert package is not None and package.origin is not None, "scikit-learn is a dependency"
+    assert package is not None, "scikit-learn is a dependency"
+    assert package.origin is not None, "its package has a file"
     return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
