@@ -129,7 +129,7 @@ def replies(factories: Factories, pages: Mapping[str, Sent]) -> str:
 
 def migrating(factories: Factories, pages: Mapping[str, Sent]) -> str:
     """The list of docs/shifts.md."""
-    from coterie.runs.prepare import can_migrate
+    from coterie.runs.configured import can_migrate
 
     names = [f"`{name}`" for name in factories if can_migrate(name)]
     listed = f"{', '.join(names[:-1])} and {names[-1]}."

@@ -48,7 +48,12 @@ MOVED: dict[str, tuple[str, ...]] = {
         "coterie.clients.validation",
     ),
     "coterie.engines.gate": ("coterie.clients.validation",),
-    "coterie.experiment": ("coterie.runs.run", "coterie.runs.prepare"),
+    "coterie.experiment": (
+        "coterie.runs.run",
+        "coterie.runs.prepare",
+        "coterie.runs.configured",
+        "coterie.runs.data",
+    ),
     "coterie.grouping": ("coterie.rules.single_group", "coterie.rules.cold_start"),
     "coterie.inter_group": ("coterie.rules.inter_group",),
     "coterie.keys": ("coterie.core.keys",),

@@ -15,12 +15,13 @@ from coterie.cli import completion
 from coterie.cli.completion import complete_algorithms, complete_run, complete_set
 from coterie.cli.data import REGISTRIES
 from coterie.config import registry
+from coterie.config.kinds import KINDS
 
 
 def test_the_names_are_those_of_the_registries() -> None:
     for key, found in completion.REGISTRIES.items():
         kind = key.removeprefix("data.").removesuffix(".name")
-        where = registry.KINDS[kind]
+        where = KINDS[kind]
         assert found == (where.module, where.table, where.entry_points)
         assert completion.registered(key) == list(registry.names(kind))
     assert all(registry.names(REGISTRIES[kind]) for kind in completion.KINDS)

@@ -219,7 +219,7 @@ def test_more_correct_predictions_than_samples_are_refused() -> None:
 def test_the_table_of_a_configuration() -> None:
     from coterie.config import check
     from coterie.config.identity import config_hash
-    from coterie.runs.prepare import make_bounds
+    from coterie.runs.configured import make_bounds
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

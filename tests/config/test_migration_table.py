@@ -12,7 +12,7 @@ from coterie.config import check, registry, upgrade
 from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
 from coterie.rules import migration
-from coterie.runs.prepare import can_migrate, make_method
+from coterie.runs.configured import can_migrate, make_method
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from coterie.sweep.options import tables_for

@@ -13,7 +13,7 @@ from coterie.deploy.data_sources import load_function, trial_share
 from coterie.deploy.folder import init
 from coterie.deploy.settings import load_deployment
 from coterie.errors import DataError
-from coterie.runs.prepare import load_data
+from coterie.runs.data import load_data
 from tests.deploy.conftest import CONFIG
 
 

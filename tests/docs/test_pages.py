@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from coterie import errors
 from coterie.cli.main import app
-from coterie.config import registry
+from coterie.config import kinds
 from tests.docs.pages import NAMED, PAGES, README, ROOT
 
 
@@ -67,7 +67,7 @@ def test_names_that_pages_mention_exist(page):
     names = {name.rstrip(".") for name in re.findall(r"(?<![\w/])coterie(?:\.[A-Za-z]\w*)+", text)}
     names |= {f"coterie.{name}" for name in re.findall(r"\bct\.(\w+)", text)}
     names -= {
-        kind.entry_points for kind in registry.KINDS.values()
+        kind.entry_points for kind in kinds.KINDS.values()
     }  # groups of entry points are no modules
     names -= {"coterie.algorithms.settle"}  # the method that a reader adds by write-a-method.md
     unknown = [name for name in sorted(names) if not found(name)]

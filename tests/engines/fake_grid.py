@@ -16,7 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from coterie.config import check
 from coterie.flower_app import client
-from coterie.runs.prepare import load_data
+from coterie.runs.data import load_data
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 Meddle = Callable[[int, Message, list[Message]], list[Message]]

@@ -242,7 +242,7 @@ def test_attacks_that_change_data_do_not_go_with_a_shift() -> None:
 
 def test_the_table_of_a_configuration() -> None:
     from coterie.config import check
-    from coterie.runs.prepare import make_attack
+    from coterie.runs.configured import make_attack
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

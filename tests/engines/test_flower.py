@@ -42,7 +42,7 @@ from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
-from coterie.runs.prepare import load_data
+from coterie.runs.data import load_data
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, Meddle, contexts

@@ -33,7 +33,7 @@ from coterie.local import LocalRunner
 from coterie.local.device import Device
 from coterie.methods.algorithm import as_algorithm
 from coterie.objectives import plain
-from coterie.runs.prepare import read_inputs
+from coterie.runs.data import read_inputs
 from tests.conftest import blobs, small_net
 from tests.contract import test_algorithms as contract
 

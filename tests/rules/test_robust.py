@@ -128,7 +128,7 @@ def test_buckets_are_drawn_from_the_round() -> None:
 
 def test_the_table_of_a_configuration() -> None:
     from coterie.config import check
-    from coterie.runs.prepare import make_method
+    from coterie.runs.configured import make_method
 
     tables: dict[str, Any] = {
         "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},

@@ -14,7 +14,7 @@ from coterie.config import check, load_config
 from coterie.config.identity import config_hash
 from coterie.config.tables import LogTable
 from coterie.errors import ConfigError
-from coterie.runs import tracking
+from coterie.runs import trackers, tracking
 from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
@@ -94,8 +94,8 @@ def test_a_failing_tracker_never_ends_a_run(configured, monkeypatch, capsys) -> 
 
         def close(self, status: str) -> None: ...
 
-    monkeypatch.setitem(tracking.TRACKERS, "tensorboard", lambda run: Failing())
-    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: 1 / 0)
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda run: Failing())
+    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: 1 / 0)
     assert invoke(["run", configured("mlflow", "tensorboard"), "--out", "r"]) == 0
     lines = sorted(capsys.readouterr().err.splitlines())
     assert [line.split("; ")[0] for line in lines] == [
@@ -114,7 +114,7 @@ def test_a_tracker_that_hangs_is_waited_for_only_so_long(
 
         def close(self, status: str) -> None: ...
 
-    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Hanging())
+    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: Hanging())
     thread = TrackerThread("mlflow", LoggedRun(LogTable(), {}, tmp_path))
     begun = time.monotonic()
     for t in range(5):
@@ -134,7 +134,7 @@ def test_rounds_are_logged_in_order_and_then_the_status(tmp_path: Path, monkeypa
         def close(self, status: str) -> None:
             logged.append(status)
 
-    monkeypatch.setitem(tracking.TRACKERS, "mlflow", lambda run: Listing())
+    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda run: Listing())
     settings = check(tables(to=["mlflow"])).log
     with tracked(settings, {}, tmp_path) as log:
         for t in range(20):

@@ -11,15 +11,8 @@ import pytest
 from coterie.studies.reproduce.computed import FORMULAS
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.panel_charts import panel_chart
-from coterie.studies.reproduce.panels import (
-    CURVES,
-    BarPanel,
-    CurvePanel,
-    GridPanel,
-    ScatterPanel,
-    panels_of,
-    short_names,
-)
+from coterie.studies.reproduce.panel_values import CURVES, panels_of, short_names
+from coterie.studies.reproduce.panels import BarPanel, CurvePanel, GridPanel, ScatterPanel
 from coterie.studies.reproduce.papers import PaperTable
 from coterie.studies.reproduce.tables import paper
 

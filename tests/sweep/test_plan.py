@@ -13,7 +13,7 @@ import torch
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError
-from coterie.runs.prepare import read_samples
+from coterie.runs.data import read_samples
 from coterie.sweep import data_hash
 from coterie.sweep.grid import read_seeds, split_values
 from coterie.sweep.plan import SweepPlan, make_plan

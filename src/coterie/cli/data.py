@@ -98,7 +98,7 @@ def inspect_command(
     """Show clients, sizes and label mixes of a configuration's data."""
     from coterie.cli.data_tables import sizes_table
     from coterie.config import load_config
-    from coterie.runs.prepare import load_data
+    from coterie.runs.data import load_data
     from coterie.terminal import console, printable
 
     validated = load_config(config, assignments or (), data_root_value(data_root))

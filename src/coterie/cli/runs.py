@@ -98,8 +98,9 @@ def _execute(
 ) -> None:
     """Run the rounds that are left, with progress, and show the summary."""
     from coterie.config.defaults import lowered_cold_start
+    from coterie.runs.reporter import Reporter
     from coterie.runs.run import execute
-    from coterie.terminal import Reporter, console, say, summary_table
+    from coterie.terminal import console, say, summary_table
 
     start = 0
     if checkpoint is not None:

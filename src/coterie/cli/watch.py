@@ -16,9 +16,10 @@ from coterie.cli.watch_screen import screen, silence_line
 from coterie.data import load_partition
 from coterie.runs.check_folder import check_folder
 from coterie.runs.files import MALFORMED, damaged
+from coterie.runs.reporter import Reporter
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import summarise
-from coterie.terminal import Reporter, console, counted, summary_table
+from coterie.terminal import console, counted, summary_table
 
 
 def watch(run: Path | str, *, once: bool = False, interval: float = 0.5) -> None:

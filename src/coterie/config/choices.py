@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import create_model
 
 from coterie.config import registry, schema
-from coterie.config.registry import KINDS
+from coterie.config.kinds import KINDS
 from coterie.config.schema import Factory
 from coterie.config.tables import (
     ChoiceTable,

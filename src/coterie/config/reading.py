@@ -13,8 +13,8 @@ from coterie.config import custom, registry
 from coterie.config.choices import run_model
 from coterie.config.crosscheck import cross_check
 from coterie.config.defaults import fit_defaults
+from coterie.config.kinds import KINDS
 from coterie.config.problems import problems
-from coterie.config.registry import KINDS
 from coterie.config.tables import RunConfig
 from coterie.config.toml_text import MOST_CHARACTERS, parse_toml
 from coterie.config.upgrade import upgrade

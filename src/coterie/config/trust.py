@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from coterie.config.registry import KINDS
+from coterie.config.kinds import KINDS
 from coterie.config.wording import shown, spelled
 from coterie.errors import ConfigError
 

@@ -134,7 +134,7 @@ def trial_share(config: str | Path | Mapping[str, Any], client: int) -> tuple[Pa
     # Imported here: a node with samples of its own needs none of this.
     from coterie.config import check
     from coterie.config.reading import read
-    from coterie.runs.prepare import load_data
+    from coterie.runs.data import load_data
 
     if isinstance(config, str | Path):
         config = read(config)

@@ -15,8 +15,8 @@ from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 from coterie.methods.step import Clustered
 from coterie.rules.migration import Migrating, Migration
+from coterie.runs.configured import make_method, make_network, make_solver, only_classification
 from coterie.runs.fitting import fit
-from coterie.runs.prepare import make_method, make_network, make_solver, only_classification
 from coterie.runs.spec import Network
 
 

@@ -24,7 +24,8 @@ from coterie.errors import (
     QuorumError,
     RemoteError,
 )
-from coterie.terminal import Reporter, counted, say
+from coterie.runs.reporter import Reporter
+from coterie.terminal import counted, say
 
 UNREACHABLE = 90.0  # seconds without an answer of the SuperLink after which a run is given up
 PAUSE = 2.0  # seconds before the log is opened again

@@ -31,9 +31,9 @@ from coterie.errors import ConfigError
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.cohort import Sampler
+from coterie.runs.configured import make_bounds, make_quorum
 from coterie.runs.digests import PARTITION
 from coterie.runs.loop import RoundResult
-from coterie.runs.prepare import make_bounds, make_quorum
 from coterie.runs.run import Run, make_progress, write_results
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec

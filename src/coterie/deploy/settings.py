@@ -15,7 +15,7 @@ from coterie.config.arguments import check_arguments
 from coterie.config.defaults import fit_cohort
 from coterie.config.reading import put, read
 from coterie.errors import ConfigError
-from coterie.runs.prepare import read_samples
+from coterie.runs.data import read_samples
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]

@@ -27,8 +27,9 @@ from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.real_clients import prepare_real_run
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.configured import only_classification
 from coterie.runs.digests import NODES
-from coterie.runs.prepare import Prepared, only_classification, prepare
+from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.run import KEPT
 from coterie.runs.store import RunFolder
 

@@ -15,6 +15,7 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.config import registry
 from coterie.config.arguments import validated
+from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
 from coterie.config.tables import CLIENTS_PER_ROUND
 from coterie.config.wording import describe_type, nearest
@@ -251,7 +252,7 @@ def _named(kind: Literal["server", "weigh", "objective", "attack", "task"], valu
     if not isinstance(value, str):
         return value
     _check_choice(kind, kind, value, ", or a rule of coterie's")
-    return registry.build(kind, {registry.KINDS[kind].selector: value})
+    return registry.build(kind, {KINDS[kind].selector: value})
 
 
 def _check_choice(argument: str, kind: str, name: str, or_else: str = "") -> None:

@@ -17,7 +17,7 @@ from coterie.config.reading import check
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
-from coterie.runs.prepare import task_headline
+from coterie.runs.configured import task_headline
 from coterie.sweep.measured import Figure, Measured, measure
 from coterie.sweep.plan import SweepPlan, SweepRun
 from coterie.sweep.run_once import is_done

@@ -19,7 +19,7 @@ from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
 from coterie.errors import ConfigError
-from coterie.runs.prepare import read_samples, split_samples
+from coterie.runs.data import read_samples, split_samples
 
 
 def data_key(config: RunConfig) -> str:

@@ -18,7 +18,7 @@ from coterie.config.reading import put
 from coterie.config.upgrade import deprecated_options
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
-from coterie.runs.prepare import can_migrate
+from coterie.runs.configured import can_migrate
 
 # --- checks ---------------------------------------------------------------------------------------
 

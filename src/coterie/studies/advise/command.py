@@ -9,7 +9,8 @@ from pathlib import Path
 from coterie.config import RunConfig
 from coterie.data import Population
 from coterie.errors import ConfigError
-from coterie.runs.prepare import load_data, only_classification
+from coterie.runs.configured import only_classification
+from coterie.runs.data import load_data
 from coterie.studies.advise.advice import Advice, advise
 from coterie.studies.advise.configuration import is_bare
 from coterie.studies.advise.output import COLUMNS, evidence, trial_rows, write_advice

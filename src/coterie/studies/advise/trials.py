@@ -13,8 +13,8 @@ from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.data import Population
+from coterie.runs.configured import make_method, make_network, make_solver
 from coterie.runs.fitting import fit
-from coterie.runs.prepare import make_method, make_network, make_solver
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import Network, RunSpec, cohort_sampler

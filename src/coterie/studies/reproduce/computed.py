@@ -7,7 +7,8 @@ from typing import Any
 
 from coterie.errors import DataError
 from coterie.models import spec
-from coterie.runs.prepare import load_data, prepare
+from coterie.runs.data import load_data
+from coterie.runs.prepare import prepare
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.datasets import missing_data
 from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio

@@ -20,7 +20,7 @@ from coterie.measures.groups import (
     gamma_of_shares,
     totals,
 )
-from coterie.runs.prepare import load_data
+from coterie.runs.data import load_data
 from coterie.studies.reproduce.papers import Line
 
 DRAWS = 5  # of groups, each with another key

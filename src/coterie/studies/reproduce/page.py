@@ -14,14 +14,8 @@ from coterie.report.section import Chart, Section
 from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panel_charts import panel_chart
-from coterie.studies.reproduce.panels import (
-    BarPanel,
-    CurvePanel,
-    GridPanel,
-    Panel,
-    ScatterPanel,
-    panels_of,
-)
+from coterie.studies.reproduce.panel_values import panels_of
+from coterie.studies.reproduce.panels import BarPanel, CurvePanel, GridPanel, Panel, ScatterPanel
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
 from coterie.studies.reproduce.results_file import write_results_file
 from coterie.studies.reproduce.tables import paper

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from coterie.terminal import Reporter
+from coterie.runs.reporter import Reporter
 
 
 def test_progress_is_about_twenty_lines_where_there_is_no_terminal(
@@ -23,7 +23,7 @@ def test_progress_is_about_twenty_lines_where_there_is_no_terminal(
 def lines_of(rounds: int, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines of a run of one model whose rounds end at the times of a clock."""
     times = iter(clock)
-    monkeypatch.setattr("coterie.terminal.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("coterie.runs.reporter.time.monotonic", lambda: next(times))
     out = StringIO()
     with Reporter(rounds, file=out) as reporter:
         for done in range(len(clock)):

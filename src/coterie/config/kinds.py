@@ -1,0 +1,138 @@
+"""The kinds of things that a configuration can name, and where the factories of each stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coterie.config.tables import ChoiceTable, KindTable, NamedTable, SourceTable
+from coterie.config.wording import spelled
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of choice.
+
+    Args:
+        module: that holds the table of factories.
+        table: its name there.
+        selector: the key that names the choice.
+        place: of the table in a configuration.
+        record: the typed part of that table.
+        context: parameters that the library fills in; the others are options.
+        custom: whether ``module:factory`` names one, too.
+        custom_options: whether such a factory has options; a network's takes only what the data
+            say.
+        entry_points: the group of the plugins, none for an empty one.
+        article: before the kind's name in a sentence.
+    """
+
+    module: str
+    table: str
+    selector: str = "name"
+    place: tuple[str, ...] = ()
+    record: type[ChoiceTable] = NamedTable
+    context: tuple[str, ...] = ()
+    custom: bool = False
+    custom_options: bool = True
+    entry_points: str = ""
+    article: str = "a"
+
+    @property
+    def path(self) -> str:
+        """The key path of the selector."""
+        return spelled([*self.place, self.selector])
+
+
+KINDS: Mapping[str, Kind] = {
+    "source": Kind(
+        module="coterie.data.sources",
+        table="SOURCES",
+        selector="source",
+        place=("data",),
+        record=SourceTable,
+        context=("root", "partition", "key", "targets"),
+        entry_points="coterie.datasets",
+    ),
+    "partition": Kind(
+        module="coterie.data.partitions",
+        table="PARTITIONS",
+        selector="kind",
+        place=("data", "partition"),
+        record=KindTable,
+        context=("samples", "key"),
+    ),
+    "model": Kind(
+        module="coterie.models",
+        table="MODELS",
+        place=("model",),
+        context=("shape", "classes", "key"),
+        custom=True,
+        custom_options=False,
+        entry_points="coterie.models",
+    ),
+    "algorithm": Kind(
+        module="coterie.algorithms",
+        table="ALGORITHMS",
+        place=("algorithm",),
+        custom=True,
+        entry_points="coterie.algorithms",
+        article="an",
+    ),
+    "server": Kind(
+        module="coterie.rules.server",
+        table="SERVERS",
+        place=("server",),
+        custom=True,
+    ),
+    "weigh": Kind(
+        module="coterie.rules.robust",
+        table="WEIGHS",
+        place=("weigh",),
+        custom=True,
+    ),
+    "objective": Kind(
+        module="coterie.objectives",
+        table="OBJECTIVES",
+        place=("objective",),
+        custom=True,
+        article="an",
+    ),
+    "task": Kind(
+        module="coterie.tasks",
+        table="TASKS",
+        selector="kind",
+        place=("task",),
+        record=KindTable,
+        custom=True,
+    ),
+    "shift": Kind(
+        module="coterie.data.shifts",
+        table="SHIFTS",
+        selector="kind",
+        place=("shift",),
+        record=KindTable,
+    ),
+    "attack": Kind(
+        module="coterie.engines.attacks",
+        table="ATTACKS",
+        selector="kind",
+        place=("attack",),
+        record=KindTable,
+        article="an",
+    ),
+    "engine": Kind(
+        module="coterie.engines.registry",
+        table="ENGINES",
+        place=("engine",),
+        context=("simulation",),
+        entry_points="coterie.engines",
+        article="an",
+    ),
+    "measure": Kind(
+        module="coterie.measures.optional",
+        table="MEASURES",
+        context=("solver", "method"),
+    ),
+    "tracker": Kind(module="coterie.runs.trackers", table="TRACKERS"),
+}

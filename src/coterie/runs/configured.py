@@ -1,0 +1,139 @@
+"""The parts of a run as the tables of its configuration say: local SGD, quorum, network, task, method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from coterie.clients.bounds import Bounds
+from coterie.clients.quorum import Quorum
+from coterie.config import RunConfig, registry
+from coterie.config.kinds import KINDS
+from coterie.config.tables import ChoiceKind
+from coterie.core.objective import Objective
+from coterie.core.solver import Solver
+from coterie.core.task import Task, headline_of, is_classes
+from coterie.engines import Attack
+from coterie.errors import ConfigError
+from coterie.headline import Headline
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.method import Method
+from coterie.methods.override import override
+from coterie.rules.migration import Migration
+from coterie.runs.spec import Network
+from coterie.tasks import CLASSIFICATION
+
+
+def make_solver(config: RunConfig) -> Solver:
+    """Local SGD, as ``[local]`` says."""
+    return Solver(**config.local.model_dump())
+
+
+def make_quorum(config: RunConfig) -> Quorum:
+    """When a round counts, as ``[quorum]`` says."""
+    return Quorum(**config.quorum.model_dump())
+
+
+def make_bounds(config: RunConfig) -> Bounds:
+    """How far one client may be from the others, as ``[bounds]`` says."""
+    table = config.bounds
+    return replace(Bounds.between(table.floor, table.ceiling), enabled=table.enabled)
+
+
+def make_attack(config: RunConfig) -> Attack | None:
+    """What some clients do to the run, as ``[attack]`` says; ``None``: all are honest."""
+    if config.attack is None:
+        return None
+    table = {"kind": config.attack.kind, **config.attack.options}
+    attack: Attack = registry.build("attack", table)
+    return attack
+
+
+def make_network(config: RunConfig, shape: tuple[int, ...], outputs: int) -> Network:
+    """The network of ``[model]``, with weights from the seed.
+
+    Raises:
+        ConfigError: for a network that does not fit the data.
+    """
+    name = config.model.name
+    return Network.of(name, shape, outputs, config.seed, config.local.l2, config.options("model"))
+
+
+def make_task(config: RunConfig) -> Task | None:
+    """The task of ``[task]``, not fitted to its targets; ``None`` without the table.
+
+    Raises:
+        ConfigError: for options that do not go together, and a factory that makes no task.
+    """
+    return _make(config, "task", lambda made: isinstance(made, Task), "tasks")
+
+
+def task_headline(config: RunConfig) -> Headline:
+    """What runs of a configuration are measured by."""
+    return headline_of(make_task(config) or CLASSIFICATION)
+
+
+def only_classification(config: RunConfig, what: str) -> None:
+    """Refuse another task where only a classification can be had so far.
+
+    Args:
+        config: the configuration.
+        what: is asked for, as ``export``.
+
+    Raises:
+        ConfigError: for another task.
+    """
+    task = make_task(config)
+    if task is not None and not is_classes(task):
+        raise ConfigError(
+            f"task.kind: {what} knows classifications only so far, got {task.name!r}; "
+            "expected 'classification'"
+        )
+
+
+def make_method(config: RunConfig) -> Method | Algorithm:
+    """The method that a configuration names, with its options, and with the server, the weighing,
+    the objective and the migration of their tables.
+
+    Raises:
+        ConfigError: for a factory of the user's own that fails, and if there is nothing that a
+            table could replace.
+    """
+    server = _make(config, "server", callable, "rules.server")
+    weigh = _make(config, "weigh", callable, "rules.robust")
+    objective = _make(config, "objective", lambda made: isinstance(made, Objective), "objectives")
+    migration = None
+    if config.migration is not None:
+        migration = Migration(config.migration.detector, config.migration.tau)
+    name = config.algorithm.name
+    method = registry.build("algorithm", {"name": name, **config.algorithm.options})
+    return override(
+        method, name, server=server, objective=objective, migration=migration, weigh=weigh
+    )
+
+
+def can_migrate(algorithm: str) -> bool:
+    """Whether an algorithm takes ``[migration]``: whether it places clients in groups."""
+    try:
+        # Tried, not listed: so it also holds for algorithms of plugins and of the user's own.
+        override(registry.build("algorithm", {"name": algorithm}), migration=Migration())
+    except ConfigError:
+        return False
+    return True
+
+
+def _make(config: RunConfig, kind: ChoiceKind, fits: Callable[[Any], bool], home: str) -> Any:
+    """What the factory of an optional table makes; ``None`` without the table."""
+    table = config.choice(kind)
+    if table is None:
+        return None
+    selector = KINDS[kind].selector
+    name = getattr(table, selector)
+    made = registry.build(kind, {selector: name, **table.options})
+    # The factory may be a user's, and what it makes would fail only in the first round.
+    if not fits(made):
+        what = f"makes no {kind}, got {name!r}"
+        expected = f"a factory like those of coterie.{home}"
+        raise ConfigError(f"{KINDS[kind].path}: {what}; expected {expected}")
+    return made

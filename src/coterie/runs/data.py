@@ -1,0 +1,87 @@
+"""The samples of a configuration, and who holds which of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from coterie.config import RunConfig, check
+from coterie.config.reading import fit_to_clients
+from coterie.core.keys import Key
+from coterie.data import (
+    Partition,
+    Population,
+    Samples,
+    load_partition,
+    load_samples,
+    make_partition,
+    populate,
+)
+from coterie.data.samples import Targets
+from coterie.runs.configured import make_task
+
+
+def load_data(
+    config: RunConfig, saved: Path | None = None
+) -> tuple[Samples, Partition, Population]:
+    """The samples, who holds them (read from ``saved`` where that is there), and both as a
+    population.
+
+    Raises:
+        DataError: if the data cannot be read.
+        ConfigError: if the configuration asks for more than the data hold.
+    """
+    samples = read_samples(config)
+    if saved is not None and saved.exists():
+        # A resumed run has the saved one, whatever a later version of a partition would draw.
+        partition = load_partition(saved)
+    else:
+        partition = split_samples(config, samples)
+    population = populate(samples, partition)
+    # For its errors alone: too few clients are better named before a network is built.
+    fit_to_clients(config, population.clients)
+    return samples, partition, population
+
+
+def read_samples(config: RunConfig) -> Samples:
+    """The samples of a configuration.
+
+    Raises:
+        DataError: if they cannot be read.
+    """
+    root = None
+    if config.data.root:
+        root = Path(config.data.root)
+    task = make_task(config)
+    targets: Targets = "classes"
+    if task is not None and not task.class_labels:
+        targets = "numbers"
+    source = {"kind": config.data.source, **config.options("source")}
+    return load_samples(source, root=root, targets=targets)
+
+
+def split_samples(config: RunConfig, samples: Samples) -> Partition:
+    """Who holds which of the samples, as the partition and the seed of a configuration say.
+
+    Raises:
+        DataError: if the samples do not suffice.
+    """
+    partition = {"kind": config.data.partition.kind, **config.options("partition")}
+    return make_partition(samples, partition, Key(config.seed).of("data"))
+
+
+def read_inputs(resolved: dict[str, Any]) -> Tensor:
+    """The inputs of a resolved configuration's samples, as this machine has them.
+
+    Raises:
+        DataError: if they cannot be read on this machine.
+    """
+    # Every node of a cluster may have the datasets in another folder.
+    if "COTERIE_DATA" in os.environ:
+        data = {name: value for name, value in resolved["data"].items() if name != "root"}
+        resolved = {**resolved, "data": data}
+    _, _, population = load_data(check(resolved))
+    return population.x
