@@ -186,7 +186,7 @@ def test_a_run_that_was_killed_after_its_checkpoint_is_read_to_its_last_row(run:
     with (run / "rounds.jsonl").open("a") as file:
         file.write('{"round": 3, "torn')
     assert [row["round"] for row in folder.rows()] == [0, 1, 2]
-    assert folder.summary() is None, "the results of three rounds are not those of two"
+    assert folder.results.summary() is None, "the results of three rounds are not those of two"
     assert view_of(run).rounds[-1] == {"round": 2, "accuracy": 0.5}
     folder.rewind(1)
     lines = (run / "rounds.jsonl").read_bytes()

@@ -161,6 +161,6 @@ def test_no_cell_is_a_formula_and_every_name_comes_back() -> None:
 
 def test_groups_of_a_run_hold_no_formula(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "r", {"seed": 0})
-    folder.write_groups(["=1+1", "@x"], np.array([0, 1]), np.array([0, 0]))
+    folder.results.write_groups(["=1+1", "@x"], np.array([0, 1]), np.array([0, 0]))
     lines = (folder.path / "groups.csv").read_text().splitlines()
     assert lines[1:] == ["'=1+1,0,0", "'@x,1,0"]

@@ -45,7 +45,7 @@ def fresh_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def strange(kind: str, name: str, **options: str) -> RunFolder:
     """The finished run ``r`` as a stranger hands it over, with another algorithm or network."""
     ours = RunFolder.open("r")
-    checkpoint = ours.latest_checkpoint()
+    checkpoint = ours.checkpoints.latest()
     assert checkpoint is not None
     tables = ours.resolved
     tables[kind] = {"name": name, **options}
@@ -54,7 +54,7 @@ def strange(kind: str, name: str, **options: str) -> RunFolder:
     (folder.path / "evil_code.py").write_text(EVIL.format(mark=os.path.abspath("mark")))
     for row in ours.rows():
         folder.append_round(row)
-    folder.save_checkpoint(checkpoint.groups, checkpoint.round, checkpoint.extra)
+    folder.checkpoints.save(checkpoint.groups, checkpoint.round, checkpoint.extra)
     return folder
 
 

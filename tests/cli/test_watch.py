@@ -58,7 +58,7 @@ def finish(folder: RunFolder, finished: Path, pause: float = 0.0) -> None:
     for row in RunFolder.open(finished).rows()[2:]:
         time.sleep(pause)
         folder.append_round(row)
-    folder.write_summary(RunFolder.open(finished).summary())
+    folder.results.write_summary(RunFolder.open(finished).results.summary())
 
 
 def test_once_says_how_a_run_stands(going: RunFolder, finished: Path, capsys) -> None:

@@ -173,8 +173,8 @@ def test_a_run_stores_the_table_and_a_checkpoint_of_the_old_options_is_its_own(
     folder = RunFolder.open(tmp_path / "run")
     assert folder.resolved["migration"] == {"detector": "counts", "tau": 0.2}
     old = tables("ifca", {"groups": 2, "migration": "counts"})
-    checkpoint = folder.latest_checkpoint(check(old).resolved())
+    checkpoint = folder.checkpoints.latest(check(old).resolved())
     assert checkpoint is not None
     other = check(tables("ifca", {"groups": 2, "migration": "ordinal"})).resolved()
     with pytest.raises(Exception, match=r"got other values of migration\.detector;"):
-        folder.latest_checkpoint(other)
+        folder.checkpoints.latest(other)

@@ -72,7 +72,7 @@ def tables(text: str) -> dict[str, Any]:
 
 def last(text: str, folder: Path) -> Groups:
     run_config(check(tables(text)), folder)
-    checkpoint = RunFolder.open(folder).latest_checkpoint()
+    checkpoint = RunFolder.open(folder).checkpoints.latest()
     assert checkpoint is not None
     return checkpoint.groups
 
@@ -96,8 +96,8 @@ def test_any_method_takes_any_server_and_objective(text: str, tmp_path: Path) ->
     folder = make_folder(prepared, tmp_path / "stopped")
     with pytest.raises(Stopped):
         execute(prepared, folder, done.append, stop=lambda: signal.SIGTERM * (len(done) == 2))
-    execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
-    checkpoint = folder.latest_checkpoint()
+    execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
+    checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     resumed = checkpoint.groups
     assert torch.equal(resumed.models, straight.models)

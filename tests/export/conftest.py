@@ -69,7 +69,7 @@ def reference(run: Path) -> tuple[list[nn.Module], np.ndarray, torch.Tensor]:
     """The run's own networks, auxiliary one last, who has which, and all inputs."""
     folder = RunFolder.open(run)
     prepared = prepare(check(folder.resolved), run / "partition.npz")
-    checkpoint = folder.latest_checkpoint()
+    checkpoint = folder.checkpoints.latest()
     served = by_group(checkpoint.groups)
     networks = []
     for vector in served.models:

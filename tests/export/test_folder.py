@@ -92,7 +92,7 @@ def test_the_files_are_those_of_the_manifest_and_say_who_is_where(
         hashlib.sha256((out / n).read_bytes()).hexdigest() == digest
         for n, digest in manifest["files"].items()
     )
-    member = RunFolder.open(run).latest_checkpoint().groups.member
+    member = RunFolder.open(run).checkpoints.latest().groups.member
     with open(out / "groups.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["client"] for row in rows] == sorted(CLIENTS)

@@ -171,7 +171,7 @@ def test_a_resumed_run_has_the_networks_of_before(tmp_path: Path) -> None:
             done.append,
             stop=lambda: signal.SIGTERM if len(done) == 2 else 0,
         )
-    checkpoint = RunFolder(folder.path).latest_checkpoint()
+    checkpoint = RunFolder(folder.path).checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.extra["local_networks.vectors"].shape == (12, 650)
     execute(prepare(config), folder, checkpoint=checkpoint, resume=True)

@@ -270,8 +270,8 @@ def test_a_checkpoint_holds_groups_that_were_opened(
         run.step([0, 1], able=[0, 1, 3, 4, 6, 7, 9, 10])
         run.step([2])
     assert runs[0].state.k == 3
-    folder.save_checkpoint(runs[1].state, 2, {})
-    saved = folder.latest_checkpoint()
+    folder.checkpoints.save(runs[1].state, 2, {})
+    saved = folder.checkpoints.latest()
     assert saved is not None
     runs[1].state = saved.groups
     for run in runs:

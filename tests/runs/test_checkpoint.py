@@ -19,9 +19,9 @@ from tests.runs.stored_runs import TABLES, same, state
 
 
 def test_a_checkpoint_is_the_state_to_the_bit(folder: RunFolder) -> None:
-    assert folder.latest_checkpoint() is None
-    folder.save_checkpoint(state(1, k=3), 7, {"since": [1, -1], "nested": {"a": [None, 0.1]}})
-    read = folder.latest_checkpoint()
+    assert folder.checkpoints.latest() is None
+    folder.checkpoints.save(state(1, k=3), 7, {"since": [1, -1], "nested": {"a": [None, 0.1]}})
+    read = folder.checkpoints.latest()
     assert read is not None
     assert (read.round, read.extra, read.warnings) == (
         7,
@@ -34,15 +34,15 @@ def test_a_checkpoint_is_the_state_to_the_bit(folder: RunFolder) -> None:
 def test_the_last_two_are_kept_and_temporary_folders_cleared(folder: RunFolder) -> None:
     (folder.path / "checkpoints" / ".round-000009.tmp-1").mkdir()
     for t in (1, 2, 3, 3):
-        folder.save_checkpoint(state(t), t, {})
+        folder.checkpoints.save(state(t), t, {})
     assert sorted(os.listdir(folder.path / "checkpoints")) == ["round-000002", "round-000003"]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(folder: RunFolder) -> None:
-    folder.save_checkpoint(state(1), 1, {})
-    place = folder.save_checkpoint(state(2), 2, {})
+    folder.checkpoints.save(state(1), 1, {})
+    place = folder.checkpoints.save(state(2), 2, {})
     (place / "state.safetensors").write_bytes(b"")
-    read = folder.latest_checkpoint()
+    read = folder.checkpoints.latest()
     assert read is not None
     assert read.round == 1
     assert (
@@ -50,14 +50,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(folder: RunFolder
     )
     shutil.rmtree(folder.path / "checkpoints" / "round-000001")
     with pytest.raises(CheckpointError, match=r"no valid checkpoint, got .*round-000002"):
-        folder.latest_checkpoint()
+        folder.checkpoints.latest()
 
 
 def test_another_configuration_is_refused_by_its_keys(folder: RunFolder) -> None:
-    folder.save_checkpoint(state(1), 1, {})
+    folder.checkpoints.save(state(1), 1, {})
     other = check({**TABLES, "seed": 5, "local": {"lr": 1}, "engine": {"workers": 7}}).resolved()
     with pytest.raises(CheckpointError, match=r"got other values of local\.lr, seed;"):
-        folder.latest_checkpoint(other)
+        folder.checkpoints.latest(other)
 
 
 def swap(rng: random.Random, file: Path, other: Path) -> None:
@@ -79,14 +79,14 @@ def exchange(rng: random.Random, file: Path, other: Path) -> None:
 def survivor(work: RunFolder) -> Checkpoint | None:
     """The checkpoint that is used after a damage, ``None`` where both were refused."""
     try:
-        return work.latest_checkpoint()
+        return work.checkpoints.latest()
     except CheckpointError:
         return None
 
 
 def test_300_damages_are_caught(folder: RunFolder, tmp_path: Path) -> None:
-    folder.save_checkpoint(state(1), 1, {"since": [0, 1, 2]})
-    folder.save_checkpoint(state(2), 2, {"since": [0, 1, 3]})
+    folder.checkpoints.save(state(1), 1, {"since": [0, 1, 2]})
+    folder.checkpoints.save(state(2), 2, {"since": [0, 1, 3]})
     rng = random.Random(4)
     damages = (truncate, flip, flip, zero, drop, swap, exchange)
     original = {p: p.read_bytes() for p in (folder.path / "checkpoints").rglob("*") if p.is_file()}
@@ -107,7 +107,9 @@ def test_300_damages_are_caught(folder: RunFolder, tmp_path: Path) -> None:
 
 
 def test_a_manifest_is_readable_json(folder: RunFolder) -> None:
-    manifest = json.loads((folder.save_checkpoint(state(1), 12, {}) / "manifest.json").read_bytes())
+    manifest = json.loads(
+        (folder.checkpoints.save(state(1), 12, {}) / "manifest.json").read_bytes()
+    )
     assert manifest["round"] == 12
     assert manifest["schema"] == FORMAT
     assert set(manifest["files"]) == {"state.safetensors"}

@@ -70,7 +70,7 @@ def test_a_lazy_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match="stopped after 2"):
         execute(prepared, folder, stop=lambda: next(stops))
     folder = RunFolder.open(tmp_path / "torn")
-    checkpoint = folder.latest_checkpoint()
+    checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.extra["since"].dtype == np.int64
     again = prepare(check(tables()), folder.path / "partition.npz")

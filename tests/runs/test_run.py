@@ -129,7 +129,7 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(
     assert caught.value.code == 143
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 99, "torn')
-    checkpoint = folder.latest_checkpoint()
+    checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.round == after
     again = prepare(config(), folder.path / "partition.npz")
@@ -161,7 +161,7 @@ def test_a_run_under_every_shift_is_resumed_to_the_bit(
             execute(prepared, folder, done.append, stop=stop)
         again = prepare(under, folder.path / "partition.npz")
         execute(
-            again, RunFolder.open(folder.path), checkpoint=folder.latest_checkpoint(), resume=True
+            again, RunFolder.open(folder.path), checkpoint=folder.checkpoints.latest(), resume=True
         )
         assert left(folder.path) == left(tmp_path / "straight")
     events = {
@@ -205,7 +205,7 @@ def test_resuming_without_a_checkpoint_starts_anew(
     folder = make_folder(prepared, tmp_path / "run")
     folder.append_round({"round": 0})
     (folder.path / "partition.npz").unlink()
-    execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
+    execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     assert left(folder.path) == straight
 
 
@@ -213,7 +213,7 @@ def test_a_finished_run_resumes_to_itself(tmp_path: Path, straight: dict[str, An
     prepared = prepare(config())
     folder = make_folder(prepared, tmp_path / "run")
     execute(prepared, folder)
-    execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
+    execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     assert left(folder.path) == straight
 
 
@@ -227,7 +227,7 @@ def test_too_few_replies_stop_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     wanting = check(tables() | LATE | {"quorum": {"min_replies": 4, "max_skipped_rounds": 1}})
     with pytest.raises(QuorumError):
         run_config(wanting, tmp_path / "run")
-    checkpoint = RunFolder.open(tmp_path / "run").latest_checkpoint()
+    checkpoint = RunFolder.open(tmp_path / "run").checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.round == 2
 
@@ -281,14 +281,14 @@ def test_a_custom_algorithm_that_fails_is_a_configuration_error() -> None:
 def test_what_each_client_reached_adds_up_to_the_last_row(tmp_path: Path) -> None:
     summary = run_config(config(evaluate_every=4), tmp_path / "run")
     folder = RunFolder.open(tmp_path / "run")
-    found = folder.clients()
+    found = folder.results.clients()
     assert found is not None
     correct, size = found
     assert correct.sum() / size.sum() == pytest.approx(summary["accuracy"]["final"], abs=1e-12)
     assert (correct <= size).all()
     (folder.path / "clients.csv").write_text("client,group,test_samples,correct\na,0,1\n")
     with pytest.raises(CheckpointError, match=r"clients\.csv: damaged"):
-        folder.clients()
+        folder.results.clients()
 
 
 def test_the_moves_of_all_rounds_lead_to_the_last_groups(straight: dict[str, Any]) -> None:

@@ -69,18 +69,20 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_named(folder: RunFolder)
 def test_rewinding_forgets_what_came_after(folder: RunFolder) -> None:
     for t in range(5):
         folder.append_round(row(t))
-    folder.save_checkpoint(state(3), 3, {})
-    folder.save_checkpoint(state(4), 5, {})
+    folder.checkpoints.save(state(3), 3, {})
+    folder.checkpoints.save(state(4), 5, {})
     assert [r["round"] for r in folder.rewind(3)] == [0, 1, 2]
     assert [r["round"] for r in folder.rows()] == [0, 1, 2]
-    assert [at for at, _ in folder._checkpoints()] == [3]
+    assert [at for at, _ in folder.checkpoints.all()] == [3]
     with pytest.raises(CheckpointError, match="rows are missing, got 3; expected 4"):
         folder.rewind(4)
 
 
 def test_models_are_named_tensors(folder: RunFolder) -> None:
     module = nn.Linear(3, 2)
-    folder.write_models(Layout.of(module), torch.stack([flatten(module), flatten(module) + 1]))
+    folder.results.write_models(
+        Layout.of(module), torch.stack([flatten(module), flatten(module) + 1])
+    )
     tensors = load_file(folder.path / "models" / "group-1.safetensors")
     assert torch.equal(tensors["weight"], module.weight.detach() + 1)
     assert sorted(os.listdir(folder.path / "models")) == [
@@ -91,7 +93,7 @@ def test_models_are_named_tensors(folder: RunFolder) -> None:
 
 def test_groups_are_written_whatever_clients_are_called(folder: RunFolder) -> None:
     names = ["../../etc/passwd", 'a,"b"', "ü\nx"]
-    folder.write_groups(names, np.array([0, -1, 1]), np.array([4, -1, 0]))
+    folder.results.write_groups(names, np.array([0, -1, 1]), np.array([4, -1, 0]))
     with (folder.path / "groups.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert rows == [

@@ -47,10 +47,10 @@ def test_the_best_round_is_one_in_which_all_clients_were_scored() -> None:
 
 
 def test_a_damaged_summary_is_named(folder: RunFolder) -> None:
-    folder.write_summary(summarise(RESOLVED, [], clients=8))
+    folder.results.write_summary(summarise(RESOLVED, [], clients=8))
     (folder.path / "summary.json").write_text('{"accuracy"')
     with pytest.raises(CheckpointError, match=r"summary.json: damaged, got SHA-256 .*; expected"):
-        folder.summary()
+        folder.results.summary()
 
 
 def test_a_damaged_summary_of_an_earlier_version_is_named(folder: RunFolder) -> None:
@@ -60,11 +60,11 @@ def test_a_damaged_summary_of_an_earlier_version_is_named(folder: RunFolder) -> 
         CheckpointError,
         match=r"summary.json: damaged, got JSONDecodeError .*; expected the file as",
     ):
-        folder.summary()
+        folder.results.summary()
 
 
 def test_the_summary_of_nothing_is_json(folder: RunFolder) -> None:
-    folder.write_summary(summarise(RESOLVED, [], clients=8))
-    read = folder.summary()
+    folder.results.write_summary(summarise(RESOLVED, [], clients=8))
+    read = folder.results.summary()
     assert read is not None
     assert read["accuracy"] == {"max": None, "final": None, "last10_mean": None}

@@ -159,7 +159,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(config: str) -> None:
     assert process.returncode == 130
     assert "error: stopped with 0 of 4 runs done; the same command goes on, in s" in err
     for folder in Path("s").glob("[0-9a-f]*"):
-        checkpoint = RunFolder(folder).latest_checkpoint()
+        checkpoint = RunFolder(folder).checkpoints.latest()
         assert checkpoint is not None
         assert checkpoint.round == len(RunFolder(folder).rows())
 
@@ -184,7 +184,7 @@ def test_workers_of_a_killed_sweep_stop_and_save(config: str) -> None:
     process.communicate()
     wait_for(lambda: not is_taken(plan.runs[0], Path("s")))
     folder = RunFolder(Path("s") / plan.runs[0].id)
-    checkpoint = folder.latest_checkpoint()
+    checkpoint = folder.checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.round == len(folder.rows())
 

@@ -158,7 +158,7 @@ def test_a_resumed_run_keeps_its_headline(tmp_path: Path) -> None:
     folder = make_folder(prepared, tmp_path / "run")
     summary = execute(prepared, folder)
     assert RunFolder.open(tmp_path / "run").headline.title == "MAE"
-    again = execute(prepared, folder, checkpoint=folder.latest_checkpoint(), resume=True)
+    again = execute(prepared, folder, checkpoint=folder.checkpoints.latest(), resume=True)
     assert again["mae"] == summary["mae"]
 
 

@@ -245,7 +245,7 @@ class SweepProgress:
         folder = RunFolder(self.out / run.id)
         summary = None
         if state != "failed":
-            summary = folder.summary()
+            summary = folder.results.summary()
         width = len(str(self.count))
         line = f"[{self.ended:>{width}}/{self.count}] {run.name}: "
         if summary is None:

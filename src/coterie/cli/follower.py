@@ -54,7 +54,7 @@ class Follower:
     def done(self) -> bool:
         """Whether the run has written its last round, and the summary after it."""
         # Between the last row and the summary the models are written.
-        return len(self.rows) >= self.rounds and self.folder.summary() is not None
+        return len(self.rows) >= self.rounds and self.folder.results.summary() is not None
 
     @property
     def silence(self) -> float:

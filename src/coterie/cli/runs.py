@@ -83,7 +83,7 @@ def resume_command(
         from coterie.runs.prepare import prepare
 
         # With the options of the command line: those that change results are refused here.
-        checkpoint = folder.latest_checkpoint(validated.resolved())
+        checkpoint = folder.checkpoints.latest(validated.resolved())
         check_folder(folder, resumed=True)
         prepared = prepare(validated, folder.partition)
         _execute(prepared, folder, request, checkpoint, resume=True)
@@ -159,7 +159,7 @@ def show_command(run: RunPath, debug: Debug = False) -> None:
 
     folder = RunFolder.open(run)
     check_folder(folder)
-    summary = folder.summary()
+    summary = folder.results.summary()
     source = "summary.json"
     try:
         if summary is None:

@@ -111,7 +111,7 @@ def _summary(follower: Follower) -> Text:
     """The table of `coterie show`, after the last round."""
     # From the partition: `groups.csv` is written at the end only.
     clients = load_partition(follower.folder.partition).clients
-    summary = follower.folder.summary()
+    summary = follower.folder.results.summary()
     if not summary:
         summary = summarise(follower.config, follower.rows, clients, follower.headline)
     return summary_table(summary, str(follower.folder.path))

@@ -155,7 +155,7 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
     """
     if not server.resume:
         return None
-    checkpoint = folder.latest_checkpoint(server.config.resolved())
+    checkpoint = folder.checkpoints.latest(server.config.resolved())
     check_folder(folder, resumed=True)
     if checkpoint is not None:
         clients = len(checkpoint.groups.member)

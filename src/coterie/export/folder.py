@@ -86,7 +86,7 @@ class ExportSource:
         folder = RunFolder.open(run)
         check_folder(folder)
         # Not `models/`, which is written at the end: a run that is not done is exported, too.
-        checkpoint = folder.latest_checkpoint()
+        checkpoint = folder.checkpoints.latest()
         if checkpoint is None:
             what = "no model yet, got no checkpoint"
             raise ConfigError(f"{folder.path}: {what}; expected a run that has saved one")

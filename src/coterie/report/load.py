@@ -118,13 +118,13 @@ def view_of(
     config = folder.config({"data.root": root}, trust=trust)
     rows = folder.rows()
     # A run in progress has written rows after its newest checkpoint; groups are as of that one.
-    checkpoint = folder.latest_checkpoint()
+    checkpoint = folder.checkpoints.latest()
     # The partition of the run itself: the data may lie elsewhere or be gone, the folder has this.
     parts = load_partition(saved)
     data = FinalData() if light else _final_data(config, saved, checkpoint)
     headline = folder.headline
-    scored = folder.clients("correct" if headline == ACCURACY else headline.name)
-    summary = folder.summary() or {}
+    scored = folder.results.clients("correct" if headline == ACCURACY else headline.name)
+    summary = folder.results.summary() or {}
     try:
         view = RunView(
             name=folder.path.name or str(folder.path.absolute().name),

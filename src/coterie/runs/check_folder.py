@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coterie.config.identity import differing
 from coterie.errors import CheckpointError
-from coterie.runs import digests as record
-from coterie.runs.digests import CONFIG, DIGESTS, REPORT, Digests
+from coterie.runs.digests import CONFIG, DIGESTS, REPORT, Digests, is_result
+from coterie.runs.recorded_files import damaged_files
 from coterie.runs.store import RunFolder
 from coterie.terminal import warn
 
@@ -27,9 +27,9 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
         _check_unrecorded(folder, resumed)
         return
     _check_settings(folder, digests)
-    wrong = record.damaged_files(folder.path, digests.files)
+    wrong = damaged_files(folder.path, digests.files)
     for name, line in wrong.items():
-        if name == REPORT or (resumed and record.is_result(name)):
+        if name == REPORT or (resumed and is_result(name)):
             warn(line)
         else:
             raise CheckpointError(line)

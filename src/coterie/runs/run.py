@@ -140,7 +140,7 @@ class Run:
             kept = store.state()
             if len(kept.ids):
                 extra |= {f"{prefix}{name}": getattr(kept, name) for name in KEPT}
-        self.folder.save_checkpoint(progress.groups, progress.round, extra, keep, snapshot)
+        self.folder.checkpoints.save(progress.groups, progress.round, extra, keep, snapshot)
         progress.saved = progress.round
 
     def score_clients(self) -> Sums:
@@ -280,7 +280,7 @@ def _write_clients(folder: RunFolder, run: Run, names: tuple[str, ...]) -> None:
     if first.headline == ACCURACY:
         column = "correct"
         values = sums[column]
-    folder.write_clients(names, run.groups.member, size, column, values)
+    folder.results.write_clients(names, run.groups.member, size, column, values)
 
 
 def _restore_kept(clients: Clients, checkpoint: Checkpoint) -> None:
@@ -342,11 +342,11 @@ def write_results(run: Run, config: RunConfig, names: tuple[str, ...]) -> dict[s
     assert run.folder is not None
     groups = run.groups
     known = len(names)
-    run.folder.write_models(Layout.of(run.spec.network.module), groups.models)
-    run.folder.write_groups(names, groups.member[:known], run.progress.since[:known])
+    run.folder.results.write_models(Layout.of(run.spec.network.module), groups.models)
+    run.folder.results.write_groups(names, groups.member[:known], run.progress.since[:known])
     headline = headline_of(run.spec.task)
     summary = summarise(config.resolved(), run.folder.rows(), known, headline)
     if headline != ACCURACY:
         summary["baseline"] = baseline(run.spec.task, run.spec.population)
-    run.folder.write_summary(summary)
+    run.folder.results.write_summary(summary)
     return summary

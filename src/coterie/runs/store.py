@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
-from safetensors.torch import save as save_tensors
-from torch import Tensor
 
-from coterie.config.identity import differing
 from coterie.config.reading import load_config
 from coterie.config.tables import RunConfig
 from coterie.config.trust import require_trust
-from coterie.core.arrays import EMPTY, FloatArray, IntArray
-from coterie.core.csv_text import csv_text
-from coterie.core.groups import Groups
-from coterie.core.vectors import Layout, state_dict
-from coterie.errors import CheckpointError, ConfigError
+from coterie.core.arrays import EMPTY
+from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.runs import digests as record
-from coterie.runs.checkpoint import (
-    FORMAT,
-    Checkpoint,
-    find_checkpoints,
-    read_checkpoint,
-    write_checkpoint,
-)
-from coterie.runs.digests import CLIENTS, CONFIG, GROUPS, HEADLINE, PARTITION, SUMMARY, Digests
+from coterie.runs.checkpoint_files import CheckpointFiles
+from coterie.runs.digests import CONFIG, HEADLINE, PARTITION, Digests
 from coterie.runs.files import (
     MALFORMED,
     canonical_json,
     damaged,
     plain,
     refuse_unwritable,
-    remove_folder,
     write_synced,
 )
 from coterie.runs.lock import locked
+from coterie.runs.recorded_files import checked_file, store_files
+from coterie.runs.result_files import ResultFiles
 from coterie.runs.row_file import RowFile
 from coterie.runs.rows import Row
-from coterie.terminal import warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +215,13 @@ class RunFolder:
         """
         with refuse_unwritable(self.path):
             rows = self.row_file.rewind(round)
-            # They are of rounds that are run once more, and could be taken for newer than what
-            # comes.
-            for at, folder in self._checkpoints():
-                if at > round:
-                    remove_folder(folder)
+            self.checkpoints.forget_after(round)
         return rows
+
+    @property
+    def checkpoints(self) -> CheckpointFiles:
+        """The checkpoints so far."""
+        return CheckpointFiles(self.path)
 
     # --- other files ------------------------------------------------------------------------------
 
@@ -245,8 +231,7 @@ class RunFolder:
         Raises:
             CheckpointError: if they cannot be written.
         """
-        with refuse_unwritable(self.path):
-            record.store(self.path, files)
+        store_files(self.path, files)
 
     def file(self, name: str) -> bytes | None:
         """The bytes of a file of the run; ``None`` where the run wrote none.
@@ -254,7 +239,7 @@ class RunFolder:
         Raises:
             CheckpointError: if the file is missing or damaged.
         """
-        return record.checked(self.path, name)
+        return checked_file(self.path, name)
 
     @property
     def partition(self) -> Path:
@@ -266,199 +251,10 @@ class RunFolder:
         self.file(PARTITION)
         return self.path / PARTITION
 
-    def write_groups(self, names: Sequence[str], member: IntArray, since: IntArray) -> None:
-        """``groups.csv``: client, group (-1: none), the round since which it has been there (-1:
-        never)."""
-        rows = zip(names, member.tolist(), since.tolist(), strict=True)
-        self.write({GROUPS: _csv(["client", "group", "since_round"], rows)})
-
-    def write_clients(
-        self,
-        names: Sequence[str],
-        member: IntArray,
-        size: IntArray,
-        column: str,
-        values: FloatArray,
-    ) -> None:
-        """``clients.csv``: client, group, its test samples, and what its model makes of them.
-
-        Args:
-            names: of the clients.
-            member: int64 ``[N]``, their groups.
-            size: int64 ``[N]``, their test samples.
-            column: ``correct``, or the name of the task's headline.
-            values: ``[N]``, correct predictions, or the headline of each client.
-        """
-        header = ["client", "group", "test_samples", column]
-        shown: list[object] = values.tolist()
-        if column == "correct":
-            shown = values.astype(np.int64).tolist()
-        rows = zip(names, member.tolist(), size.tolist(), shown, strict=True)
-        self.write({CLIENTS: _csv(header, rows)})
-
-    def clients(self, column: str = "correct") -> tuple[FloatArray, IntArray] | None:
-        """What each client's model reached at the end, and its test samples: ``[N]`` both.
-
-        ``None`` for a run that is not done, or was done by a version that did not write it.
-
-        Args:
-            column: ``correct`` for correct predictions, or the name of the task's headline.
-
-        Raises:
-            CheckpointError: if the file is damaged.
-        """
-        data = self.file(CLIENTS)
-        if data is None:
-            return None
-        try:
-            lines = io.StringIO(data.decode("utf-8"), newline="")
-            rows = list(csv.DictReader(lines))
-            values = np.array([float(row[column]) for row in rows], np.float64)
-            # Not by way of a float: a number of 20 digits must be refused and not wrapped.
-            samples = np.array([int(row["test_samples"]) for row in rows], np.int64)
-        except (*MALFORMED, csv.Error) as error:
-            raise damaged(self.path / CLIENTS, error) from None
-        return values, samples
-
-    def write_models(self, layout: Layout, models: Tensor) -> None:
-        """``models/group-<j>.safetensors``: the named tensors of each group's model."""
-        files = {}
-        for j, vector in enumerate(models):
-            # Views of one vector; safetensors takes whole tensors only.
-            tensors = {name: t.contiguous() for name, t in state_dict(layout, vector).items()}
-            files[f"models/group-{j}.safetensors"] = save_tensors(tensors)
-        self.write(files)
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """``summary.json``."""
-        text = json.dumps(plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
-        # Names that were read may hold halves of surrogate pairs, which UTF-8 cannot.
-        self.write({SUMMARY: text.encode("utf-8", "backslashreplace") + b"\n"})
-
-    def summary(self) -> dict[str, Any] | None:
-        """What ``summary.json`` holds, ``None`` before the end of the run.
-
-        Raises:
-            CheckpointError: if it is damaged.
-        """
-        data = self.file(SUMMARY)
-        if data is None:
-            return None
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise damaged(self.path / SUMMARY, error) from None
-
-    # --- checkpoints ------------------------------------------------------------------------------
-
-    def save_checkpoint(
-        self,
-        groups: Groups,
-        round: int,
-        extra: Mapping[str, Any],
-        keep: int = 2,
-        snapshot: Mapping[str, Tensor] | None = None,
-    ) -> Path:
-        """Save the state after ``round`` rounds; the last ``keep`` checkpoints stay.
-
-        Args:
-            groups: all of it is saved.
-            round: rounds done.
-            extra: anything JSON; arrays go beside the state.
-            keep: how many checkpoints stay, this one among them.
-            snapshot: tensors of a shifted federation.
-        """
-        checkpoint = Checkpoint(round, groups, extra, snapshot or {})
-        with refuse_unwritable(self.path):
-            # Rows are synced first: a checkpoint whose rows are lost could not be resumed.
-            self.row_file.sync()
-            settings = record.settings(self.path)
-            place = write_checkpoint(self.path / "checkpoints", checkpoint, settings)
-            record.record_progress(self.path, self.row_file.end(), round)
-            # Removed last: until the new one is whole, the old ones stay.
-            for _, old in self._checkpoints()[: -max(1, keep)]:
-                remove_folder(old)
-        return place
-
-    def latest_checkpoint(self, resolved: Mapping[str, Any] | None = None) -> Checkpoint | None:
-        """The newest valid checkpoint; ``None`` if none was ever written.
-
-        An older one is used where the newest is damaged or gone, and a warning says so.
-
-        Args:
-            resolved: the configuration to go on with, default the folder's own.
-
-        Raises:
-            CheckpointError: if every checkpoint is damaged, or the newest valid one is of another
-                configuration.
-        """
-        broken = self._missing_checkpoint()
-        most = None
-        if resolved is not None:
-            most = self.row_file.mendable()
-        for round, folder in reversed(self._checkpoints()):
-            if most is not None and round > most:
-                broken.append(f"{folder}: only the rows of {most} rounds can be mended")
-                continue
-            try:
-                checkpoint, manifest = read_checkpoint(folder, round)
-            except (CheckpointError, OSError) as error:
-                broken.append(f"{folder}: damaged ({error})")
-                continue
-            # Only a run that goes on; version 0.1's may still be shown, reported and exported.
-            if resolved is not None:
-                self._check_format(manifest)
-            self._check_config(manifest, resolved or self.resolved)
-            warnings = tuple(f"{line}; the one before it is used" for line in broken)
-            for line in warnings:
-                warn(line)
-            return replace(checkpoint, warnings=warnings)
-        if most is not None:
-            warn(f"{self.path}: no checkpoint whose rows are there; the run begins anew")
-            return None
-        if broken:
-            got = ", ".join(broken)
-            raise CheckpointError(
-                f"{self.path}: no valid checkpoint, got {got}; expected one that is whole"
-            )
-        return None
-
-    def _missing_checkpoint(self) -> list[str]:
-        """A line where the newest checkpoint that the run recorded is gone."""
-        digests = self.digests
-        if digests is None or not digests.checkpoint:
-            return []
-        newest = max((round for round, _ in self._checkpoints()), default=0)
-        if newest >= digests.checkpoint:
-            return []
-        return [f"{self.path / 'checkpoints'}: the one of round {digests.checkpoint} is missing"]
-
-    def _check_format(self, manifest: Mapping[str, Any]) -> None:
-        """A run does not go on from a state that an older version wrote in another form."""
-        if manifest["schema"] != FORMAT:
-            raise CheckpointError(
-                f"{self.path}: a run of version 0.1, got a checkpoint of format "
-                f"{manifest['schema']}; expected format {FORMAT}: run it anew, or resume it with "
-                "version 0.1"
-            )
-
-    def _check_config(self, manifest: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
-        # Not by the hash: version 0.1 had the options for migration in another table.
-        keys = ", ".join(differing(manifest["config"], resolved))
-        if keys:
-            raise CheckpointError(
-                f"{self.path}: the configuration was changed, got other values of {keys}; "
-                "expected those that the run was started with"
-            )
-
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        return find_checkpoints(self.path / "checkpoints")
-
-
-def _csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> bytes:
-    """A table as CSV."""
-    # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
-    return csv_text(header, rows).encode("utf-8", "backslashreplace")
+    @property
+    def results(self) -> ResultFiles:
+        """What the run wrote at its end."""
+        return ResultFiles(self.path)
 
 
 def _runs_near(path: Path, most: int = 4) -> str:

@@ -53,7 +53,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     check_folder(folder)
     rows = folder.rows()
     try:
-        summary: dict[str, Any] = folder.summary() or {}
+        summary: dict[str, Any] = folder.results.summary() or {}
         headline = folder.headline
         key = headline.best_key if figure == "max" else figure
         value = summary[headline.name][key]

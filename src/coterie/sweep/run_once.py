@@ -34,7 +34,7 @@ def is_done(run: SweepRun, out: Path) -> bool:
     """
     folder = RunFolder(out / run.id)
     try:
-        summary = folder.summary()
+        summary = folder.results.summary()
         # Asked first, since most runs of a new sweep have no folder yet.
         if summary is None:
             return False
@@ -117,7 +117,7 @@ def carry_out(run: SweepRun, out: Path, stop: Callable[[], int] | None = None) -
 def _resume(run: SweepRun, folder: RunFolder, stop: Callable[[], int] | None) -> None:
     config = check(run.tables, str(folder.path))
     # A damaged checkpoint is skipped there, for the one before it.
-    checkpoint = folder.latest_checkpoint(config.resolved())
+    checkpoint = folder.checkpoints.latest(config.resolved())
     check_folder(folder, resumed=True)
     # The saved partition, so that a library of another version deals no other samples.
     prepared = prepare(config, folder.partition)

@@ -221,7 +221,7 @@ def read_run(folder: Path, line: Line) -> RunValues:
     """
     run = RunFolder(folder)
     rows = run.rows()
-    summary: dict[str, Any] = run.summary() or {}
+    summary: dict[str, Any] = run.results.summary() or {}
     if line.until:
         # As if the run had ended there: a run has one row a round.
         rows = rows[: line.until]

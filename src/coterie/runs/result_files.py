@@ -1,0 +1,126 @@
+"""The files that a run leaves at its end: groups, clients, models and summary."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.csv_text import csv_text
+from coterie.core.vectors import Layout, state_dict
+from coterie.runs.digests import CLIENTS, GROUPS, SUMMARY
+from coterie.runs.files import (
+    MALFORMED,
+    damaged,
+    plain,
+)
+from coterie.runs.recorded_files import checked_file, store_files
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFiles:
+    """What a run that is done has written.
+
+    Args:
+        folder: of the run.
+    """
+
+    folder: Path
+
+    def write_groups(self, names: Sequence[str], member: IntArray, since: IntArray) -> None:
+        """``groups.csv``: client, group (-1: none), the round since which it has been there (-1:
+        never)."""
+        rows = zip(names, member.tolist(), since.tolist(), strict=True)
+        store_files(self.folder, {GROUPS: _csv(["client", "group", "since_round"], rows)})
+
+    def write_clients(
+        self,
+        names: Sequence[str],
+        member: IntArray,
+        size: IntArray,
+        column: str,
+        values: FloatArray,
+    ) -> None:
+        """``clients.csv``: client, group, its test samples, and what its model makes of them.
+
+        Args:
+            names: of the clients.
+            member: int64 ``[N]``, their groups.
+            size: int64 ``[N]``, their test samples.
+            column: ``correct``, or the name of the task's headline.
+            values: ``[N]``, correct predictions, or the headline of each client.
+        """
+        header = ["client", "group", "test_samples", column]
+        shown: list[object] = values.tolist()
+        if column == "correct":
+            shown = values.astype(np.int64).tolist()
+        rows = zip(names, member.tolist(), size.tolist(), shown, strict=True)
+        store_files(self.folder, {CLIENTS: _csv(header, rows)})
+
+    def clients(self, column: str = "correct") -> tuple[FloatArray, IntArray] | None:
+        """What each client's model reached at the end, and its test samples: ``[N]`` both.
+
+        ``None`` for a run that is not done, or was done by a version that did not write it.
+
+        Args:
+            column: ``correct`` for correct predictions, or the name of the task's headline.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        data = checked_file(self.folder, CLIENTS)
+        if data is None:
+            return None
+        try:
+            lines = io.StringIO(data.decode("utf-8"), newline="")
+            rows = list(csv.DictReader(lines))
+            values = np.array([float(row[column]) for row in rows], np.float64)
+            # Not by way of a float: a number of 20 digits must be refused and not wrapped.
+            samples = np.array([int(row["test_samples"]) for row in rows], np.int64)
+        except (*MALFORMED, csv.Error) as error:
+            raise damaged(self.folder / CLIENTS, error) from None
+        return values, samples
+
+    def write_models(self, layout: Layout, models: Tensor) -> None:
+        """``models/group-<j>.safetensors``: the named tensors of each group's model."""
+        files = {}
+        for j, vector in enumerate(models):
+            # Views of one vector; safetensors takes whole tensors only.
+            tensors = {name: t.contiguous() for name, t in state_dict(layout, vector).items()}
+            files[f"models/group-{j}.safetensors"] = save_tensors(tensors)
+        store_files(self.folder, files)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """``summary.json``."""
+        text = json.dumps(plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
+        # Names that were read may hold halves of surrogate pairs, which UTF-8 cannot.
+        store_files(self.folder, {SUMMARY: text.encode("utf-8", "backslashreplace") + b"\n"})
+
+    def summary(self) -> dict[str, Any] | None:
+        """What ``summary.json`` holds, ``None`` before the end of the run.
+
+        Raises:
+            CheckpointError: if it is damaged.
+        """
+        data = checked_file(self.folder, SUMMARY)
+        if data is None:
+            return None
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise damaged(self.folder / SUMMARY, error) from None
+
+
+def _csv(header: Sequence[object], rows: Iterable[Sequence[object]]) -> bytes:
+    """A table as CSV."""
+    # Names of clients come from the data: what is no UTF-8 in them is written with a backslash.
+    return csv_text(header, rows).encode("utf-8", "backslashreplace")
