@@ -33,8 +33,9 @@ from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.cohort import Sampler
 from coterie.runs.configured import make_bounds, make_quorum
 from coterie.runs.digests import PARTITION
+from coterie.runs.finish import write_results
 from coterie.runs.loop import RoundResult
-from coterie.runs.run import Run, make_progress, write_results
+from coterie.runs.run import Run, make_progress
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
@@ -126,7 +127,8 @@ def _serve_rounds(
         # snapshot of the federation: who is connected is looked up again.
         run.save(config.checkpoint.keep, with_snapshot=False)
         write_event("round", result.row)
-    summary = write_results(run, config, tuple(engine.register.names))
+    names = tuple(engine.register.names)
+    summary = write_results(folder, spec, run.groups, progress.since, config, names)
     write_event("done", summary)
     return summary
 

@@ -29,8 +29,8 @@ from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.configured import only_classification
 from coterie.runs.digests import NODES
+from coterie.runs.kept import KEPT
 from coterie.runs.prepare import Prepared, prepare
-from coterie.runs.run import KEPT
 from coterie.runs.store import RunFolder
 
 MANIFEST = "export.json"

@@ -19,16 +19,8 @@ from coterie.runs.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from coterie.runs.digests import (
-    read_config,
-    read_digests,
-    record_progress,
-    settings,
-)
-from coterie.runs.files import (
-    refuse_unwritable,
-    remove_folder,
-)
+from coterie.runs.digests import read_config, read_digests, record_progress, settings
+from coterie.runs.files import refuse_unwritable, remove_folder
 from coterie.runs.row_file import RowFile
 from coterie.terminal import warn
 

@@ -13,10 +13,7 @@ from pathlib import Path
 
 from coterie.errors import CheckpointError
 from coterie.runs.digests import Digests, consistent, is_result, read_digests, sha256, write_digests
-from coterie.runs.files import (
-    refuse_unwritable,
-    replace_file,
-)
+from coterie.runs.files import refuse_unwritable, replace_file
 
 
 def store_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -18,11 +18,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.csv_text import csv_text
 from coterie.core.vectors import Layout, state_dict
 from coterie.runs.digests import CLIENTS, GROUPS, SUMMARY
-from coterie.runs.files import (
-    MALFORMED,
-    damaged,
-    plain,
-)
+from coterie.runs.files import MALFORMED, damaged, plain
 from coterie.runs.recorded_files import checked_file, store_files
 
 

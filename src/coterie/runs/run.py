@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +13,24 @@ import numpy as np
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig
 from coterie.config.trust import remember
-from coterie.core.client_store import ClientStore, KeptState
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, headline_of
-from coterie.core.vectors import Layout
 from coterie.data.partitions import partition_bytes
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import ConfigError, CoterieError, QuorumError
-from coterie.headline import ACCURACY
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.finish import write_client_scores, write_results
+from coterie.runs.kept import kept_arrays, restore_kept
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.progress import Progress
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
-from coterie.runs.summary import summarise
 from coterie.runs.tracking import check_installed, tracked
-from coterie.tasks import baseline
 
 OnRound = Callable[[RoundResult], None]
-# What clients keep stands beside the state in a checkpoint, where they keep anything.
-KEPT = tuple(field.name for field in fields(KeptState))
 
 
 class Stopped(CoterieError):
@@ -135,11 +130,7 @@ class Run:
         snapshot = None
         if with_snapshot and self.spec.shift is not None and progress.snapshot is not None:
             snapshot = progress.snapshot.tensors(self.spec.population)
-        extra: dict[str, Any] = {"since": progress.since}
-        for prefix, store in _stores(self.clients).items():
-            kept = store.state()
-            if len(kept.ids):
-                extra |= {f"{prefix}{name}": getattr(kept, name) for name in KEPT}
+        extra = {"since": progress.since, **kept_arrays(self.clients)}
         self.folder.checkpoints.save(progress.groups, progress.round, extra, keep, snapshot)
         progress.saved = progress.round
 
@@ -232,6 +223,7 @@ def execute(
         QuorumError: if too few clients answered for too long; the state is saved.
     """
     config = prepared.config
+    names = prepared.population.names
     check_installed(config.log.to)
     # Once more, since a kill may have come between the folder and this file of it.
     folder.write_headline(headline_of(prepared.spec.task))
@@ -247,48 +239,19 @@ def execute(
         with prepared.clients() as clients:
             run = Run(prepared.spec, clients, progress, folder)
             if checkpoint is not None:
-                _restore_kept(clients, checkpoint)
+                restore_kept(clients, checkpoint.extra)
             try:
                 _run_and_save(run, config, stored, stop)
                 # Where a sample is scored because there are too many clients, all of them
                 # are not scored here.
                 if config.train.evaluate_clients is None and progress.groups is not None:
-                    _write_clients(folder, run, prepared.population.names)
+                    member = run.groups.member
+                    write_client_scores(folder, names, member, run.score_clients(), run.spec.task)
             # Also after an error of an engine or of a quorum, since the rounds so far are good.
             finally:
                 run.save(config.checkpoint.keep)
         # The engine has ended: nothing of the clients is needed for these files.
-        return write_results(run, prepared.config, prepared.population.names)
-
-
-def _stores(clients: Clients) -> dict[str, ClientStore]:
-    """What the clients of a simulation store, by the beginning of its names in a checkpoint."""
-    stores = {"": clients.store}
-    if clients.local_networks is not None:
-        stores["local_networks."] = clients.local_networks
-    return stores
-
-
-def _write_clients(folder: RunFolder, run: Run, names: tuple[str, ...]) -> None:
-    """What the model of each client reached: the correct predictions, or the task's headline."""
-    sums = run.score_clients()
-    size = sums["size"].astype(np.int64)
-    first = run.spec.task.metrics[0]
-    column = first.name
-    values = first.value(sums)
-    # Counts and not shares where there are any, since counts of clients add up.
-    if first.headline == ACCURACY:
-        column = "correct"
-        values = sums[column]
-    folder.results.write_clients(names, run.groups.member, size, column, values)
-
-
-def _restore_kept(clients: Clients, checkpoint: Checkpoint) -> None:
-    """Give the clients of a simulation back what they kept."""
-    for prefix, store in _stores(clients).items():
-        names = [f"{prefix}{name}" for name in KEPT]
-        if all(name in checkpoint.extra for name in names):
-            store.restore(KeptState(*(checkpoint.extra[name] for name in names)))
+        return write_results(folder, run.spec, run.groups, progress.since, config, names)
 
 
 def make_progress(
@@ -329,24 +292,3 @@ def _run_and_save(
         if signal and done < run.spec.rounds and run.folder is not None:
             what = f"stopped after {done} of {run.spec.rounds} rounds"
             raise Stopped(signal, f"{what}; `coterie resume {run.folder.path}` goes on")
-
-
-def write_results(run: Run, config: RunConfig, names: tuple[str, ...]) -> dict[str, Any]:
-    """Write models, groups and summary of a run that is done; returns the summary.
-
-    Args:
-        run: with a folder.
-        config: the configuration.
-        names: of the clients that are known; in a federation of real ones not all need be.
-    """
-    assert run.folder is not None
-    groups = run.groups
-    known = len(names)
-    run.folder.results.write_models(Layout.of(run.spec.network.module), groups.models)
-    run.folder.results.write_groups(names, groups.member[:known], run.progress.since[:known])
-    headline = headline_of(run.spec.task)
-    summary = summarise(config.resolved(), run.folder.rows(), known, headline)
-    if headline != ACCURACY:
-        summary["baseline"] = baseline(run.spec.task, run.spec.population)
-    run.folder.results.write_summary(summary)
-    return summary

@@ -1,0 +1,71 @@
+"""What a run writes when it is done: the score of each client, models, groups, and the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.config import RunConfig
+from coterie.core.arrays import IntArray
+from coterie.core.groups import Groups
+from coterie.core.task import Sums, Task, headline_of
+from coterie.core.vectors import Layout
+from coterie.headline import ACCURACY
+from coterie.runs.spec import RunSpec
+from coterie.runs.store import RunFolder
+from coterie.runs.summary import summarise
+from coterie.tasks import baseline
+
+
+def write_client_scores(
+    folder: RunFolder, names: Sequence[str], member: IntArray, sums: Sums, task: Task
+) -> None:
+    """Write what the model of each client reached: correct predictions, or the task's headline.
+
+    Args:
+        folder: of the run.
+        names: of the clients.
+        member: int64 ``[N]``, their groups.
+        sums: the sums of the task's metrics over each client's test samples, ``[N, *shape]``.
+        task: whose metrics.
+    """
+    size = sums["size"].astype(np.int64)
+    first = task.metrics[0]
+    column = first.name
+    values = first.value(sums)
+    # Counts and not shares where there are any, since counts of clients add up.
+    if first.headline == ACCURACY:
+        column = "correct"
+        values = sums[column]
+    folder.results.write_clients(names, member, size, column, values)
+
+
+def write_results(
+    folder: RunFolder,
+    spec: RunSpec,
+    groups: Groups,
+    since: IntArray,
+    config: RunConfig,
+    names: tuple[str, ...],
+) -> dict[str, Any]:
+    """Write models, groups and summary of a run that is done; returns the summary.
+
+    Args:
+        folder: of the run.
+        spec: what it computed.
+        groups: the state after its last round.
+        since: int64 ``[N]``, the round since which each client is in its group.
+        config: the configuration.
+        names: of the clients that are known; in a federation of real ones not all need be.
+    """
+    known = len(names)
+    folder.results.write_models(Layout.of(spec.network.module), groups.models)
+    folder.results.write_groups(names, groups.member[:known], since[:known])
+    headline = headline_of(spec.task)
+    summary = summarise(config.resolved(), folder.rows(), known, headline)
+    if headline != ACCURACY:
+        summary["baseline"] = baseline(spec.task, spec.population)
+    folder.results.write_summary(summary)
+    return summary

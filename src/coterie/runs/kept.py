@@ -1,0 +1,47 @@
+"""What the clients of a simulation keep, as arrays beside the state in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from coterie.clients.clients import Clients
+from coterie.core.client_store import ClientStore, KeptState
+
+KEPT = tuple(field.name for field in fields(KeptState))
+
+
+def kept_arrays(clients: Clients) -> dict[str, Any]:
+    """The arrays of what clients keep, by their names in a checkpoint; empty if they keep nothing.
+
+    Args:
+        clients: of a simulation, or real ones, which keep nothing here.
+    """
+    found: dict[str, Any] = {}
+    for prefix, store in _stores(clients).items():
+        kept = store.state()
+        if len(kept.ids):
+            found |= {f"{prefix}{name}": getattr(kept, name) for name in KEPT}
+    return found
+
+
+def restore_kept(clients: Clients, extra: Mapping[str, Any]) -> None:
+    """Give clients back what they kept.
+
+    Args:
+        clients: of a simulation.
+        extra: what a checkpoint holds beside the state, `kept_arrays` among it.
+    """
+    for prefix, store in _stores(clients).items():
+        names = [f"{prefix}{name}" for name in KEPT]
+        if all(name in extra for name in names):
+            store.restore(KeptState(*(extra[name] for name in names)))
+
+
+def _stores(clients: Clients) -> dict[str, ClientStore]:
+    """What the clients of a simulation store, by the beginning of its names in a checkpoint."""
+    stores = {"": clients.store}
+    if clients.local_networks is not None:
+        stores["local_networks."] = clients.local_networks
+    return stores
