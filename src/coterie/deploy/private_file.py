@@ -9,8 +9,6 @@ from pathlib import Path
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read.
 
-    It has these rights from the moment it is made, so no other user can open it in between.
-
     Args:
         path: the file; one that is there is replaced.
         content: all of its bytes.
@@ -23,6 +21,8 @@ def write_private(path: Path, content: bytes) -> None:
         ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
         ('0o600', b'42')
     """
+    # Made with these rights: to change them afterwards would leave a moment in which any user of
+    # the machine can open the file.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)

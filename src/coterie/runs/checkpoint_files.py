@@ -51,11 +51,10 @@ class CheckpointFiles:
     def forget_after(self, round: int) -> None:
         """Remove the checkpoints after a round.
 
-        They are of rounds that are run once more, and could be taken for newer than what comes.
-
         Raises:
             OSError: if they cannot be removed.
         """
+        # They are of rounds that are run once more, and could be taken for newer than what comes.
         for at, folder in self.all():
             if at > round:
                 remove_folder(folder)

@@ -55,6 +55,7 @@ def read_samples(config: RunConfig) -> Samples:
     root = None
     if config.data.root:
         root = Path(config.data.root)
+    # Not fitted: the samples are not there yet, and only the kind of its targets matters here.
     task = make_task(config)
     targets: Targets = "classes"
     if task is not None and not task.class_labels:

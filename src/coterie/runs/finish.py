@@ -60,11 +60,13 @@ def write_results(
         config: the configuration.
         names: of the clients that are known; in a federation of real ones not all need be.
     """
+    # A federation may have places for clients that never came; they have no name and no line.
     known = len(names)
     folder.results.write_models(Layout.of(spec.network.module), groups.models)
     folder.results.write_groups(names, groups.member[:known], since[:known])
     headline = headline_of(spec.task)
     summary = summarise(config.resolved(), folder.rows(), known, headline)
+    # Other figures than accuracy are hard to read without that of a model that ignores its inputs.
     if headline != ACCURACY:
         summary["baseline"] = baseline(spec.task, spec.population)
     folder.results.write_summary(summary)

@@ -62,9 +62,11 @@ def fit_together(
         ConfigError: for parts that do not go together.
         DataError: for targets that the task cannot learn.
     """
+    # The task first: it says how many outputs the network has.
     fitted = fit_task(task, population)
     check_task(method, fitted)
     algorithm, network = fit(method, make_network(fitted.outputs), seed)
+    # After the objective, which may have changed the network.
     check_network(fitted, network.module, population)
     population, local = pool_if_asked(algorithm, population, local, clients_per_round)
     return Fitted(algorithm, fitted, network, population, local)

@@ -9,6 +9,7 @@ from typing import Any
 from coterie.clients.clients import Clients
 from coterie.core.client_store import ClientStore, KeptState
 
+# The names in a checkpoint: a field that is renamed is no longer found in older ones.
 KEPT = tuple(field.name for field in fields(KeptState))
 
 
@@ -21,6 +22,7 @@ def kept_arrays(clients: Clients) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for prefix, store in _stores(clients).items():
         kept = store.state()
+        # Most methods keep nothing, and their checkpoints need no empty arrays.
         if len(kept.ids):
             found |= {f"{prefix}{name}": getattr(kept, name) for name in KEPT}
     return found

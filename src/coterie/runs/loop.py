@@ -91,8 +91,7 @@ class RoundEvaluation:
         clients: score the models.
         scoring: which clients, and by what.
         measures: what else to measure.
-        honest: bool ``[N]``, the clients that do not attack. What the models do for attackers is no
-            figure of the method.
+        honest: bool ``[N]``, the clients that do not attack.
     """
 
     clients: Clients
@@ -116,6 +115,7 @@ class RoundEvaluation:
         self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key
     ) -> dict[str, Any]:
         """The metrics of the models, each client scored with the one that serves it."""
+        # What the models do for attackers is no figure of the method.
         testable = snapshot.testable & self.honest
         return score_round(self.clients, testable, served, groups, key.of("evaluate"), self.scoring)
 

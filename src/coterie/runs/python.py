@@ -150,6 +150,7 @@ def run(
     fitted = fit_together(
         method, _named("task", task), network, data, local, clients_per_round, seed
     )
+    # From here on the data as the method trains on them, which may be pooled.
     data = fitted.population
     if isinstance(sampler, str):
         sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
