@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -129,14 +129,47 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "seconds"}
 
 
+class Lasting:
+    """A pool that serves one method after another: to start its processes takes longer than a
+    run."""
+
+    def __init__(self, pool: PoolEngine) -> None:
+        self.pool = pool
+
+    def run(self, *arguments: Any, **named: Any) -> Any:
+        return self.pool.run(*arguments, **named)
+
+    def close(self) -> None:
+        """Nothing: the fixture that made the pool closes it."""
+
+
+@pytest.fixture(scope="module")
+def lasting_pool(population: ct.Population) -> Iterator[Callable[[nn.Module, int], Lasting]]:
+    """The pool for a network and a number of workers."""
+    pools: dict[tuple[str, int], PoolEngine] = {}
+
+    def find(net: nn.Module, workers: int) -> Lasting:
+        # Models are sent, so that pools differ in the kinds of layers alone.
+        key = (repr(net), workers)
+        if key not in pools:
+            pools[key] = engine_of("pool", population, net, workers)
+        return Lasting(pools[key])
+
+    yield find
+    for pool in pools.values():
+        pool.close()
+
+
 @every
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_engine_and_number_of_workers_do_not_matter(make: Make, workers: int) -> None:
-    population = blobs()
-    method = make(2)
-    pool = states(
-        as_algorithm(method), population, engine_of("pool", population, net_for(method), workers)
-    )
+def test_engine_and_number_of_workers_do_not_matter(
+    make: Make,
+    workers: int,
+    population: ct.Population,
+    lasting_pool: Callable[[nn.Module, int], Lasting],
+) -> None:
+    method = as_algorithm(make(2))
+    pool = states(method, population, lasting_pool(net_for(method), workers))
     for a, b in zip(straight(make), pool, strict=True):
         same(a.groups, b.groups)
         assert timeless(a.row) == timeless(b.row)
