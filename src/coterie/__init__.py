@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coterie.clients.round import Round as Round
     from coterie.core.groups import Groups as Groups
     from coterie.core.keys import Key as Key
+    from coterie.core.lr_schedule import LrSchedule as LrSchedule
     from coterie.core.plan import Plan as Plan
     from coterie.core.solver import Solver as Solver
     from coterie.core.updates import Updates as Updates
@@ -45,6 +46,7 @@ _HOME = {
     "DataError": "coterie.errors",
     "Groups": "coterie.core.groups",
     "Key": "coterie.core.keys",
+    "LrSchedule": "coterie.core.lr_schedule",
     "Method": "coterie.methods.method",
     "Plan": "coterie.core.plan",
     "Population": "coterie.data.population",

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from coterie.config import registry
 from coterie.config.identity import batched
+from coterie.config.local_problems import optimizer_problems, schedule_problems
 from coterie.config.problems import Problem, default_at
 from coterie.config.schema import LARGEST
 from coterie.config.tables import CLIENTS_PER_ROUND
@@ -78,6 +79,7 @@ def cross_check(
         clients = values.number("data", "partition", "clients")
         source = " (data.partition.clients)"
     found = _check_quorum(values, clients) + _check_bounds(values) + _check_engine(tables)
+    found += _check_local(tables)
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found
@@ -106,6 +108,17 @@ def _check_bounds(values: Values) -> list[Problem]:
         return []
     expected = f"at least {floor:g} (bounds.floor)"
     return [Problem("bounds.ceiling", "less than the floor", ceiling, expected)]
+
+
+def _check_local(tables: Mapping[str, Any]) -> list[Problem]:
+    local = tables.get("local")
+    if not isinstance(local, Mapping):
+        return []
+    found = optimizer_problems(("local",), local)
+    for key in ("step_schedule", "round_schedule"):
+        if isinstance(local.get(key), Mapping):
+            found += schedule_problems(("local", key), local[key])
+    return found
 
 
 def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:

@@ -31,7 +31,12 @@ IRRELEVANT = (
 RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "precision"))
 # Options that came later, with the value that leaves a run as it was before them. A run that writes
 # this value is the same run as one that says nothing, so runs that are done stay done.
-ADDED = {("train", "evaluate_local"): False}
+ADDED: Mapping[tuple[str, ...], Any] = {
+    ("train", "evaluate_local"): False,
+    ("local", "optimizer"): "sgd",
+    ("local", "label_smoothing"): 0.0,
+    ("local", "precision"): "float32",
+}
 
 
 def _normal_form(resolved: Mapping[str, Any]) -> dict[str, Any]:

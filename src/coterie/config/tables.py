@@ -14,11 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import tomli_w
 from pydantic import Field, PrivateAttr
 
+from coterie.config.local_table import Count, LocalTable, NotNegative, Positive
 from coterie.config.schema import Bool, Float, Int, Table
 
-Count = Annotated[Int, Field(ge=1)]
-Positive = Annotated[Float, Field(gt=0)]
-NotNegative = Annotated[Float, Field(ge=0)]
 # Of drift; coterie.rules.migration has their distances.
 Detector = Literal["none", "per_label", "counts", "ordinal"]
 ChoiceKind = Literal[
@@ -27,17 +25,6 @@ ChoiceKind = Literal[
 
 # K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20  # by default, or all clients where there are fewer
-
-
-class LocalTable(Table):
-    """``[local]``: local SGD; the fields of `coterie.core.solver.Solver`."""
-
-    # These three are FlexCFL's for MNIST.
-    epochs: Count = 10
-    batch_size: Count = 10
-    lr: Positive = 0.03
-    momentum: Annotated[Float, Field(ge=0, lt=1)] = 0.0
-    l2: NotNegative = 0.0
 
 
 class TrainTable(Table):
@@ -166,7 +153,7 @@ class RunConfig(Table):
         seed: of every random draw.
         data: the source and its options, and the table ``partition``.
         model: a registered network, or ``module:factory``.
-        local: local SGD.
+        local: local training.
         train: rounds and sampling.
         algorithm: a registered algorithm, or ``module:factory``, and its options.
         engine: how clients are reached.

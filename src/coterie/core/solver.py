@@ -2,36 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from coterie.config.arguments import check_arguments
+from coterie.config.local_problems import optimizer_problems
+from coterie.config.problems import Problem, refuse
+from coterie.core.lr_schedule import LrSchedule
+
+# Of AdamW where the user says none: torch's.
+_ADAMW_DECAY = 0.01
 
 
 @lru_cache(maxsize=256, typed=True)
-def _check_solver(*values: Any) -> None:
+def _check_solver(options: tuple[tuple[str, Any], ...], *values: Any) -> None:
     """Checked once: every client's training makes a solver from the run's."""
-    check_arguments(Solver, dict(zip(Solver.__slots__, values, strict=True)))
+    arguments = dict(zip(Solver.__slots__, values, strict=False))
+    check_arguments(Solver, arguments)
+    found = optimizer_problems((), arguments | {"optimizer_options": dict(options)})
+    if found:
+        refuse(*found)
 
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """Local SGD: ``epochs`` over reshuffled data in batches, the last partial batch kept.
+    """Local training: ``epochs`` over reshuffled data in batches, the last partial batch kept.
+
+    A step, with ``g`` the gradient of the batch loss and ``eta_t`` the scheduled learning rate:
+
+        g <- clip(g + 2 l2 w + mu (w - w_start))
+        w <- (1 - eta_t weight_decay) w
+        w <- optimizer(w, g, eta_t)
+
+    ``mu`` is the objective's. What an optimiser remembers (momentum, moments) begins anew in every
+    local training.
 
     Args:
         epochs: local epochs ``E``.
         batch_size: ``B``.
         lr: learning rate ``eta``.
-        momentum: classical momentum, reset at the start of every local training.
+        momentum: of ``sgd`` (classical) and ``rmsprop``.
         l2: weight of ``l2 * sum w^2`` over the kernels that the model names (gradient ``2 l2 w``).
         steps: where set, this many mini-batch steps instead of epochs, cycling through reshuffled
             epochs.
+        optimizer: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, or another class of ``torch.optim`` in
+            lower case.
+        optimizer_options: further parameters of that class, such as ``{"betas": (0.9, 0.99)}``.
+        weight_decay: decoupled, of all trained parameters; default 0.01 for ``adamw``, else 0.
+        clip_norm: the largest Euclidean norm of the whole gradient; a longer one is shortened.
+        clip_value: the largest magnitude of each of its values; before ``clip_norm``.
+        label_smoothing: share of a label that is spread over all classes, in training alone.
+        precision: ``bfloat16``: layers compute in it where torch's autocast lets them, parameters
+            and sums stay float32.
+        step_schedule: of the learning rate, over the steps of a local training.
+        round_schedule: of the learning rate, over rounds.
 
     Raises:
-        ConfigError: for a value out of its range.
+        ConfigError: for a value out of its range, or an option that the optimiser does not have.
+
+    Example:
+        >>> Solver(epochs=1, lr=0.001, optimizer="adamw").decoupled_decay
+        0.01
     """
 
     epochs: Annotated[int, Field(ge=0)] = 10
@@ -40,9 +75,35 @@ class Solver:
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     l2: Annotated[float, Field(ge=0)] = 0.0
     steps: Annotated[int, Field(ge=0)] | None = None
+    optimizer: str = "sgd"
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    clip_value: Annotated[float, Field(gt=0)] | None = None
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    precision: Literal["float32", "bfloat16"] = "float32"
+    step_schedule: LrSchedule | None = None
+    round_schedule: LrSchedule | None = None
+    # A mapping has no hash; equal solvers have equal hashes without it.
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _check_solver(self.epochs, self.batch_size, self.lr, self.momentum, self.l2, self.steps)
+        options = {key: _frozen(key, value) for key, value in self.optimizer_options.items()}
+        object.__setattr__(self, "optimizer_options", options)
+        _check_solver(
+            tuple(sorted(options.items())),
+            self.epochs,
+            self.batch_size,
+            self.lr,
+            self.momentum,
+            self.l2,
+            self.steps,
+            self.optimizer,
+            self.weight_decay,
+            self.clip_norm,
+            self.clip_value,
+            self.label_smoothing,
+            self.precision,
+        )
 
     def count(self, size: int) -> int:
         """Number of steps this solver takes on a client with ``size`` samples."""
@@ -53,3 +114,87 @@ class Solver:
             # The last partial batch is kept, as Keras does in FlexCFL's code.
             return self.epochs * -(-size // self.batch_size)
         return self.steps
+
+    @property
+    def decoupled_decay(self) -> float:
+        """The weight decay that holds."""
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return _ADAMW_DECAY if self.optimizer == "adamw" else 0.0
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether a step is that of SGD with momentum, and nothing is added to it."""
+        return (
+            self.optimizer == "sgd"
+            and not self.optimizer_options
+            and self.decoupled_decay == 0
+            and self.clip_norm is None
+            and self.clip_value is None
+            and self.step_schedule is None
+            and self.precision == "float32"
+        )
+
+    def in_round(self, number: int) -> Solver:
+        """The solver of a round: with its learning rate.
+
+        Example:
+            >>> halved = LrSchedule("step", every=10, gamma=0.5)
+            >>> Solver(lr=0.4, round_schedule=halved).in_round(25).lr
+            0.1
+        """
+        if self.round_schedule is None:
+            return self
+        if self.round_schedule.kind == "cosine" and self.round_schedule.over is None:
+            refuse(Problem("round_schedule.over", "missing", None, "an integer >= 1"))
+        # Work outside of rounds, as of a report's map, is done as in the first one.
+        factor = self.round_schedule.factor(max(0, number), 0)
+        return replace(self, lr=self.lr * factor, round_schedule=None)
+
+    def over_rounds(self, rounds: int) -> Solver:
+        """The solver of a run of so many rounds, which is what a cosine over rounds follows unless
+        it says otherwise."""
+        schedule = self.round_schedule
+        if schedule is None or schedule.kind != "cosine" or schedule.over is not None:
+            return self
+        return replace(self, round_schedule=replace(schedule, over=rounds))
+
+    def for_full_gradient(self) -> Solver:
+        """One step of plain SGD of rate 1 over a batch of everything: its update is minus the
+        gradient of the whole local loss."""
+        return Solver(
+            epochs=1,
+            batch_size=2**31 - 1,
+            lr=1.0,
+            l2=self.l2,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+def solver_of(table: Mapping[str, Any], rounds: int) -> Solver:
+    """The solver that ``[local]`` says, for a run of so many rounds.
+
+    Args:
+        table: the checked table; what is ``None`` has its default.
+        rounds: of the run.
+
+    Example:
+        >>> solver = solver_of({"lr": 0.1, "round_schedule": {"kind": "cosine"}}, rounds=9)
+        >>> solver.round_schedule.over
+        9
+    """
+    given = {key: value for key, value in table.items() if value is not None}
+    for key in ("step_schedule", "round_schedule"):
+        if key in given:
+            given[key] = LrSchedule(**given[key])
+    return Solver(**given).over_rounds(rounds)
+
+
+def _frozen(option: str, value: Any) -> Any:
+    """An option of an optimiser with a hash: lists as tuples, which are what torch takes."""
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(option, item) for item in value)
+    if not isinstance(value, bool | int | float | str):
+        expected = "a number, true or false, or a list of numbers"
+        refuse(Problem(f"optimizer_options.{option}", "wrong type", value, expected))
+    return value

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray
+from coterie.errors import ConfigError
 from coterie.headline import Headline
 
 # Sums over samples by name, each ``[..., *shape]``; ``size`` is the number of samples.
@@ -140,16 +141,47 @@ class KnownTask(Task, Protocol):
     """A task that declares what it computes, so that faster code may compute it.
 
     ``form`` is ``classes`` where outputs are logits of classes, the loss is their cross-entropy,
-    and the only sum is ``correct``.
+    and the only sum is ``correct``; ``squared`` where the loss of a sample is the mean of its
+    squared errors; else ``other``.
     """
 
     @property
-    def form(self) -> Literal["classes"]: ...
+    def form(self) -> Literal["classes", "squared", "other"]: ...
 
 
 def is_classes(task: Task) -> bool:
     """Whether a task is the classification that compiled code computes."""
     return isinstance(task, KnownTask) and task.form == "classes"
+
+
+def has_squared_error(task: Task) -> bool:
+    """Whether the loss of a sample is the mean of its squared errors: what compiled code minimises
+    beside cross-entropy."""
+    return isinstance(task, KnownTask) and task.form == "squared"
+
+
+@runtime_checkable
+class Smoothable(Task, Protocol):
+    """A task whose loss has labels that can be smoothed."""
+
+    def smoothed(self, share: float) -> Task:
+        """The task whose loss spreads a share of every label over all classes."""
+        ...
+
+
+def with_smoothing(task: Task, share: float) -> Task:
+    """The task that is trained: with smoothed labels where a share is asked for.
+
+    Raises:
+        ConfigError: for a task that has no labels to smooth.
+    """
+    if not share:
+        return task
+    if isinstance(task, Smoothable):
+        return task.smoothed(share)
+    raise ConfigError(
+        f"local.label_smoothing: the task {task.name} has none, got {share}; expected 0"
+    )
 
 
 def headline_of(task: Task) -> Headline:

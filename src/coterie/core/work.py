@@ -58,11 +58,11 @@ class Train:
         if self.keep is not None and self.upload is not None:
             raise ValueError(f"upload: not with keep, got {self.upload}; expected None")
 
-    def solver(self, base: Solver) -> Solver:
-        """The run's solver with this work's budget."""
+    def solver(self, base: Solver, number: int) -> Solver:
+        """The run's solver with the learning rate of a round and this work's budget."""
         if self.full_gradient:
-            # One step of rate 1 over a batch of everything: the update is minus the gradient.
-            return replace(base, epochs=1, steps=None, batch_size=2**31 - 1, lr=1.0, momentum=0.0)
+            return base.for_full_gradient()
+        base = base.in_round(number)
         if self.steps is not None:
             return replace(base, steps=self.steps)
         # A run whose budget is a number of steps keeps it, unless the work names epochs.

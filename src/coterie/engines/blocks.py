@@ -21,6 +21,7 @@ from coterie.engines.failures import ClientError
 from coterie.errors import ConfigError, CoterieError
 from coterie.local.batched import BatchedTrainer, Sample
 from coterie.local.device import Device
+from coterie.local.optimizer_step import refuse_alone
 from coterie.local.probe import refuse_statistics
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
@@ -60,7 +61,8 @@ class Blocks:
             CPU.
 
     Raises:
-        ConfigError: for a network with running statistics, or graphs without a GPU.
+        ConfigError: for a network with running statistics, an optimiser that clients cannot share,
+            or graphs without a GPU.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Blocks:
         memory: float | None = None,
     ) -> None:
         refuse_statistics(module)
+        refuse_alone(solver)
         self.module = module
         self.solver = solver
         self.decay = decay
@@ -103,7 +106,7 @@ class Blocks:
         delta = torch.zeros(n, cohort.models.shape[1])
         loss = np.zeros(n)
         trainer = self._trainer(work.objective)
-        solver = work.solver(self.solver)
+        solver = work.solver(self.solver, max((key.round for key in cohort.keys), default=0))
         steps = np.array([solver.count(int(size)) for size in cohort.sizes], np.int64)
         # Without a step there is no block, and a network need not even be tried.
         if not steps.any():

@@ -44,7 +44,7 @@ class SimulationEngine(ABC):
     ) -> Sequence[Reply]:
         """See ``coterie.core.engine.Engine``."""
         # The one place where what a method adds to the loss meets the loss of the run's task.
-        work = work_for_task(work, self.runner.task)
+        work = work_for_task(work, self.runner.trained_task)
         if not isinstance(work, Train):
             return self.answer(work, ids, models, which, key)
         if work.choose is None:

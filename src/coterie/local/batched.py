@@ -15,8 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,11 +28,12 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout
 from coterie.local.batch_schedule import BatchSchedule
 from coterie.local.cuda_graphs import CudaGraphCache, cuda_graph
-from coterie.local.device import Device
+from coterie.local.device import Device, Precision, autocast
 from coterie.local.dropout import draw_masks, with_masks
 from coterie.local.model_buffers import ModelBuffers
+from coterie.local.optimizer_step import make_rule
 from coterie.local.probe import LossNetwork, NetworkProbe, refuse_statistics
-from coterie.local.step import SgdStep
+from coterie.local.step import UpdateRule
 
 Sample = tuple[Tensor, Tensor]
 _IGNORED = -100  # the label that `torch.nn.functional.cross_entropy` leaves out
@@ -54,7 +53,7 @@ class ClientBlock:
 
     x: Tensor
     y: Tensor
-    step: SgdStep
+    step: UpdateRule
     streams: Sequence[torch.Generator]
 
 
@@ -99,6 +98,7 @@ class BatchedTrainer:
     ) -> None:
         refuse_statistics(module)
         self.device = device or Device()
+        self.precision: Precision = self.device.precision
         self.layout = Layout.of(module)
         self.network = LossNetwork(module, objective).to(self.device.name)
         self.probe = NetworkProbe(self.network, self.device)
@@ -140,7 +140,11 @@ class BatchedTrainer:
         # The probe has run a batch of two; whether there is dropout does not depend on the length.
         if self.probe.calls[2]:
             streams = [key.of("noise").torch() for key in keys]
-        step = SgdStep(solver, self.network.objective.mu, self.decayed)
+        most = int(len(schedule.active))
+        step = make_rule(solver, self.network.objective.mu, self.decayed, most, many=True)
+        self.precision = self.device.precision
+        if solver.precision == "bfloat16":
+            self.precision = "bfloat16"
         block = ClientBlock(x.to(self.device.name), y.to(self.device.name), step, streams)
         with self.device.arithmetic():
             steps = self._steps(schedule, block, end)
@@ -162,7 +166,11 @@ class BatchedTrainer:
         (three times, for what the backward pass and ``vmap`` make of it)."""
         batch = min(most, solver.batch_size)
         sample = x[0].numel() * x.element_size()
-        models = 4 * self.layout.d * (4 + bool(solver.momentum))
+        # What an optimiser remembers: the velocity of SGD, two moments of most others.
+        memory = int(solver.momentum > 0)
+        if not solver.is_plain_sgd:
+            memory = 2
+        models = 4 * self.layout.d * (4 + memory)
         return models + size * sample + batch * (2 * sample + 3 * self.probe.saved)
 
     # --- the steps --------------------------------------------------------------------------------
@@ -199,6 +207,7 @@ class BatchedTrainer:
         solver = block.step.solver
         # A recording pays only where a step of its shape is repeated often.
         recorded = repeats >= _REPEATS or (active, width, solver) in self.replay
+        recorded = recorded and block.step.repeats
         if not self.device.graphs or not recorded:
             self._step_at_once(inputs, block.step)
             return
@@ -212,7 +221,7 @@ class BatchedTrainer:
             state,
         )
 
-    def _step_at_once(self, inputs: Sequence[Tensor], step: SgdStep) -> None:
+    def _step_at_once(self, inputs: Sequence[Tensor], step: UpdateRule) -> None:
         """One step of the first clients, with batches of one length: inputs, labels, weights of the
         loss, dropout masks."""
         x, y, weight, *masks = inputs
@@ -272,15 +281,11 @@ class BatchedTrainer:
         masks: tuple[Tensor, ...],
     ) -> Tensor:
         """The loss of one client's batch; everything has one dimension less than outside."""
-        kind = torch.device(self.device.name).type
-        half: Any = torch.autocast(
-            kind, torch.bfloat16, enabled=self.device.precision == "bfloat16"
-        )
-        with with_masks(masks), half:
+        with with_masks(masks), autocast(self.device.name, self.precision):
             # Back in float32, in which the losses of a pass are summed.
             return functional_call(self.network, {**params, **fixed}, (x, y)).float()
 
-    def _descend(self, grads: list[Tensor], losses: Tensor, weight: Tensor, step: SgdStep) -> None:
+    def _descend(self, grads: list[Tensor], losses: Tensor, weight: Tensor, step: UpdateRule) -> None:
         """One step down, of as many clients as there are gradients."""
         n = len(losses)
         buffers = self.buffers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +42,14 @@ class Device:
         finally:
             for backend, old in zip(backends, before, strict=True):
                 backend.allow_tf32 = old
+
+
+def autocast(device: str, precision: Precision) -> AbstractContextManager[Any]:
+    """Inside, layers compute in bfloat16 where that is the precision, else as they are."""
+    if precision != "bfloat16":
+        return nullcontext()
+    kind = torch.device(device).type
+    return torch.autocast(kind, torch.bfloat16)
 
 
 def find_device(name: str = "auto") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,28 +12,17 @@ from torch import Tensor, nn
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.objective import Objective, is_cross_entropy
 from coterie.core.solver import Solver
-from coterie.core.task import Task
+from coterie.core.task import Task, with_smoothing
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
-from coterie.local.compiled import CompiledTrainer
 from coterie.local.describe import describe, reported_sizes
 from coterie.local.scoring import Scorer
-from coterie.local.sgd import Autograd, Trained, Trainer
-from coterie.local.stack import Stack
+from coterie.local.sgd import Trained
+from coterie.local.trainers import Trainers
 from coterie.math.similarity import nearest_direction
 from coterie.tasks import CLASSIFICATION
-
-
-def make_trainer(module: nn.Module, objective: Objective, decay: tuple[str, ...]) -> Trainer:
-    """Local training of a copy of a network: by compiled code where its shape and the objective
-    allow it, else through autograd."""
-    stack = Stack.of(module, decay)
-    if stack is not None and is_cross_entropy(objective):
-        return CompiledTrainer(stack, objective.mu)
-    return Autograd(copy.deepcopy(module), objective, decay)
 
 
 @dataclass(frozen=True)
@@ -60,7 +48,7 @@ class LocalRunner:
     Args:
         population: who holds what.
         module: the network; it is copied, never changed.
-        solver: the run's local SGD; work records may override its budget.
+        solver: the run's local training; work records may override its budget.
         decay: names of the kernels that carry L2.
         device: where models are scored; training is on the CPU.
         task: what is learned and measured, fitted to the population's targets.
@@ -83,8 +71,9 @@ class LocalRunner:
         self.layout = Layout.of(module)
         self.sizes = population.sizes("train")
         self.scorer = Scorer(population, module, decay, device, task)
-        # A trainer keeps buffers and a copy of the network, so one is kept for each objective.
-        self._trainers: dict[Objective, Trainer] = {}
+        # What is trained may be another loss than the task measures.
+        self.trained_task = with_smoothing(task, solver.label_smoothing)
+        self._trainers = Trainers(module, decay)
 
     def copy(self, device: str = "cpu") -> LocalRunner:
         """A runner of the same work that keeps nothing yet."""
@@ -133,8 +122,8 @@ class LocalRunner:
     # --- training ---------------------------------------------------------------------------------
 
     def steps(self, work: Train, ids: IntArray) -> IntArray:
-        """SGD steps that each client will take, int64 ``[n]``: what its training costs."""
-        solver = work.solver(self.solver)
+        """Steps that each client will take, int64 ``[n]``: what its training costs."""
+        solver = work.solver(self.solver, 0)
         return np.array([solver.count(int(n)) for n in self.sizes[ids]], np.int64)
 
     def train(self, work: Train, client: int, start: Tensor, out: Tensor, key: Key) -> Trained:
@@ -142,13 +131,9 @@ class LocalRunner:
         held = torch.from_numpy(self.population.train[client])
         x = self.population.x[held]
         y = self.population.y[held]
-        solver = work.solver(self.solver)
-        return self._trainer(work.objective).train(x, y, start, out, solver, key.client(client))
-
-    def _trainer(self, objective: Objective) -> Trainer:
-        if objective not in self._trainers:
-            self._trainers[objective] = make_trainer(self.module, objective, self.decay)
-        return self._trainers[objective]
+        solver = work.solver(self.solver, key.round)
+        trainer = self._trainers.of(work.objective, solver)
+        return trainer.train(x, y, start, out, solver, key.client(client))
 
     # --- everything else --------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""Local SGD for any module: gradients by autograd, and the one place that says which samples are in
-which batch."""
+"""Local training of any module: gradients by autograd, and the one place that says which samples
+are in which batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind
-from coterie.local.step import SgdStep
+from coterie.local.device import autocast
+from coterie.local.optimizer_step import make_rule
+from coterie.local.step import UpdateRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,29 +105,29 @@ class Trainer(Protocol):
             y: labels int64 ``[n]``.
             start: float32 ``[d]``, the model that the client was sent.
             out: float32 ``[d]``, where the update is written.
-            solver: local SGD.
+            solver: how to train.
             key: the client's stream.
         """
         ...
 
 
 @dataclass(slots=True)
-class Optimizer:
+class Descent:
     """The update rule of a training by autograd, and what it carries from step to step.
 
     Args:
-        step: the update rule.
+        rule: what a gradient does to the parameters.
         anchor: copies of the start, for the proximal term; empty without one.
         velocity: of the momentum; empty without one.
     """
 
-    step: SgdStep
+    rule: UpdateRule
     anchor: list[Tensor]
     velocity: list[Tensor]
 
 
 class Autograd:
-    """Local SGD through autograd, for any ``nn.Module``. Its parameters are views into one flat
+    """Local training through autograd, for any ``nn.Module``. Its parameters are views into one flat
     vector.
 
     Args:
@@ -156,7 +158,7 @@ class Autograd:
     ) -> Trained:
         self.vector.copy_(start)
         self.sent = start
-        optimizer = self._optimizer(solver)
+        descent = self._descent(solver, solver.count(len(y)))
         loss = torch.zeros(())
         seen = 0
         # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
@@ -171,7 +173,7 @@ class Autograd:
                     xs = channels_last(xs)
                 for at in range(0, part.steps * solver.batch_size, solver.batch_size):
                     stop = min(at + solver.batch_size, len(y))
-                    batch_loss = self._step(xs[at:stop], ys[at:stop], optimizer)
+                    batch_loss = self._step(xs[at:stop], ys[at:stop], descent)
                     if part.last:
                         # The last batch may be short, so batches count by their samples.
                         loss += batch_loss * (stop - at)
@@ -181,7 +183,7 @@ class Autograd:
             return Trained(len(y), 0.0)
         return Trained(len(y), float(loss) / seen)
 
-    def _optimizer(self, solver: Solver) -> Optimizer:
+    def _descent(self, solver: Solver, steps: int) -> Descent:
         mu = self.objective.mu
         anchor: list[Tensor] = []
         if mu:
@@ -189,14 +191,15 @@ class Autograd:
         velocity: list[Tensor] = []
         if solver.momentum:
             velocity = [torch.zeros_like(p) for p in self.params]
-        return Optimizer(SgdStep(solver, mu, self.decayed), anchor, velocity)
+        return Descent(make_rule(solver, mu, self.decayed, steps), anchor, velocity)
 
-    def _step(self, x: Tensor, y: Tensor, optimizer: Optimizer) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, descent: Descent) -> Tensor:
         """One step on a batch; returns its loss."""
-        loss = self.objective.loss(self.module, x, y, self._received)
+        with autocast("cpu", descent.rule.solver.precision):
+            loss = self.objective.loss(self.module, x, y, self._received)
         # A parameter that the loss does not reach has a zero gradient, and still decays.
         grads = torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
-        optimizer.step.apply(self.params, list(grads), optimizer.anchor, optimizer.velocity)
+        descent.rule.apply(self.params, list(grads), descent.anchor, descent.velocity)
         return loss.detach()
 
     def _received(self) -> nn.Module:

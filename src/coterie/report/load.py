@@ -15,7 +15,6 @@ from coterie.config import RunConfig
 from coterie.config.identity import config_hash
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
-from coterie.core.solver import Solver
 from coterie.data import Population, load_partition
 from coterie.data.partitions import Partition
 from coterie.data.shifts import FederationSnapshot
@@ -36,7 +35,7 @@ from coterie.report.view import RunView
 from coterie.rules.signatures import SignatureMemory
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.configured import make_task
+from coterie.runs.configured import make_solver, make_task
 from coterie.runs.data import load_data
 from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.store import RunFolder
@@ -228,7 +227,7 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     # First what the method itself compared. The rest takes training, and only approximates it.
     found = from_memory(checkpoint.groups.memory, len(member))
     if found is None and data.whole is not None:
-        solver = Solver(**config.local.model_dump())
+        solver = make_solver(config)
         options = config.options("model")
         task = fit_task(make_task(config) or CLASSIFICATION, data.whole)
         setup = Setup(config.model.name, options, solver, config.seed, data.whole, task)

@@ -12,7 +12,7 @@ from coterie.config import RunConfig, registry
 from coterie.config.kinds import KINDS
 from coterie.config.tables import ChoiceKind
 from coterie.core.objective import Objective
-from coterie.core.solver import Solver
+from coterie.core.solver import Solver, solver_of
 from coterie.core.task import Task, headline_of, is_classes
 from coterie.engines import Attack
 from coterie.errors import ConfigError
@@ -26,8 +26,8 @@ from coterie.tasks import CLASSIFICATION
 
 
 def make_solver(config: RunConfig) -> Solver:
-    """Local SGD, as ``[local]`` says."""
-    return Solver(**config.local.model_dump())
+    """Local training, as ``[local]`` says."""
+    return solver_of(config.local.model_dump(), config.train.rounds)
 
 
 def make_quorum(config: RunConfig) -> Quorum:

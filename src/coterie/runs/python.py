@@ -141,7 +141,7 @@ def run(
         >>> len(result.accuracy), result.groups.shape
         (2, (12,))
     """
-    local = local or Solver()
+    local = (local or Solver()).over_rounds(rounds)
     _check_budget(local)
     # Plain text and no Literal in the signature, since plugins add names.
     _check_choice("engine", "engine", engine)

@@ -24,16 +24,21 @@ class Classification:
 
     Args:
         classes: number of classes ``c``, known when the task is fitted to its targets.
+        smoothing: share of a label that the loss spreads over all classes.
     """
 
     classes: int = 0
+    smoothing: float = 0.0
 
     @property
     def name(self) -> str:
         return "classification"
 
     @property
-    def form(self) -> Literal["classes"]:
+    def form(self) -> Literal["classes", "other"]:
+        # Compiled code knows the cross-entropy of labels as they are.
+        if self.smoothing:
+            return "other"
         return "classes"
 
     @property
@@ -69,7 +74,12 @@ class Classification:
         return replace(self, classes=classes)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs, targets, reduction="none")
+        return F.cross_entropy(
+            outputs, targets, reduction="none", label_smoothing=self.smoothing
+        )
+
+    def smoothed(self, share: float) -> Classification:
+        return replace(self, smoothing=share)
 
     def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
         return {"correct": outputs.argmax(1) == targets}

@@ -30,10 +30,12 @@ class NextToken:
     Args:
         headline: the metric that stands for a run.
         vocabulary: number of tokens ``v``, known when the task is fitted to its targets.
+        smoothing: share of a target that the loss spreads over all tokens.
     """
 
     headline: Name = "perplexity"
     vocabulary: int = 0
+    smoothing: float = 0.0
 
     @property
     def name(self) -> str:
@@ -85,15 +87,21 @@ class NextToken:
             )
         return replace(self, vocabulary=vocabulary)
 
-    def _surprise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def _surprise(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of each token, 0 where it does not count, ``[n, l]``."""
         # Torch has the classes second.
         logits = outputs.transpose(1, 2)
-        return F.cross_entropy(logits, targets, reduction="none", ignore_index=PADDING)
+        return F.cross_entropy(
+            logits, targets, reduction="none", ignore_index=PADDING, label_smoothing=smoothing
+        )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         tokens = (targets != PADDING).sum(dim=1)
-        return self._surprise(outputs, targets).sum(dim=1) / tokens.clamp(min=1)
+        surprise = self._surprise(outputs, targets, self.smoothing)
+        return surprise.sum(dim=1) / tokens.clamp(min=1)
+
+    def smoothed(self, share: float) -> NextToken:
+        return replace(self, smoothing=share)
 
     def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
         counted = targets != PADDING

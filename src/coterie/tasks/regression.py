@@ -54,6 +54,12 @@ class Regression:
         return "regression"
 
     @property
+    def form(self) -> Literal["squared", "other"]:
+        if self.kind == "squared":
+            return "squared"
+        return "other"
+
+    @property
     def class_labels(self) -> bool:
         return False
 

@@ -25,15 +25,13 @@ from torch import Tensor, nn
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
-from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.work import Train
 from coterie.engines.blocks import Blocks, Cohort
 from coterie.engines.failures import ClientError, failure_line
 from coterie.errors import CoterieError
 from coterie.local.device import Device, find_device
-from coterie.local.runner import make_trainer
-from coterie.local.sgd import Trainer
+from coterie.local.trainers import Trainers
 
 Each = Literal["serial", "vmap"]
 Load = Callable[[], Tensor]
@@ -102,7 +100,7 @@ class Actor:
     """Trains clients on one core or GPU. It is equipped before it is called."""
 
     equipment: Equipment
-    trainers: dict[Objective, Trainer]
+    trainers: Trainers
     shards: dict[Any, NDArray[Any]]
     blocks: Blocks | None
     x: Tensor | None
@@ -118,7 +116,7 @@ class Actor:
         torch.set_num_threads(1)
         threadpool_limits(1)
         self.equipment = equipment
-        self.trainers = {}
+        self.trainers = Trainers(equipment.module, equipment.decay)
         self.shards = {}
         self.blocks = None
         if equipment.each == "vmap":
@@ -172,12 +170,9 @@ class Actor:
         return delta.numpy(), sizes.astype(np.float64), loss
 
     def _train_each(self, job: ActorJob, starts: Tensor) -> tuple[Any, ...]:
-        equipment = self.equipment
-        objective = job.work.objective
-        if objective not in self.trainers:
-            self.trainers[objective] = make_trainer(equipment.module, objective, equipment.decay)
-        trainer = self.trainers[objective]
-        solver = job.work.solver(equipment.solver)
+        # The keys of a job are those of one round.
+        solver = job.work.solver(self.equipment.solver, job.keys[0].round)
+        trainer = self.trainers.of(job.work.objective, solver)
         delta = torch.empty_like(starts)
         size = np.empty(len(starts))
         loss = np.empty(len(starts))

@@ -1,0 +1,207 @@
+"""What does not go together in ``[local]``: optimisers with their options, and schedules.
+
+Optimisers are the classes of ``torch.optim``, and their options are the parameters of these
+classes, so that nothing here has to be kept in step with torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from coterie.config.problems import Problem
+from coterie.config.wording import describe_type, nearest, spelled
+from coterie.errors import first_line
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+Place = tuple[str, ...]
+
+# LBFGS evaluates a loss several times a step, Muon takes matrices only, SparseAdam sparse gradients.
+_UNFIT = ("LBFGS", "Muon", "Optimizer", "SparseAdam")
+# What [local] says by a key of its own, and what chooses an implementation or the sign of a step.
+_NO_OPTIONS = (
+    *("params", "lr", "momentum", "weight_decay", "decoupled_weight_decay"),
+    *("foreach", "fused", "capturable", "differentiable", "maximize"),
+)
+# The options of schedules, and the kind that has them.
+_OF_KIND = {"every": "step", "gamma": "step", "over": "cosine", "floor": "cosine"}
+
+
+@lru_cache(maxsize=1)
+def optimizer_classes() -> Mapping[str, type[Optimizer]]:
+    """The optimisers of local training by name: classes of ``torch.optim`` in lower case.
+
+    Example:
+        >>> optimizer_classes()["adamw"].__name__
+        'AdamW'
+    """
+    # Not above: a configuration without them is read without waiting for torch.
+    from torch import optim
+
+    return {
+        name.lower(): value
+        for name, value in vars(optim).items()
+        if isinstance(value, type) and issubclass(value, optim.Optimizer) and name not in _UNFIT
+    }
+
+
+@lru_cache(maxsize=64)
+def optimizer_defaults(optimizer: str) -> Mapping[str, Any]:
+    """The options of an optimiser with torch's defaults.
+
+    Example:
+        >>> optimizer_defaults("adam")["betas"]
+        (0.9, 0.999)
+    """
+    parameters = inspect.signature(optimizer_classes()[optimizer]).parameters
+    return {name: one.default for name, one in parameters.items() if name not in _NO_OPTIONS}
+
+
+def has_momentum(optimizer: str) -> bool:
+    """Whether ``local.momentum`` is a parameter of an optimiser.
+
+    Example:
+        >>> has_momentum("rmsprop"), has_momentum("adam")
+        (True, False)
+    """
+    return "momentum" in inspect.signature(optimizer_classes()[optimizer]).parameters
+
+
+# --- problems -------------------------------------------------------------------------------------
+
+
+def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with an optimiser, its options, and the momentum.
+
+    Args:
+        place: of the table, empty for arguments of Python.
+        local: the table, not validated.
+
+    Example:
+        >>> print(optimizer_problems(("local",), {"optimizer": "AdamW"})[0].line()[-37:])
+        'sgd'; did you mean 'adamw'?
+        >>> wrong = {"optimizer": "adam", "optimizer_options": {"beta": [0.9, 0.99]}}
+        >>> print(optimizer_problems((), wrong)[0].line())
+        optimizer_options.beta: unknown key, got [0.9, 0.99]; expected one of betas, eps, amsgrad; did you mean 'betas'?
+    """
+    name = local.get("optimizer", "sgd")
+    options = local.get("optimizer_options") or {}
+    # Other types are refused by their own fields.
+    if not isinstance(name, str) or not isinstance(options, Mapping):
+        return []
+    if name == "sgd" and not options:
+        return []
+    known = tuple(sorted(optimizer_classes()))
+    if name not in known:
+        expected = describe_type(Literal[known])
+        where = spelled((*place, "optimizer"))
+        return [Problem(where, "unknown choice", name, expected, nearest(name, known))]
+    found = [
+        problem
+        for option, value in options.items()
+        for problem in _option_problems((*place, "optimizer_options", option), name, value)
+    ]
+    momentum = local.get("momentum") or 0
+    if momentum and not has_momentum(name):
+        where = spelled((*place, "momentum"))
+        found.append(Problem(where, f"{name} has none", momentum, "0"))
+    # Torch's only rule across options: Nesterov's momentum needs some.
+    if options.get("nesterov") is True and not momentum:
+        where = spelled((*place, "momentum"))
+        found.append(Problem(where, "none for nesterov", momentum, "a number > 0 and < 1"))
+    return found
+
+
+def _option_problems(path: Place, optimizer: str, value: Any) -> list[Problem]:
+    """What is wrong with one option."""
+    option = path[-1]
+    where = spelled(path)
+    defaults = optimizer_defaults(optimizer)
+    if option == "weight_decay":
+        expected = f"{spelled((*path[:-2], 'weight_decay'))} (decoupled), or l2 (coupled)"
+        return [Problem(where, "has a key of its own", value, expected)]
+    if option not in defaults:
+        known = list(defaults)
+        return [
+            Problem(
+                where,
+                "unknown key",
+                value,
+                f"one of {', '.join(known)}" if known else "no options",
+                nearest(option, known),
+            )
+        ]
+    if not _like(value, defaults[option]):
+        return [Problem(where, "wrong type", value, _expected(defaults[option]))]
+    refused = _refused(optimizer, option, value)
+    if refused:
+        expected = f"what torch.optim allows ({refused})"
+        return [Problem(where, "out of range", value, expected)]
+    return []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _like(value: Any, default: Any) -> bool:
+    """Whether a value is of a default's type."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    if isinstance(default, tuple):
+        several = isinstance(value, list | tuple)
+        return several and len(value) == len(default) and all(map(_is_number, value))
+    if isinstance(default, int):
+        return isinstance(value, int) and not isinstance(value, bool)
+    return _is_number(value)
+
+
+def _expected(default: Any) -> str:
+    if isinstance(default, tuple):
+        return f"a list of {len(default)} numbers"
+    if isinstance(default, bool | int):
+        return describe_type(type(default))
+    return "a number"
+
+
+def _refused(optimizer: str, option: str, value: Any) -> str:
+    """What torch says against a value; empty: nothing."""
+    import torch
+
+    if isinstance(value, list):
+        value = tuple(value)
+    # Whether there is momentum for it is checked where both are known.
+    if option == "nesterov":
+        return ""
+    try:
+        optimizer_classes()[optimizer]([torch.zeros(1)], lr=1.0, **{option: value})
+    except (ValueError, TypeError) as error:
+        return first_line(error)
+    return ""
+
+
+def schedule_problems(place: Place, schedule: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong between the options of a schedule.
+
+    Args:
+        place: of the table, empty for arguments of Python.
+        schedule: the table, not validated.
+
+    Example:
+        >>> print(schedule_problems((), {"kind": "cosine", "every": 3})[0].line())
+        every: of kind 'step', got 3; expected no such key with kind 'cosine'
+    """
+    kind = schedule.get("kind", "constant")
+    found = []
+    for option, owner in _OF_KIND.items():
+        if schedule.get(option) is not None and kind != owner:
+            expected = f"no such key with kind '{kind}'"
+            where = spelled((*place, option))
+            found.append(Problem(where, f"of kind '{owner}'", schedule[option], expected))
+    if kind == "step" and schedule.get("every") is None:
+        found.append(Problem(spelled((*place, "every")), "missing", None, "an integer >= 1"))
+    return found
