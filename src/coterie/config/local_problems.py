@@ -155,16 +155,15 @@ def _like(value: Any, default: Any) -> bool:
     if isinstance(default, tuple):
         several = isinstance(value, list | tuple)
         return several and len(value) == len(default) and all(map(_is_number, value))
-    if isinstance(default, int):
-        return isinstance(value, int) and not isinstance(value, bool)
+    # Torch writes 0 for some numbers, so that an integer as the default says nothing.
     return _is_number(value)
 
 
 def _expected(default: Any) -> str:
     if isinstance(default, tuple):
         return f"a list of {len(default)} numbers"
-    if isinstance(default, bool | int):
-        return describe_type(type(default))
+    if isinstance(default, bool):
+        return "true or false"
     return "a number"
 
 

@@ -149,7 +149,8 @@ class Solver:
             refuse(Problem("round_schedule.over", "missing", None, "an integer >= 1"))
         # Work outside of rounds, as of a report's map, is done as in the first one.
         factor = self.round_schedule.factor(max(0, number), 0)
-        return replace(self, lr=self.lr * factor, round_schedule=None)
+        # A rate is above 0, also where a cosine has ended at 0; this one moves nothing.
+        return replace(self, lr=max(self.lr * factor, 1e-30), round_schedule=None)
 
     def over_rounds(self, rounds: int) -> Solver:
         """The solver of a run of so many rounds, which is what a cosine over rounds follows unless

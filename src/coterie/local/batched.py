@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -140,7 +141,7 @@ class BatchedTrainer:
         # The probe has run a batch of two; whether there is dropout does not depend on the length.
         if self.probe.calls[2]:
             streams = [key.of("noise").torch() for key in keys]
-        most = int(len(schedule.active))
+        most = len(schedule.active)
         step = make_rule(solver, self.network.objective.mu, self.decayed, most, many=True)
         self.precision = self.device.precision
         if solver.precision == "bfloat16":
@@ -285,7 +286,9 @@ class BatchedTrainer:
             # Back in float32, in which the losses of a pass are summed.
             return functional_call(self.network, {**params, **fixed}, (x, y)).float()
 
-    def _descend(self, grads: list[Tensor], losses: Tensor, weight: Tensor, step: UpdateRule) -> None:
+    def _descend(
+        self, grads: list[Tensor], losses: Tensor, weight: Tensor, step: UpdateRule
+    ) -> None:
         """One step down, of as many clients as there are gradients."""
         n = len(losses)
         buffers = self.buffers

@@ -112,7 +112,7 @@ class Trainer(Protocol):
 
 
 @dataclass(slots=True)
-class Descent:
+class StepMemory:
     """The update rule of a training by autograd, and what it carries from step to step.
 
     Args:
@@ -158,7 +158,7 @@ class Autograd:
     ) -> Trained:
         self.vector.copy_(start)
         self.sent = start
-        descent = self._descent(solver, solver.count(len(y)))
+        memory = self._step_memory(solver, solver.count(len(y)))
         loss = torch.zeros(())
         seen = 0
         # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
@@ -173,7 +173,7 @@ class Autograd:
                     xs = channels_last(xs)
                 for at in range(0, part.steps * solver.batch_size, solver.batch_size):
                     stop = min(at + solver.batch_size, len(y))
-                    batch_loss = self._step(xs[at:stop], ys[at:stop], descent)
+                    batch_loss = self._step(xs[at:stop], ys[at:stop], memory)
                     if part.last:
                         # The last batch may be short, so batches count by their samples.
                         loss += batch_loss * (stop - at)
@@ -183,7 +183,7 @@ class Autograd:
             return Trained(len(y), 0.0)
         return Trained(len(y), float(loss) / seen)
 
-    def _descent(self, solver: Solver, steps: int) -> Descent:
+    def _step_memory(self, solver: Solver, steps: int) -> StepMemory:
         mu = self.objective.mu
         anchor: list[Tensor] = []
         if mu:
@@ -191,15 +191,15 @@ class Autograd:
         velocity: list[Tensor] = []
         if solver.momentum:
             velocity = [torch.zeros_like(p) for p in self.params]
-        return Descent(make_rule(solver, mu, self.decayed, steps), anchor, velocity)
+        return StepMemory(make_rule(solver, mu, self.decayed, steps), anchor, velocity)
 
-    def _step(self, x: Tensor, y: Tensor, descent: Descent) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, memory: StepMemory) -> Tensor:
         """One step on a batch; returns its loss."""
-        with autocast("cpu", descent.rule.solver.precision):
+        with autocast("cpu", memory.rule.solver.precision):
             loss = self.objective.loss(self.module, x, y, self._received)
         # A parameter that the loss does not reach has a zero gradient, and still decays.
         grads = torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
-        descent.rule.apply(self.params, list(grads), descent.anchor, descent.velocity)
+        memory.rule.apply(self.params, list(grads), memory.anchor, memory.velocity)
         return loss.detach()
 
     def _received(self) -> nn.Module:

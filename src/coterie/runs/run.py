@@ -21,6 +21,7 @@ from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.kept import kept_arrays, restore_kept
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
@@ -29,6 +30,7 @@ from coterie.runs.progress import Progress
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 from coterie.runs.tracking import check_installed, tracked
+from coterie.terminal import warn
 
 OnRound = Callable[[RoundResult], None]
 
@@ -71,7 +73,12 @@ class Run:
         Raises:
             QuorumError: if too few clients answered for too long.
         """
+        watch = DivergenceWatch(self.spec.local.lr)
         for result in self._simulate():
+            diverges = watch.line(result.row)
+            # What attackers send may be anything, and says nothing about the learning rate.
+            if diverges is not None and self.spec.attack is None:
+                warn(diverges)
             if self.annotate is not None:
                 self.annotate(result)
             # The row first: a checkpoint whose rows are missing could not be resumed.

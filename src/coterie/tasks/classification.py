@@ -74,9 +74,7 @@ class Classification:
         return replace(self, classes=classes)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(
-            outputs, targets, reduction="none", label_smoothing=self.smoothing
-        )
+        return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.smoothing)
 
     def smoothed(self, share: float) -> Classification:
         return replace(self, smoothing=share)
