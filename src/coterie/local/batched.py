@@ -32,7 +32,7 @@ from coterie.local.cuda_graphs import CudaGraphCache, cuda_graph
 from coterie.local.device import Device, Precision, autocast
 from coterie.local.dropout import draw_masks, with_masks
 from coterie.local.model_buffers import ModelBuffers
-from coterie.local.optimizer_step import make_rule
+from coterie.local.optimizer_step import make_rule, remembered
 from coterie.local.probe import LossNetwork, NetworkProbe, refuse_statistics
 from coterie.local.step import UpdateRule
 
@@ -141,8 +141,8 @@ class BatchedTrainer:
         # The probe has run a batch of two; whether there is dropout does not depend on the length.
         if self.probe.calls[2]:
             streams = [key.of("noise").torch() for key in keys]
-        most = len(schedule.active)
-        step = make_rule(solver, self.network.objective.mu, self.decayed, most, many=True)
+        mu = self.network.objective.mu
+        step = make_rule(solver, mu, self.decayed, len(schedule.active), many=True)
         self.precision = self.device.precision
         if solver.precision == "bfloat16":
             self.precision = "bfloat16"
@@ -167,11 +167,7 @@ class BatchedTrainer:
         (three times, for what the backward pass and ``vmap`` make of it)."""
         batch = min(most, solver.batch_size)
         sample = x[0].numel() * x.element_size()
-        # What an optimiser remembers: the velocity of SGD, two moments of most others.
-        memory = int(solver.momentum > 0)
-        if not solver.is_plain_sgd:
-            memory = 2
-        models = 4 * self.layout.d * (4 + memory)
+        models = 4 * self.layout.d * (4 + remembered(solver))
         return models + size * sample + batch * (2 * sample + 3 * self.probe.saved)
 
     # --- the steps --------------------------------------------------------------------------------

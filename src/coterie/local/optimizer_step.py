@@ -35,6 +35,14 @@ def make_rule(
     return TorchStep(solver, mu, decayed, steps, many)
 
 
+def remembered(solver: Solver) -> int:
+    """How many values an optimiser remembers of each parameter: the velocity of SGD, two moments of
+    most others."""
+    if solver.is_plain_sgd:
+        return int(solver.momentum > 0)
+    return 2
+
+
 def refuse_alone(solver: Solver) -> None:
     """Refuse what clients cannot do together, each with a part of the same tensors.
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.terminal import warn
+
 # Times the loss of the first round, from which on a loss grows out of bounds. Honest losses end
 # below the first one, or rise to some times it where clients' data change.
 _GROWN = 10.0
@@ -18,6 +20,7 @@ class DivergenceWatch:
 
     Args:
         lr: the learning rate of local training.
+        honest: whether no client attacks; else nothing is said.
 
     Example:
         >>> watch = DivergenceWatch(0.5)
@@ -27,10 +30,17 @@ class DivergenceWatch:
         'local training diverges: the loss of round 3 is 40, that of the first was 2; lower local.lr, now 0.5'
     """
 
-    def __init__(self, lr: float) -> None:
+    def __init__(self, lr: float, honest: bool = True) -> None:
         self.lr = lr
+        self.honest = honest
         self.first: float | None = None
         self.said = False
+
+    def warn_of(self, row: Mapping[str, Any]) -> None:
+        """Warn of a round that diverges, by its row."""
+        line = self.line(row)
+        if line is not None and self.honest:
+            warn(line)
 
     def line(self, row: Mapping[str, Any]) -> str | None:
         """What to tell the user of a round, by its row; ``None`` for nothing.

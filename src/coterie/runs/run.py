@@ -30,7 +30,6 @@ from coterie.runs.progress import Progress
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 from coterie.runs.tracking import check_installed, tracked
-from coterie.terminal import warn
 
 OnRound = Callable[[RoundResult], None]
 
@@ -73,12 +72,10 @@ class Run:
         Raises:
             QuorumError: if too few clients answered for too long.
         """
-        watch = DivergenceWatch(self.spec.local.lr)
+        # What attackers send may be anything, and says nothing about the learning rate.
+        watch = DivergenceWatch(self.spec.local.lr, honest=self.spec.attack is None)
         for result in self._simulate():
-            diverges = watch.line(result.row)
-            # What attackers send may be anything, and says nothing about the learning rate.
-            if diverges is not None and self.spec.attack is None:
-                warn(diverges)
+            watch.warn_of(result.row)
             if self.annotate is not None:
                 self.annotate(result)
             # The row first: a checkpoint whose rows are missing could not be resumed.
