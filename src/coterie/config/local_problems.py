@@ -7,7 +7,7 @@ classes, so that nothing here has to be kept in step with torch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +32,7 @@ _OF_KIND = {"every": "step", "gamma": "step", "over": "cosine", "floor": "cosine
 
 
 @lru_cache(maxsize=1)
-def optimizer_classes() -> Mapping[str, type[Optimizer]]:
+def optimizer_classes() -> Mapping[str, Callable[..., Optimizer]]:
     """The optimisers of local training by name: classes of ``torch.optim`` in lower case.
 
     Example:

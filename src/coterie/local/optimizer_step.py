@@ -182,5 +182,4 @@ def _make_optimizer(solver: Solver, params: list[Tensor]) -> torch.optim.Optimiz
         options["fused"] = True
     elif "foreach" in parameters:
         options["foreach"] = True
-    made: torch.optim.Optimizer = kind(params, lr=solver.lr, **options)
-    return made
+    return kind(params, lr=solver.lr, **options)
