@@ -84,11 +84,11 @@ class Solver:
     step_schedule: LrSchedule | None = None
     round_schedule: LrSchedule | None = None
     # A mapping has no hash; equal solvers have equal hashes without it.
-    optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    optimizer_options: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        options = {key: _frozen(key, value) for key, value in self.optimizer_options.items()}
-        object.__setattr__(self, "optimizer_options", options)
+        options = {key: _frozen(key, value) for key, value in self.options.items()}
+        object.__setattr__(self, "optimizer_options", options or None)
         _check_solver(
             tuple(sorted(options.items())),
             self.epochs,
@@ -104,6 +104,11 @@ class Solver:
             self.label_smoothing,
             self.precision,
         )
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The further parameters of the optimiser; empty for torch's defaults."""
+        return self.optimizer_options or {}
 
     def count(self, size: int) -> int:
         """Number of steps this solver takes on a client with ``size`` samples."""

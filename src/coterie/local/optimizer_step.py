@@ -169,7 +169,7 @@ def _of_first(value: Any, param: Tensor, n: int) -> Any:
 
 def _make_optimizer(solver: Solver, params: list[Tensor]) -> torch.optim.Optimizer:
     kind = optimizer_classes()[solver.optimizer]
-    options = dict(solver.optimizer_options)
+    options = dict(solver.options)
     if has_momentum(solver.optimizer):
         options["momentum"] = solver.momentum
     parameters = inspect.signature(kind).parameters
