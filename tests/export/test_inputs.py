@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -83,4 +84,4 @@ def test_a_column_of_lists_has_no_names(run: Path, tmp_path: Path) -> None:
         "train": {"rounds": 1, "clients_per_round": 2},
         "algorithm": {"name": "fedavg"},
     }
-    assert feature_names(check(tables), (1, 8, 8)) == ()
+    assert feature_names(check(tables), SimpleNamespace(table=None, shape=(1, 8, 8))) == ()

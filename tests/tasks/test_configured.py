@@ -99,7 +99,7 @@ def test_several_targets_are_columns(tmp_path: Path) -> None:
     prepared = prepare(check(tables))
     assert prepared.population.y.shape == (60, 2)
     assert prepared.spec.task.outputs == 2
-    del tables["task"]
+    tables["task"] = {"kind": "classification"}
     with pytest.raises(Exception, match="a class has one column"):
         prepare(check(tables))
     tables["task"] = {"kind": "regression"}

@@ -82,6 +82,19 @@ class Ledger:
         sizes = np.full(len(reply), size)
         self.blocks.append(Block(key.round, key.what, True, reply.ids, models, sizes, names))
 
+    def described(self, ids: IntArray, reported: IntArray, answered: int) -> None:
+        """Each client reports of the columns of its table, before the first round, and is sent how
+        they become inputs.
+
+        Args:
+            ids: the clients.
+            reported: int64 ``[n]``, bytes that each sends.
+            answered: bytes that each is sent.
+        """
+        none = np.zeros(len(ids), np.int64)
+        self.blocks.append(Block(0, "describe", True, ids, none, reported, ("columns", "size")))
+        self.blocks.append(Block(0, "describe", False, ids, none, none + answered))
+
     def read(self) -> Ledger:
         """The entries so far; the ledger starts anew."""
         past = Ledger(self.blocks, self.refused, self.clipped, self.training)

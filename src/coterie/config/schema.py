@@ -73,6 +73,8 @@ def tomlable(kind: Any) -> bool:
     """
     if kind is Any or kind is Ellipsis or kind in PLAIN:
         return True
+    if isinstance(kind, type) and issubclass(kind, Table):
+        return True
     origin = get_origin(kind)
     args = get_args(kind)
     if origin is Annotated:

@@ -33,6 +33,8 @@ class TrainTable(Table):
     rounds: Count
     clients_per_round: Count = CLIENTS_PER_ROUND
     sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform"
+    # Kept from training, to calibrate probabilities with.
+    hold_out: Annotated[Float, Field(gt=0, lt=1)] | None = None
     evaluate_every: Count = 1
     evaluate_clients: Count | None = None
     evaluate_loss: bool = False

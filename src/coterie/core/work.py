@@ -138,11 +138,13 @@ class Describe:
       are zero (PACFL).
     - ``imbalance``: the number ``sum_m |level - D_m|`` over its class counts ``D_m`` (RFedAvg eq.
       17).
+    - ``columns``: of each column of its table, how many values it has, their mean and the squares
+      around it, or how often it has each category (``coterie.data.tabular.sums``).
 
     Args:
         statistic: which.
         classes: number of classes ``c``.
-        features: values of one sample (``subspace``).
+        features: values of one sample (``subspace``), or of a report (``columns``).
         vectors: singular vectors per class (``subspace``).
         level: samples per class of a balanced world, ``D / M`` (``imbalance``).
         privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the
@@ -153,7 +155,7 @@ class Describe:
         ConfigError: for a budget out of its range.
     """
 
-    statistic: Literal["histogram", "subspace", "imbalance"] = "histogram"
+    statistic: Literal["histogram", "subspace", "imbalance", "columns"] = "histogram"
     classes: int = 0
     features: int = 0
     vectors: int = 0
@@ -169,6 +171,7 @@ class Describe:
             "histogram": (self.classes,),
             "subspace": (self.features, self.vectors * self.classes),
             "imbalance": (),
+            "columns": (self.features,),
         }[self.statistic]
         return {self.statistic: (shape, "f"), "size": ((), "f")}
 

@@ -13,7 +13,9 @@ from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, READS_NO_LABELS, P
 from coterie.data.planted_shift import transform_samples
 from coterie.data.population import Population
 from coterie.data.samples import Samples, Targets
-from coterie.errors import ConfigError
+from coterie.data.tabular.inputs import encode_inputs
+from coterie.data.tabular.raw import RawTable
+from coterie.errors import ConfigError, DataError
 
 
 def load_population(
@@ -84,19 +86,56 @@ def make_partition(samples: Samples, partition: Mapping[str, Any], key: Key) -> 
             f"data.partition.kind: splits by classes, got {kind!r} for targets that are none; "
             f"expected one of {', '.join(READS_NO_LABELS)}"
         )
+    if samples.table is not None and samples.table.past is not None:
+        _refuse_mixed_times(partition, kind)
     return registry.build("partition", partition, samples=samples, key=key)
+
+
+def _refuse_mixed_times(partition: Mapping[str, Any], kind: str) -> None:
+    """Refuse to split series otherwise than by time: inputs that overlap would be in both splits."""
+    if kind != "natural" or partition.get("split") == "random":
+        raise ConfigError(
+            f"data.partition.kind: series are split by client and by time, got {kind!r}; "
+            "expected 'natural' without split = 'random'"
+        )
 
 
 def populate(samples: Samples, parts: Partition) -> Population:
     """Samples and a partition as a population.
 
     A planted shift of labels or images, which the partition only describes, is carried out here.
+    Inputs of a table are made here, by what the clients report of their training rows.
 
     Raises:
-        DataError: if the partition does not fit the samples.
+        DataError: if the partition does not fit the samples, or a table has no feature.
     """
+    if samples.table is not None:
+        return _populate_table(samples, samples.table, parts)
     x = samples.x
     y = samples.y
     if parts.transform:
         x, y = transform_samples(samples, parts)
     return Population(x, y, parts.train, parts.test, samples.classes, parts.names, parts.planted)
+
+
+def _populate_table(samples: Samples, table: RawTable, parts: Partition) -> Population:
+    """A population whose inputs are made from the columns of a table."""
+    if parts.transform == "rotate":
+        raise DataError(
+            "data.partition.transform: rotates images, got a table; expected another transform"
+        )
+    y = samples.y
+    if parts.transform:
+        _, y = transform_samples(samples, parts)
+    x, made = encode_inputs(table, samples.x.numpy(), parts.train)
+    return Population(
+        x,
+        y,
+        parts.train,
+        parts.test,
+        samples.classes,
+        parts.names,
+        parts.planted,
+        made,
+        samples.naive,
+    )

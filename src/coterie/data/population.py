@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.data.lazy import Ranges, is_lazy
+from coterie.data.tabular.inputs import TableInputs
 from coterie.errors import DataError
 
 Split = Literal["train", "test"]
@@ -32,14 +33,15 @@ class Population:
         x: ``[S, ...]`` inputs, float32 (or int64 tokens); or made client by client
             (``coterie.data.lazy``).
         y: int64 ``[S]`` labels in ``0..classes-1``, in the same way; or the targets of another task
-            (docs/tasks.md): float32 numbers ``[S]`` or ``[S, t]``, int64 tokens or labels
-            ``[S, l]``.
+            (docs/tasks.md): float32 ``[S]`` or ``[S, t]``, int64 tokens or labels ``[S, l]``.
         train: ``N`` index arrays, or ``Ranges``: the training samples of each client.
         test: ``N`` index arrays, or ``Ranges``: the test samples of each client (may be empty).
         classes: number of classes ``c``; 0 where targets are no classes.
         names: ``N`` client names; default their numbers.
         planted: int64 ``[N]``, the true group of each client where the federation was made with
             one.
+        table: how inputs were made from columns of a table, if they were.
+        naive: predictions without a model by name, each float32 ``[S]``.
 
     Raises:
         DataError: if indices or labels leave their range, or no client has a training sample.
@@ -62,6 +64,8 @@ class Population:
     classes: int = 0
     names: tuple[str, ...] = ()
     planted: IntArray | None = field(default=None)
+    table: TableInputs | None = field(default=None)
+    naive: Mapping[str, Tensor] = field(default_factory=dict)
 
     # --- validation ---
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.data.tabular.raw import RawTable
 from coterie.errors import DataError
 
-# How a source reads labels: as classes, or as the numbers that they are.
-Targets = Literal["classes", "numbers"]
+# How a source reads labels: as classes, as the numbers that they are, or as they look.
+Targets = Literal["classes", "numbers", "auto"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Samples:
     """Inputs, labels and what else is known of each sample. The source's training rows come first.
 
     Args:
-        x: float32 ``[S, ...]`` inputs, or made client by client (``coterie.data.lazy``).
+        x: float32 ``[S, ...]`` inputs, or made client by client (``coterie.data.lazy``); of a
+            table int64 ``[S]``, the first row of each input.
         y: int64 ``[S]`` labels in ``0..classes-1``, or the targets of another task, see
             ``coterie.data.population.Population``.
         classes: number of classes ``c``; 0 where targets are no classes.
@@ -31,6 +33,8 @@ class Samples:
         label_names: ``c`` names, or none.
         offsets: int64 ``[N + 1]``, where each client's rows begin, of a source that comes client by
             client.
+        table: the rows of a table, whose inputs are made when it is known who holds them.
+        naive: predictions of targets without a model by name, each float32 ``[S]``.
 
     Raises:
         DataError: if the lengths do not agree.
@@ -49,6 +53,8 @@ class Samples:
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
     offsets: IntArray | None = None
+    table: RawTable | None = None
+    naive: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # A source may be a plugin or read a user's file. Samples with the wrong labels would train.

@@ -115,6 +115,9 @@ def _check_real(config: RunConfig) -> None:
     if config.train.evaluate_local:
         what = "nodes do not remember the networks that they trained, got true"
         raise ConfigError(f"train.evaluate_local: {what}; expected false")
+    if config.train.hold_out is not None:
+        what = f"nodes train on all their rows, got {config.train.hold_out:g}"
+        raise ConfigError(f"train.hold_out: {what}; expected none")
     only_classification(config, "a deployment")
     if config.train.measures:
         got = ", ".join(config.train.measures)

@@ -143,6 +143,11 @@ def shape_and_classes(config: RunConfig) -> tuple[tuple[int, ...], tuple[str, ..
         return tuple(options["shape"]), tuple(options["classes"])
     # The shape of samples is in no configuration, so the data are read.
     samples = read_samples(config)
+    if samples.table is not None:
+        raise ConfigError(
+            f"data.source: nodes cannot describe the columns of a table so far, got "
+            f"{config.data.source!r}; expected inputs that are numbers, which the nodes make"
+        )
     names = tuple(samples.label_names)
     if not names:
         names = tuple(map(str, range(samples.classes)))

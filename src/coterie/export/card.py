@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from coterie.data import Population
 from coterie.export.figures import Figures
-from coterie.export.inputs import describe_scaling, feature_names
+from coterie.export.inputs import describe_scaling, feature_names, table_columns
 from coterie.runs.prepare import Prepared
 from coterie.runs.summary import summarise
 from coterie.terminal import percent
@@ -44,6 +44,7 @@ class Card:
         shape: of one input.
         scaling: how inputs were scaled, the end of a sentence.
         features: the columns that inputs come from, or none.
+        columns: of a table, which `inputs.py` makes inputs of, or none.
         needs: the user's own ``module:factory`` that ``load.py`` imports, or nothing.
         difference: between ONNX and torch, or nothing.
     """
@@ -58,6 +59,7 @@ class Card:
     shape: tuple[int, ...]
     scaling: str
     features: Sequence[str] = ()
+    columns: Sequence[str] = ()
     needs: str | None = None
     difference: float | None = None
 
@@ -91,8 +93,9 @@ def make_card(
         config=_public(resolved),
         labels=class_names(prepared, population),
         shape=population.shape,
-        scaling=describe_scaling(config.data.source, config.options("source")),
-        features=feature_names(config, population.shape),
+        scaling=describe_scaling(config.data.source, config.options("source"), population.table),
+        features=feature_names(config, population),
+        columns=table_columns(population),
         needs=needs,
         difference=difference,
     )

@@ -16,21 +16,16 @@ from torch import Tensor, nn
 
 from coterie.core.csv_text import csv_text
 from coterie.core.vectors import Layout, state_dict
-from coterie.data import Population
-from coterie.data.shifts import FederationSnapshot
-from coterie.errors import CheckpointError, ConfigError
+from coterie.errors import ConfigError
 from coterie.export.card import Card, make_card, write_markdown
+from coterie.export.columns import write_columns
 from coterie.export.figures import Figures, evaluate, reported_figures
 from coterie.export.loader import first_inputs, try_loader, write_loader
 from coterie.export.models import ExportedModels
 from coterie.export.onnx import require_onnx, write_onnx
-from coterie.export.real_clients import prepare_real_run
-from coterie.runs.check_folder import check_folder
+from coterie.export.source import ExportSource
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.configured import only_classification
-from coterie.runs.digests import NODES
 from coterie.runs.kept import KEPT
-from coterie.runs.prepare import Prepared, prepare
 from coterie.runs.store import RunFolder
 
 MANIFEST = "export.json"
@@ -49,68 +44,6 @@ class Exported:
     folder: Path
     card: Card
     onnx: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportSource:
-    """The run that is exported.
-
-    Args:
-        folder: of the run.
-        prepared: the run, ready to start.
-        checkpoint: the state that is exported.
-        real: whether its clients were real ones, whose samples stay with them.
-    """
-
-    folder: RunFolder
-    prepared: Prepared
-    checkpoint: Checkpoint
-    real: bool
-
-    @classmethod
-    def open(
-        cls, run: Path | str, root: str | None, *, older: bool = False, trust: bool = False
-    ) -> ExportSource:
-        """Read a run.
-
-        Args:
-            run: its folder.
-            root: folder of the datasets; ``None``: that of the run.
-            older: whether an older checkpoint is taken where the newest is damaged.
-            trust: whether code that its configuration names is run.
-
-        Raises:
-            ConfigError: if there is no run, or no round yet.
-            CheckpointError: if a file of the run is damaged, or its newest checkpoint is.
-        """
-        folder = RunFolder.open(run)
-        check_folder(folder)
-        # Not `models/`, which is written at the end: a run that is not done is exported, too.
-        checkpoint = folder.checkpoints.latest()
-        if checkpoint is None:
-            what = "no model yet, got no checkpoint"
-            raise ConfigError(f"{folder.path}: {what}; expected a run that has saved one")
-        if checkpoint.warnings and not older:
-            what = f"the newest checkpoint is damaged, got one of round {checkpoint.round}"
-            expected = "a whole one, or --older-checkpoint to export that one"
-            raise CheckpointError(f"{folder.path}: {what}; expected {expected}")
-        config = folder.config({"data.root": root}, trust=trust)
-        only_classification(config, "an export")
-        nodes = folder.file(NODES)
-        if nodes is not None:
-            file = folder.path / NODES
-            prepared, checkpoint = prepare_real_run(config, file, checkpoint)
-            return cls(folder, prepared, checkpoint, real=True)
-        prepared = prepare(config, folder.partition)
-        return cls(folder, prepared, checkpoint, real=False)
-
-    @property
-    def population(self) -> Population:
-        """Who held what after the last round."""
-        start = self.prepared.population
-        if self.checkpoint.snapshot:
-            return FederationSnapshot.restore(start, self.checkpoint.snapshot).population
-        return start
 
 
 def export_run(
@@ -239,6 +172,7 @@ def _fill(folder: Path, source: ExportSource, onnx: bool) -> tuple[Card, float |
     _write_groups(folder / "groups.csv", population.names, source.checkpoint, models)
     loader = folder / "load.py"
     needs = write_loader(loader, prepared, population, models)
+    write_columns(folder, population)
     # Whoever gets the export cannot compare it with the run, so it is compared now.
     inputs = first_inputs(population)
     modules = try_loader(loader, prepared.module, models, inputs)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from coterie.config import RunConfig
+from coterie.data import Population
 from coterie.data.sources.image_datasets import IMAGE_DATASETS
+from coterie.data.tabular.inputs import TableInputs
 
 # What each source does to its inputs, besides the datasets of images. A test asks for new ones.
 SCALING: Mapping[str, str] = {
@@ -14,6 +16,9 @@ SCALING: Mapping[str, str] = {
     "synthetic": "not at all, they are as they were drawn.",
     "sent140": "not at all, they are word vectors.",
     "file": "pixels are divided by 255, numbers are as in the file.",
+    "heart_disease": "each number has mean 0 and standard deviation 1 over all training rows.",
+    "parkinsons": "each number has mean 0 and standard deviation 1 over all training rows.",
+    "beijing_air": "each number has mean 0 and standard deviation 1 over all training rows.",
     "nodes": "as every client's own code does it.",
 }
 PIXEL_SCALES: Mapping[str, str] = {
@@ -22,17 +27,24 @@ PIXEL_SCALES: Mapping[str, str] = {
 }
 
 
-def describe_scaling(source: str, options: Mapping[str, Any]) -> str:
+def describe_scaling(
+    source: str, options: Mapping[str, Any], table: TableInputs | None = None
+) -> str:
     """How inputs were scaled, as the end of a sentence.
 
     Args:
         source: of the data.
         options: of the source.
+        table: how inputs were made of columns, if they were.
 
     Example:
         >>> describe_scaling("svhn", {"pixels": "standardised"})
         'each colour channel has mean 0 and standard deviation 1 over all training images.'
     """
+    if table is not None:
+        if table.raw.encode.scaling == "none":
+            return "numbers are as in the table."
+        return "each number has mean 0 and standard deviation 1 over all training rows."
     if source in SCALING:
         return SCALING[source]
     scale = str(options.get("pixels"))
@@ -51,13 +63,22 @@ def describe_scaling(source: str, options: Mapping[str, Any]) -> str:
     return f"as the source `{source}` does it."
 
 
-def feature_names(config: RunConfig, shape: Sequence[int]) -> tuple[str, ...]:
-    """The columns that inputs come from, in order; none where they are not known one by one.
+def table_columns(population: Population) -> tuple[str, ...]:
+    """The columns of a table that inputs are made of, or none."""
+    if population.table is None:
+        return ()
+    return tuple(rule.name for rule in population.table.encoder.rules)
+
+
+def feature_names(config: RunConfig, population: Population) -> tuple[str, ...]:
+    """The names of the values of an input, in order; none where they are not known one by one.
 
     Args:
         config: of the run.
-        shape: of one input.
+        population: who holds what.
     """
+    if population.table is not None:
+        return population.table.encoder.features
     if config.data.source != "file":
         return ()
     features = config.options("source").get("features", "x")
@@ -65,6 +86,6 @@ def feature_names(config: RunConfig, shape: Sequence[int]) -> tuple[str, ...]:
     if isinstance(features, str):
         names = (features,)
     # A single column may hold lists, whose values have no names of their own.
-    if tuple(shape) != (len(names),):
+    if population.shape != (len(names),):
         return ()
     return names

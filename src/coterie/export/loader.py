@@ -96,7 +96,7 @@ def write_loader(
         shape=repr(population.shape),
         # Escaped, so that no letter of a name can change how the file reads.
         labels=ascii(class_names(prepared, population)),
-        features=ascii(feature_names(config, population.shape)),
+        features=ascii(feature_names(config, population)),
         groups=models.groups,
         classes=source.classes,
         expression=source.expression,

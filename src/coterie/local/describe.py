@@ -35,6 +35,9 @@ def describe(
             return np.abs(work.level - noisy_histograms(work, population, ids, key)).sum(axis=1)
         case "subspace":
             return subspaces(population, ids, work.vectors)
+        case "columns":
+            assert population.table is not None, "inputs were made from no table"
+            return population.table.reports([population.train[i] for i in ids])
 
 
 def noisy_histograms(work: Describe, population: Population, ids: IntArray, key: Key) -> FloatArray:

@@ -57,9 +57,9 @@ def read_samples(config: RunConfig) -> Samples:
         root = Path(config.data.root)
     # Not fitted: the samples are not there yet, and only the kind of its targets matters here.
     task = make_task(config)
-    targets: Targets = "classes"
-    if task is not None and not task.class_labels:
-        targets = "numbers"
+    targets: Targets = "auto"
+    if task is not None:
+        targets = "classes" if task.class_labels else "numbers"
     source = {"kind": config.data.source, **config.options("source")}
     return load_samples(source, root=root, targets=targets)
 

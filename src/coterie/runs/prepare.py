@@ -15,6 +15,7 @@ from coterie.data import Partition, Population
 from coterie.data.shifts import make_shift
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
+from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.configured import (
     make_attack,
     make_bounds,
@@ -26,8 +27,10 @@ from coterie.runs.configured import (
 )
 from coterie.runs.data import load_data, read_inputs
 from coterie.runs.fitting import fit_together
+from coterie.runs.held_out import without_held_out
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec, cohort_sampler
+from coterie.terminal import warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,11 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
     """
     samples, partition, population = load_data(config, saved)
     config = fit_to_clients(config, population.clients)
+    if not samples.classes and config.task is None:
+        warn(A_REGRESSION)
+        config = assume_task(config)
+    warn_of_columns(config, population)
+    population = without_held_out(population, config)
     return prepare_on(config, population, partition, tuple(samples.label_names))
 
 

@@ -44,10 +44,12 @@ class DataHash:
     Args:
         digest: of the samples and of the partition.
         clients: how many there are.
+        numbers: whether labels are numbers to predict.
     """
 
     digest: str
     clients: int
+    numbers: bool = False
 
 
 def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
@@ -77,7 +79,9 @@ def hash_data(configs: Iterable[RunConfig]) -> dict[str, DataHash]:
             samples = read_samples(config)
             source_hash = hash_samples(samples)
         partition = split_samples(config, samples)
-        found[key] = DataHash(source_hash + hash_partition(partition), partition.clients)
+        found[key] = DataHash(
+            source_hash + hash_partition(partition), partition.clients, not samples.classes
+        )
         for one in by_key[key]:
             # All are checked before any is refused: the user mends them at once.
             errors += _errors_against(one, partition.clients)
@@ -113,7 +117,12 @@ def hash_samples(samples: Samples) -> str:
         return _hash([counts, samples.offsets])
     x = samples.x.contiguous().numpy()
     y = samples.y.contiguous().numpy()
-    return _hash([counts, x, y])
+    if samples.table is None:
+        return _hash([counts, x, y])
+    # The options of a table are in the configuration's hash; here are its values.
+    kinds = json.dumps([[c.name, c.kind, c.categories] for c in samples.table.columns])
+    words = np.frombuffer(kinds.encode(), np.uint8)
+    return _hash([counts, x, y, words, samples.table.values])
 
 
 def hash_partition(partition: Partition) -> str:

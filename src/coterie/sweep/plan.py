@@ -18,6 +18,7 @@ from coterie.config import RunConfig, check
 from coterie.config.identity import config_hash
 from coterie.config.reading import fit_to_clients, put, read
 from coterie.errors import ConfigError
+from coterie.runs.columns import assume_task
 from coterie.sweep.data_hash import data_key, hash_data
 from coterie.sweep.grid import read_grid
 from coterie.sweep.options import (
@@ -210,7 +211,10 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
     for cell, config in configs.items():
         name, index, seed = cell
         known = data[data_key(config)]
-        resolved = fit_to_clients(config, known.clients).resolved()
+        config = fit_to_clients(config, known.clients)
+        if known.numbers:
+            config = assume_task(config)
+        resolved = config.resolved()
         # The data count, too: the same path may hold other samples tomorrow.
         both = config_hash(resolved) + known.digest
         run_id = hashlib.sha256(both.encode()).hexdigest()[:ID_DIGITS]

@@ -22,19 +22,23 @@ from coterie.data.sources.image_datasets import (
 )
 from coterie.data.sources.nodes import nodes
 from coterie.data.sources.synthetic import synthetic
+from coterie.data.sources.tabular_datasets import beijing_air, heart_disease, parkinsons
 from coterie.data.sources.text import sent140
 
 __all__ = [
     "IMAGE_DATASETS",
     "SOURCES",
+    "beijing_air",
     "cifar10",
     "digits",
     "emnist_letters_aj",
     "fashion_mnist",
     "femnist",
     "file",
+    "heart_disease",
     "mnist",
     "nodes",
+    "parkinsons",
     "sent140",
     "svhn",
     "synthetic",
@@ -51,6 +55,9 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "cifar10": cifar10,
         "svhn": svhn,
         "sent140": sent140,
+        "heart_disease": heart_disease,
+        "parkinsons": parkinsons,
+        "beijing_air": beijing_air,
         "file": file,
         "nodes": nodes,
     }

@@ -1,4 +1,4 @@
-"""One face for parquet and npz files: names of columns, and how to get their values."""
+"""One face for parquet, CSV and npz files: names of columns, and how to get their values."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from coterie.data.sources.parquet import (
     column_of,
     is_list,
     nested_column,
+    open_csv,
     open_parquet,
 )
 from coterie.errors import DataError
@@ -37,12 +38,14 @@ class Columns:
         names: of its columns.
         values: name -> the values of a column, one per row.
         features: a name, or names of number columns -> inputs ``[rows, ...]``.
+        arrow: the pyarrow table of a parquet or CSV file; ``None`` for an npz file.
     """
 
     path: Path
     names: tuple[str, ...]
     values: Callable[[str], Array]
     features: Callable[[str | list[str]], Array]
+    arrow: Any = None
 
     def check(self, name: str, parameter: str) -> str:
         """The name, if the file has it.
@@ -56,23 +59,41 @@ class Columns:
 
 
 def open_columns(path: Path) -> Columns:
-    """The columns of a .parquet or .npz file.
+    """The columns of a .parquet, .csv or .npz file.
+
+    Raises:
+        DataError: for another format, or a file that cannot be read.
+    """
+    if path.suffix == ".npz":
+        return _npz_columns(path)
+    return arrow_columns(open_table(path), path)
+
+
+def open_table(path: Path) -> Any:
+    """A .parquet or .csv file as a pyarrow table.
 
     Raises:
         DataError: for another format, or a file that cannot be read.
     """
     if path.suffix == ".parquet":
-        return _parquet_columns(path)
-    if path.suffix == ".npz":
-        return _npz_columns(path)
-    raise DataError(f"data.path: unknown format, got {path.name}; expected a .parquet or .npz file")
+        return open_parquet(path)
+    if path.suffix == ".csv":
+        return open_csv(path)
+    raise DataError(
+        f"data.path: unknown format, got {path.name}; expected a .parquet, .csv or .npz file"
+    )
 
 
-# --- parquet --------------------------------------------------------------------------------------
+# --- parquet and CSV ------------------------------------------------------------------------------
 
 
-def _parquet_columns(path: Path) -> Columns:
-    table = open_parquet(path)
+def arrow_columns(table: Any, path: Path) -> Columns:
+    """The columns of a pyarrow table.
+
+    Args:
+        table: of pyarrow.
+        path: the file that it was read from.
+    """
 
     def values(name: str) -> Array:
         return column_of(table, name, path)
@@ -83,7 +104,7 @@ def _parquet_columns(path: Path) -> Columns:
         numbers = [require_numbers(values(name), name, path) for name in names]
         return np.stack(numbers, axis=1)
 
-    return Columns(path, tuple(table.column_names), values, features)
+    return Columns(path, tuple(table.column_names), values, features, table)
 
 
 def _feature_column(table: Any, name: str, path: Path) -> Array:

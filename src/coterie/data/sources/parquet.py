@@ -1,4 +1,4 @@
-"""Columns of parquet files as NumPy arrays."""
+"""Columns of parquet and CSV files as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -32,6 +32,28 @@ def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any
             return reader.read(names)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as parquet ({first_line(error)})") from None
+
+
+def open_csv(path: Path) -> Any:
+    """A CSV file with a head line as a pyarrow table.
+
+    Empty fields, ``NA``, ``NaN``, ``null`` and ``?`` are missing values. Columns of numbers, of
+    ``true`` and ``false``, and of ISO dates are recognised; all others are text.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    missing = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"]
+    options = csv.ConvertOptions(null_values=missing, strings_can_be_null=True)
+    try:
+        table = csv.read_csv(path, convert_options=options)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as CSV ({first_line(error)})") from None
+    _refuse_twice(table.column_names, path)
+    return table
 
 
 def _refuse_twice(names: Sequence[str], path: Path) -> None:

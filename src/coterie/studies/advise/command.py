@@ -42,7 +42,12 @@ def print_advice(
         DataError: if the data cannot be read.
     """
     only_classification(config, "advise")
-    _, _, population = load_data(config)
+    samples, _, population = load_data(config)
+    if not samples.classes:
+        raise ConfigError(
+            f"task.kind: advise knows classifications only so far, got labels of {path} that look "
+            "like numbers; expected classes"
+        )
     if population.lazy:
         raise ConfigError(
             f"advise: a federation that is made client by client, got {path}; "

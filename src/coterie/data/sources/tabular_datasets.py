@@ -1,0 +1,158 @@
+"""Three public tables with natural clients: hospitals, patients and stations.
+
+They are read from the data folder, ``<root>/<name>/all.parquet``, as a table of the user is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from coterie.data.samples import Samples, Targets
+from coterie.data.sources.columns import Columns, arrow_columns, open_table
+from coterie.data.sources.folders import dataset_folder
+from coterie.data.sources.roles import Roles
+from coterie.data.sources.tables import ALL, table_samples
+from coterie.data.tabular.options import Encode, Window
+from coterie.errors import DataError
+
+# Measurements that cannot be 0; there it stands for a missing value.
+NEVER_ZERO = ("chol", "trestbps")
+# Of the patients in the order of their names, every fifth is only tested on.
+UNSEEN_PATIENT = 5
+
+
+def heart_disease(
+    root: Path | None = None,
+    *,
+    label: Literal["disease", "num"] = "disease",
+    encode: Encode | None = None,
+    targets: Targets = "classes",
+) -> Samples:
+    """Heart disease (UCI): 920 patients of four hospitals, 13 columns, many values missing.
+
+    The column ``hospital`` is the client. A cholesterol or blood pressure of 0 is a missing value.
+
+    Args:
+        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
+        label: ``disease``: 0 or 1; ``num``: 0 to 4.
+        encode: how columns become numbers.
+        targets: whether labels are classes or numbers.
+
+    Raises:
+        DataError: if the file is not there.
+    """
+    columns = _open(root, "heart_disease")
+    columns = arrow_columns(_without_zeros(columns.arrow), columns.path)
+    other = "num" if label == "disease" else "disease"
+    roles = Roles(ALL, label, "hospital")
+    # A label with the values 0 to 4 has few values, whatever it looks like.
+    kind: Targets = "numbers" if targets == "numbers" else "classes"
+    return table_samples(columns, roles, _leaving_out(encode, other), None, kind)
+
+
+def parkinsons(
+    root: Path | None = None,
+    *,
+    label: Literal["total_UPDRS", "motor_UPDRS"] = "total_UPDRS",
+    unseen: Literal["recordings", "patients"] = "recordings",
+    encode: Encode | None = None,
+    targets: Targets = "numbers",
+) -> Samples:
+    """Parkinson's telemonitoring (UCI): 5,875 voice recordings of 42 patients, scores to predict.
+
+    The column ``patient`` is the client.
+
+    Args:
+        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
+        label: which score.
+        unseen: what is tested on: ``recordings`` of every patient, as the partition splits them;
+            ``patients``: all of every fifth patient, who then trains nothing. The partition
+            `natural` needs ``split = "source"`` for it.
+        encode: how columns become numbers.
+        targets: whether labels are classes or numbers.
+
+    Raises:
+        DataError: if the file is not there.
+    """
+    columns = _open(root, "parkinsons")
+    split = "split"
+    if unseen == "patients":
+        columns = _with_unseen_patients(columns)
+        split = "unseen"
+    other = "motor_UPDRS" if label == "total_UPDRS" else "total_UPDRS"
+    roles = Roles(ALL, label, "patient", split)
+    return table_samples(columns, roles, _leaving_out(encode, other), None, targets)
+
+
+def beijing_air(
+    root: Path | None = None,
+    *,
+    label: str = "PM2.5",
+    window: Window | None = None,
+    encode: Encode | None = None,
+    targets: Targets = "numbers",
+) -> Samples:
+    """Beijing multi-site air quality (UCI): four years of hours at 12 stations, a value to forecast.
+
+    The column ``station`` is the client. By default a week of hours is the input, and the target is
+    24 hours after its last one; there is a forecast a day.
+
+    Args:
+        root: the data folder; ``None``: the environment variable ``COTERIE_DATA``.
+        label: the column that is forecast.
+        window: which hours are an input, and which one has its target.
+        encode: how columns become numbers.
+        targets: only numbers can be forecast.
+
+    Raises:
+        DataError: if the file is not there.
+    """
+    columns = _open(root, "beijing_air")
+    if window is None:
+        window = Window(past=168, horizon=24, stride=24, season=24)
+    return table_samples(columns, Roles(ALL, label, "station"), encode or Encode(), window, targets)
+
+
+def _open(root: Path | None, name: str) -> Columns:
+    """The columns of a dataset of the data folder.
+
+    Raises:
+        DataError: if the file is not there.
+    """
+    expected = "expected root or COTERIE_DATA, a folder with the datasets"
+    path = dataset_folder(root, name, expected) / "all.parquet"
+    if not path.is_file():
+        raise DataError(f"data.source: no such file, got {path}; {expected}")
+    return arrow_columns(open_table(path), path)
+
+
+def _leaving_out(encode: Encode | None, name: str) -> Encode:
+    """The options with one more column that is not used: the label that was not chosen."""
+    chosen = encode or Encode()
+    return chosen.model_copy(update={"leave_out": (*chosen.leave_out, name)})
+
+
+def _without_zeros(table: Any) -> Any:
+    """The table with missing values in the place of impossible zeros."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in NEVER_ZERO:
+        values = table[name]
+        nothing = pa.scalar(None, values.type)
+        known = pc.if_else(pc.equal(values, 0), nothing, values)
+        table = table.set_column(table.column_names.index(name), name, known)
+    return table
+
+
+def _with_unseen_patients(columns: Columns) -> Columns:
+    """The columns and one more, which says whether a patient is tested on."""
+    import pyarrow as pa
+
+    _, patient = np.unique(columns.values("patient"), return_inverse=True)
+    is_test = patient % UNSEEN_PATIENT == UNSEEN_PATIENT - 1
+    table = columns.arrow.append_column("unseen", pa.array(np.where(is_test, "test", "train")))
+    return arrow_columns(table, columns.path)

@@ -1,0 +1,245 @@
+"""From columns of every kind to the numbers that a network is given.
+
+The transformers are scikit-learn's. They are not fitted on rows, which stay with their clients, but
+on what the clients report (`coterie.data.tabular.sums`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.data.tabular.options import Encode
+from coterie.data.tabular.raw import ColumnKind, RawTable
+from coterie.data.tabular.sums import ColumnTotals
+from coterie.errors import DataError
+
+MISSING = "(missing)"  # the category of a missing value
+OTHER = "(other)"  # the feature of rare categories, and of those that no training row has
+# A variance below this share of the squared mean is rounding, and the column has one value.
+_ROUNDING = 1e-24
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRule:
+    """A column of numbers, booleans or dates: ``(x - center) / scale``.
+
+    Args:
+        name: of the column.
+        kind: of its values.
+        fill: in the place of a missing value, the mean.
+        center: subtracted.
+        scale: divided by.
+        flag: whether a further feature is 1 where the value is missing.
+    """
+
+    name: str
+    kind: ColumnKind
+    fill: float
+    center: float
+    scale: float
+    flag: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of its features."""
+        if self.flag:
+            return (self.name, f"{self.name} {MISSING}")
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRule:
+    """A column of categories: a feature for each common one, and one for all others.
+
+    Args:
+        name: of the column.
+        common: categories with a feature of their own, sorted.
+        rare: those of training rows that share a feature, sorted; without any, there is none.
+    """
+
+    name: str
+    common: tuple[str, ...]
+    rare: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of its features."""
+        names = [f"{self.name} = {category}" for category in self.common]
+        if self.rare:
+            names.append(f"{self.name} = {OTHER}")
+        return tuple(names)
+
+    @property
+    def transformer(self) -> Any:
+        """Scikit-learn's ``OneHotEncoder``."""
+        # Imported where it is used: most commands read no table, and it takes a second.
+        from sklearn.preprocessing import OneHotEncoder
+
+        # A column in which common categories stand twice and rare ones once.
+        column = np.array([*self.common, *self.common, *self.rare], dtype=object)
+        least = None
+        if self.rare:
+            least = 2
+        encoder = OneHotEncoder(
+            min_frequency=least, handle_unknown="infrequent_if_exist", sparse_output=False
+        )
+        return encoder.fit(column[:, None])
+
+
+Rule = NumberRule | CategoryRule
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What becomes of each column.
+
+    Args:
+        rules: one a column that is used, in their order.
+        notes: a line for each column that is left out.
+
+    Example:
+        >>> rule = NumberRule("age", "number", fill=50.0, center=50.0, scale=10.0)
+        >>> Encoder((rule, CategoryRule("sex", ("f", "m")))).features
+        ('age', 'sex = f', 'sex = m')
+    """
+
+    rules: tuple[Rule, ...]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, totals: Sequence[ColumnTotals], encode: Encode, rows: int) -> Encoder:
+        """The encoder for what clients reported.
+
+        Args:
+            totals: of each column.
+            encode: the options.
+            rows: training rows of all clients.
+
+        Raises:
+            DataError: if no column is left.
+        """
+        rules: list[Rule] = []
+        notes: list[str] = []
+        for total in totals:
+            made: Rule | str
+            if total.column.kind == "category":
+                made = _category_rule(total, encode)
+            else:
+                made = _number_rule(total, encode, rows)
+            if isinstance(made, str):
+                notes.append(f"column {total.column.name}: {made}; left out")
+            else:
+                rules.append(made)
+        if not rules:
+            reasons = "; ".join(notes) or "no column"
+            raise DataError(f"data.features: no feature is left, got {reasons}; expected one")
+        return cls(tuple(rules), tuple(notes))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features, in their order."""
+        return tuple(name for rule in self.rules for name in rule.features)
+
+    @cached_property
+    def _numbers(self) -> tuple[Any, Any]:
+        """Scikit-learn's ``SimpleImputer`` and ``StandardScaler`` of all columns of numbers."""
+        from sklearn.impute import SimpleImputer
+        from sklearn.preprocessing import StandardScaler
+
+        rules = [rule for rule in self.rules if isinstance(rule, NumberRule)]
+        fills = np.array([[rule.fill for rule in rules]], np.float64)
+        # The mean of one row is the row.
+        imputer = SimpleImputer(strategy="mean").fit(fills)
+        scaler = StandardScaler().fit(fills)
+        scaler.mean_ = np.array([rule.center for rule in rules])
+        scaler.scale_ = np.array([rule.scale for rule in rules])
+        scaler.var_ = np.square(scaler.scale_)
+        return imputer, scaler
+
+    def encode(self, table: RawTable) -> NDArray[np.float32]:
+        """The features of each row, float32 ``[R, q]``.
+
+        Args:
+            table: with the columns of the rules, in any order.
+        """
+        place = {column.name: at for at, column in enumerate(table.columns)}
+        numbers = [rule for rule in self.rules if isinstance(rule, NumberRule)]
+        raw = table.values[:, [place[rule.name] for rule in numbers]]
+        scaled: Iterator[FloatArray] = iter(())
+        if numbers:
+            imputer, scaler = self._numbers
+            scaled = iter(scaler.transform(imputer.transform(raw)).T)
+        x = np.empty((len(table.values), len(self.features)), np.float32)
+        at = 0
+        for rule in self.rules:
+            values = table.values[:, place[rule.name]]
+            width = len(rule.features)
+            if isinstance(rule, CategoryRule):
+                categories = table.columns[place[rule.name]].categories
+                x[:, at : at + width] = _one_hot(rule, values, categories)
+            else:
+                x[:, at] = next(scaled)
+                if rule.flag:
+                    x[:, at + 1] = np.isnan(values)
+            at += width
+        return x
+
+    def record(self) -> list[dict[str, Any]]:
+        """As plain values, for a file."""
+        return [asdict(rule) for rule in self.rules]
+
+    @classmethod
+    def read(cls, record: Sequence[Mapping[str, Any]]) -> Encoder:
+        """The encoder of `record`."""
+        rules: list[Rule] = []
+        for one in record:
+            if "common" in one:
+                rules.append(CategoryRule(one["name"], tuple(one["common"]), tuple(one["rare"])))
+            else:
+                rules.append(NumberRule(**one))
+        return cls(tuple(rules))
+
+
+def _number_rule(total: ColumnTotals, encode: Encode, rows: int) -> NumberRule | str:
+    """The rule of a column of numbers, or why it is left out."""
+    if not total.count:
+        return "no value in any training row"
+    if total.variance <= _ROUNDING * total.mean**2:
+        return f"only the value {total.mean:g} in training rows"
+    flag = encode.missing_flags and total.count < rows
+    column = total.column
+    if encode.scaling == "none":
+        return NumberRule(column.name, column.kind, total.mean, 0.0, 1.0, flag)
+    deviation = float(np.sqrt(total.variance))
+    return NumberRule(column.name, column.kind, total.mean, total.mean, deviation, flag)
+
+
+def _category_rule(total: ColumnTotals, encode: Encode) -> CategoryRule | str:
+    """The rule of a column of categories, or why it is left out."""
+    if not total.count:
+        return "no value in any training row"
+    named = zip((*total.column.categories, MISSING), total.counts, strict=True)
+    held = {name: count for name, count in named if count}
+    common = sorted(name for name, count in held.items() if count >= encode.rare)
+    rare = sorted(name for name, count in held.items() if count < encode.rare)
+    if len(held) == 1:
+        return f"only the value {next(iter(held))!r} in training rows"
+    if not common:
+        return f"no value in {encode.rare} training rows (data.encode.rare)"
+    return CategoryRule(total.column.name, tuple(common), tuple(rare))
+
+
+def _one_hot(rule: CategoryRule, codes: FloatArray, categories: Sequence[str]) -> FloatArray:
+    """The features of a column of categories, ``[R, width]``."""
+    # Each category is encoded once, and looked up for each row.
+    names = np.array([*categories, MISSING], dtype=object)
+    encoded: FloatArray = rule.transformer.transform(names[:, None])
+    places: IntArray = np.where(np.isnan(codes), len(categories), codes).astype(np.int64)
+    return encoded[places]

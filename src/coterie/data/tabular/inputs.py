@@ -1,0 +1,114 @@
+"""Inputs of a network from a table, by what its clients report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.data.tabular.encoder import Encoder
+from coterie.data.tabular.raw import RawTable
+from coterie.data.tabular.sums import add_reports, column_report, report_bytes, report_width
+from coterie.errors import DataError
+
+# Inputs that take more memory than this are refused, and not begun.
+LARGEST = 8 * 2**30
+_FLOAT = 4  # bytes of a value of an input
+
+
+@dataclass(frozen=True, eq=False)
+class TableInputs:
+    """How inputs were made from the columns of a table.
+
+    Args:
+        encoder: what became of each column.
+        raw: all rows, as they were read.
+        first: int64 ``[S]``, the first row of each input.
+        reported: int64 ``[N]``, bytes of what each client reported of its columns; 0 for one
+            without training rows.
+    """
+
+    encoder: Encoder
+    raw: RawTable
+    first: IntArray
+    reported: IntArray
+
+    @property
+    def answered(self) -> int:
+        """Bytes of what each client is sent: means, deviations, and names of categories."""
+        return len(json.dumps(self.encoder.record()).encode())
+
+    def reports(self, held: Sequence[IntArray]) -> FloatArray:
+        """What clients report of their columns, float64 ``[n, report_width]``.
+
+        Args:
+            held: the training samples of each client.
+        """
+        return describe_clients(self.raw, [self.first[samples] for samples in held])
+
+
+def describe_clients(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
+    """What clients report of their columns, float64 ``[n, report_width]``.
+
+    Args:
+        table: all rows.
+        held: the first row of each training input of each client.
+    """
+    if not held:
+        return np.zeros((0, report_width(table.columns)))
+    return np.stack([column_report(table, first) for first in held])
+
+
+def encode_inputs(
+    table: RawTable, first: IntArray, held: Sequence[IntArray]
+) -> tuple[Tensor, TableInputs]:
+    """The inputs of all samples, by what the clients report of their training rows.
+
+    Args:
+        table: all rows.
+        first: int64 ``[S]``, the first row of each input.
+        held: the training samples of each client, as numbers below ``S``.
+
+    Returns:
+        float32 ``[S, q]``, of a series ``[S, past, q]``; and how they were made.
+
+    Raises:
+        DataError: if no column is left, or inputs take too much memory.
+    """
+    held_first = [first[samples] for samples in held]
+    reports = describe_clients(table, held_first)
+    totals = add_reports(table.columns, reports)
+    rows = sum(len(table.rows(one)) for one in held_first)
+    encoder = Encoder.of(totals, table.encode, rows)
+    sizes = report_bytes(table.columns, reports)
+    sizes[[not len(samples) for samples in held]] = 0
+    return inputs_of(table, first, encoder), TableInputs(encoder, table, first, sizes)
+
+
+def inputs_of(table: RawTable, first: IntArray, encoder: Encoder) -> Tensor:
+    """The inputs that begin in some rows.
+
+    Args:
+        table: all rows.
+        first: int64 ``[S]``, the first row of each input.
+        encoder: what becomes of each column.
+
+    Raises:
+        DataError: if they take too much memory.
+    """
+    past = table.past
+    needed = _FLOAT * len(first) * (past or 1) * len(encoder.features)
+    if needed > LARGEST:
+        raise DataError(
+            f"data.window.stride: {len(first):,} inputs take {needed / 2**30:.0f} GiB; "
+            f"expected at most {LARGEST / 2**30:.0f}, with a larger stride or a shorter past"
+        )
+    features = encoder.encode(table)
+    if past is None:
+        return torch.from_numpy(features[first])
+    return torch.from_numpy(features[first[:, None] + np.arange(past)])

@@ -1,0 +1,49 @@
+"""The tables ``[data.encode]`` and ``[data.window]`` of a configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coterie.config.schema import Bool, Float, Int, Table
+
+Count = Annotated[Int, Field(ge=1)]
+
+
+class Encode(Table):
+    """``[data.encode]``: how columns become numbers.
+
+    Args:
+        scaling: ``standard``: mean 0 and standard deviation 1 over all training rows; ``none``.
+        rare: categories with fewer training rows than this share one feature.
+        missing_flags: a further feature for each number with missing values: 1 where it is missing.
+        categories: columns of numbers that are codes of categories.
+        leave_out: columns that are not used.
+    """
+
+    scaling: Literal["standard", "none"] = "standard"
+    rare: Count = 5
+    missing_flags: Bool = False
+    categories: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+
+
+class Window(Table):
+    """``[data.window]``: inputs are the last rows of a series, the target is a later one.
+
+    Args:
+        time: the column that orders the rows of a client; numbers or dates.
+        past: rows of one input.
+        horizon: how many rows after the last one of the input the target is.
+        stride: rows between the beginnings of two inputs.
+        season: rows of a season, for the seasonal persistence; 0: there is none.
+        test_fraction: the last share of each client's rows is for testing.
+    """
+
+    time: str = "time"
+    past: Count = 24
+    horizon: Count = 1
+    stride: Count = 1
+    season: Annotated[Int, Field(ge=0)] = 0
+    test_fraction: Annotated[Float, Field(gt=0, lt=1)] = 0.2

@@ -1,0 +1,81 @@
+"""What the columns of a user's table say about a run, before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from coterie.config import RunConfig, check
+from coterie.core.arrays import FloatArray
+from coterie.data import Population
+from coterie.terminal import warn
+
+# Standard deviations of two features that differ by more than this need scaling.
+WIDE = 100.0
+# So many training samples show a scale as well as all of them.
+LOOKED_AT = 4096
+A_REGRESSION = (
+    "task.kind: labels look like numbers to predict, so this is a regression; "
+    "[task] kind = 'classification' where they are classes"
+)
+
+
+def assume_task(config: RunConfig) -> RunConfig:
+    """The configuration of labels that are numbers to predict, with ``[task]`` where it has none.
+
+    Args:
+        config: of the run, fitted to its clients.
+    """
+    if config.task is not None:
+        return config
+    return check({**config.resolved(), "task": {"kind": "regression"}}, config.file)
+
+
+def warn_of_columns(config: RunConfig, population: Population) -> None:
+    """Warn of columns that are left out, and of features whose scales differ widely.
+
+    Args:
+        config: of the run.
+        population: its data.
+    """
+    names: Sequence[str] = ()
+    if population.table is not None:
+        names = population.table.encoder.features
+        for line in population.table.encoder.notes:
+            warn(line)
+    elif isinstance(config.options("source").get("features"), list):
+        names = config.options("source")["features"]
+    # Other inputs are pixels or words, which are of one scale.
+    if names:
+        scales = scale_warning(population, names)
+        if scales is not None:
+            warn(scales)
+
+
+def scale_warning(population: Population, names: Sequence[str]) -> str | None:
+    """A line where the standard deviations of two features differ by a factor of 100.
+
+    Args:
+        population: with inputs ``[S, q]``, or series ``[S, past, q]``.
+        names: of the features.
+    """
+    spreads = _spreads(population)
+    if not (spreads > 0).any():
+        return None
+    largest = int(spreads.argmax())
+    smallest = int(np.where(spreads > 0, spreads, np.inf).argmin())
+    if spreads[largest] <= WIDE * spreads[smallest]:
+        return None
+    return (
+        f"features differ widely in scale, got standard deviations from {spreads[smallest]:.3g} "
+        f"({names[smallest]}) to {spreads[largest]:.3g} ({names[largest]}); expected similar ones: "
+        "[data.encode] scaling = 'standard'"
+    )
+
+
+def _spreads(population: Population) -> FloatArray:
+    """The standard deviation of each feature over training samples, float64 ``[q]``."""
+    rows = np.concatenate(population.train)[:LOOKED_AT]
+    x = population.x.numpy()[rows].astype(np.float64)
+    return x.reshape(-1, x.shape[-1]).std(axis=0)

@@ -1,0 +1,57 @@
+"""Training samples that are not trained on, so that probabilities can be calibrated with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coterie.config import RunConfig
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.data import Population
+from coterie.errors import DataError
+
+
+def held_out_samples(train: Sequence[IntArray], share: float, key: Key) -> tuple[IntArray, ...]:
+    """A random share of each client's training samples, the same whenever it is asked for.
+
+    Args:
+        train: the training samples of each client.
+        share: of them, rounded down, so that one is left.
+        key: of the run.
+
+    Example:
+        >>> import numpy as np
+        >>> [len(held) for held in held_out_samples([np.arange(10), np.arange(1)], 0.3, Key(0))]
+        [3, 0]
+    """
+    stream = key.of("hold_out")
+    found = []
+    for client, samples in enumerate(train):
+        shuffled = stream.client(client).generator().permutation(samples)
+        found.append(shuffled[: int(share * len(samples))])
+    return tuple(found)
+
+
+def without_held_out(population: Population, config: RunConfig) -> Population:
+    """The population without the training samples that ``train.hold_out`` keeps from training.
+
+    Raises:
+        DataError: for clients that are made one by one.
+    """
+    share = config.train.hold_out
+    if share is None:
+        return population
+    if population.lazy:
+        raise DataError(
+            f"train.hold_out: needs all samples at once, got {share:g} for a federation that is "
+            "made client by client; expected lazy = false in [data]"
+        )
+    held = held_out_samples(population.train, share, Key(config.seed))
+    # A set and no sort: the order of training samples is that of their batches.
+    left = []
+    for samples, kept_back in zip(population.train, held, strict=True):
+        away = set(kept_back.tolist())
+        is_left = [sample not in away for sample in samples.tolist()]
+        left.append(samples[is_left])
+    return replace(population, train=tuple(left))

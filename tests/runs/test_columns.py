@@ -1,0 +1,124 @@
+"""A user's table from its file to a run's folder: the task that labels suggest, warnings, the
+ledger, and the export."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from coterie.cli.main import invoke
+from coterie.config import check
+from coterie.errors import ConfigError
+from coterie.export import export_run
+from coterie.runs.prepare import prepare
+from coterie.runs.run import run_config
+from coterie.sweep.comparison import headline_for
+from coterie.sweep.plan import make_plan
+from tests.data.test_tables import columns, write
+
+
+def tables(path: str, **data: Any) -> dict[str, Any]:
+    """A configuration of a table."""
+    return {
+        "data": {
+            "source": "file",
+            "path": path,
+            "features": "*",
+            "partition": {"kind": "natural"},
+            **data,
+        },
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1, "lr": 0.1},
+        "train": {"rounds": 2},
+        "algorithm": {"name": "fedavg"},
+        "engine": {"name": "serial"},
+    }
+
+
+def test_a_table_is_described_once_in_the_ledger(tmp_path: Path) -> None:
+    config = check(tables(write(tmp_path, columns())))
+    blocks = []
+    run_config(config, tmp_path / "run", lambda result: blocks.append(result.blocks))
+    described = [block for block in blocks[0] if block.what == "describe"]
+    assert [block.up for block in described] == [True, False]
+    assert described[0].fields == ("columns", "size")
+    assert described[0].clients.tolist() == list(range(6))
+    assert (described[0].bytes > 8 * 14).all()
+    assert not any(block.what == "describe" for block in blocks[1])
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    ]
+    assert rows[0]["transfers"]["up_bytes"] > rows[1]["transfers"]["up_bytes"]
+
+
+def test_labels_that_look_like_numbers_are_a_regression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = columns()
+    table["y"] = np.linspace(0, 5, len(table["y"]))
+    path = write(tmp_path, table)
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'[data]\nsource = "file"\npath = "{path}"\nfeatures = "*"\n'
+        '[data.partition]\nkind = "natural"\n[model]\nname = "mclr"\n[local]\nlr = 0.01\n'
+        '[train]\nrounds = 1\n[engine]\nname = "serial"\n[algorithm]\nname = "fedavg"\n'
+    )
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr()
+    assert "task.kind: labels look like numbers to predict, so this is a regression" in printed.err
+    assert "MAE" in printed.out
+    assert 'kind = "regression"' in (tmp_path / "run" / "config.toml").read_text()
+    assert headline_for(make_plan(file)).name == "mae"
+    # A guess that does not fit, and one that is overruled wrongly, are one line each.
+    with pytest.raises(ConfigError, match=r"task.kind: the method counts the classes"):
+        prepare(check({**tables(path), "algorithm": {"name": "fedgsp"}}))
+    with pytest.raises(Exception, match=r"got fractions; expected labels") as caught:
+        prepare(check({**tables(path), "task": {"kind": "classification"}}))
+    assert "\n" not in str(caught.value)
+
+
+def test_widely_different_scales_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = columns()
+    table["small"] = np.random.default_rng(0).normal(size=len(table["y"])) / 1000
+    path = write(tmp_path, table)
+    prepare(check(tables(path)))
+    assert "scale" not in capsys.readouterr().err
+    prepare(check(tables(path, encode={"scaling": "none"})))
+    printed = capsys.readouterr().err
+    assert "features differ widely in scale" in printed
+    assert "(small)" in printed
+    plain = {"small": table["small"], "large": 1e4 * table["small"], "y": table["y"]}
+    path = write(tmp_path, {**plain, "client": table["client"]}, "p.parquet")
+    prepare(check(tables(path, features=["small", "large"])))
+    assert "features differ widely in scale" in capsys.readouterr().err
+
+
+def test_an_export_makes_the_inputs_of_a_table_without_coterie(tmp_path: Path) -> None:
+    table = columns()
+    config = check(tables(write(tmp_path, table), encode={"missing_flags": True}))
+    run_config(config, tmp_path / "run")
+    out = export_run(tmp_path / "run").folder
+    assert "coterie." not in (out / "inputs.py").read_text().replace("`coterie export`", "")
+    made = runpy.run_path(str(out / "inputs.py"))["inputs"]
+    names = ("age", "ward", "smokes", "seen")
+    rows = [{name: table[name][at] for name in names} for at in range(20)]
+    texts = [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
+    prepared = prepare(config)
+    expected = prepared.population.x[:20]
+    assert torch.allclose(made(rows), expected, rtol=0, atol=1e-6)
+    assert torch.equal(made(texts), made(rows))
+    # A value that is not there is a missing one, and a category that was never seen is a rare one.
+    assert torch.isfinite(made([{"ward": "new"}, {}])).all()
+    card = (out / "README.md").read_text()
+    assert "Inputs are made of the columns age, ward, smokes, seen of a table" in card
+    assert runpy.run_path(str(out / "load.py"))["FEATURES"][0] == "age"
