@@ -159,6 +159,8 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     }
     if summary.get("baseline") is not None:
         rows["baseline"] = f"{headline.text(summary['baseline'])} without looking at the inputs"
+    for name, value in summary.get("naive", {}).items():
+        rows[name] = headline.text(value)
     agreement = summary.get("agreement")
     if agreement and len(summary["sizes"]) > 1:
         information = f"mutual information {agreement['nmi']:.2f}"

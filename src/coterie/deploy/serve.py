@@ -128,7 +128,9 @@ def _serve_rounds(
         run.save(config.checkpoint.keep, with_snapshot=False)
         write_event("round", result.row)
     names = tuple(engine.register.names)
-    summary = write_results(folder, spec, run.groups, progress.since, config, names)
+    summary = write_results(
+        folder, spec, run.groups, progress.since, config, names, samples_at_hand=False
+    )
     write_event("done", summary)
     return summary
 

@@ -16,7 +16,7 @@ from coterie.headline import ACCURACY
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import summarise
-from coterie.tasks import baseline
+from coterie.tasks import baseline, naive_scores
 
 
 def write_client_scores(
@@ -49,6 +49,8 @@ def write_results(
     since: IntArray,
     config: RunConfig,
     names: tuple[str, ...],
+    *,
+    samples_at_hand: bool = True,
 ) -> dict[str, Any]:
     """Write models, groups and summary of a run that is done; returns the summary.
 
@@ -59,6 +61,7 @@ def write_results(
         since: int64 ``[N]``, the round since which each client is in its group.
         config: the configuration.
         names: of the clients that are known; in a federation of real ones not all need be.
+        samples_at_hand: whether the population has the clients' own samples.
     """
     # A federation may have places for clients that never came; they have no name and no line.
     known = len(names)
@@ -66,8 +69,10 @@ def write_results(
     folder.results.write_groups(names, groups.member[:known], since[:known])
     headline = headline_of(spec.task)
     summary = summarise(config.resolved(), folder.rows(), known, headline)
-    # Other figures than accuracy are hard to read without that of a model that ignores its inputs.
-    if headline != ACCURACY:
+    # A figure is hard to read without that of a model that ignores its inputs.
+    if samples_at_hand:
         summary["baseline"] = baseline(spec.task, spec.population)
+    if spec.population.naive:
+        summary["naive"] = naive_scores(spec.task, spec.population)
     folder.results.write_summary(summary)
     return summary

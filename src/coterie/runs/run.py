@@ -23,6 +23,7 @@ from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
+from coterie.runs.guards import warn_of_one_class
 from coterie.runs.kept import kept_arrays, restore_kept
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.prepare import Prepared, prepare
@@ -89,6 +90,11 @@ class Run:
     def _simulate(self) -> Iterator[RoundResult]:
         spec = self.spec
         progress = self.progress
+        table = spec.population.table
+        # The clients of a simulation have described their tables before it began.
+        if table is not None and progress.round == 0:
+            ids = np.flatnonzero(table.reported)
+            self.clients.ledger.described(ids, table.reported[ids], table.answered)
         start = StartingPoint(progress.round, progress.groups, progress.snapshot, progress.skipped)
         return simulate(
             spec.algorithm,
@@ -255,7 +261,11 @@ def execute(
             finally:
                 run.save(config.checkpoint.keep)
         # The engine has ended: nothing of the clients is needed for these files.
-        return write_results(folder, run.spec, run.groups, progress.since, config, names)
+        summary = write_results(folder, run.spec, run.groups, progress.since, config, names)
+    # What clients keep is a part of their models, which is not at hand here.
+    if run.clients.store.keep is None:
+        warn_of_one_class(run.spec, run.groups)
+    return summary
 
 
 def make_progress(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from coterie.core.task import Task
 from coterie.tasks.binary import Binary, binary
 from coterie.tasks.classification import CLASSIFICATION, Classification, classification
-from coterie.tasks.fitting import baseline, check_network, fit_task, pooled_sums
+from coterie.tasks.fitting import baseline, check_network, fit_task, naive_scores, pooled_sums
 from coterie.tasks.multilabel import Multilabel, multilabel
 from coterie.tasks.next_token import NextToken, next_token
 from coterie.tasks.regression import Regression, regression
@@ -39,6 +39,7 @@ __all__ = [
     "classification",
     "fit_task",
     "multilabel",
+    "naive_scores",
     "next_token",
     "pooled_sums",
     "regression",

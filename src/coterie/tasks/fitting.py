@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -118,10 +119,52 @@ def baseline(task: Task, population: Population) -> float | None:
     if not len(test):
         return None
     outputs = task.naive(population.y[train])
+    return _headline(task, population, test, lambda rows: outputs.expand(len(rows), *outputs.shape))
+
+
+def naive_scores(task: Task, population: Population) -> dict[str, float]:
+    """The headlines of predictions that no model made, on all test samples.
+
+    Args:
+        task: fitted to the population.
+        population: with such predictions, as those of series are: their last value.
+
+    Returns:
+        name of the prediction -> headline.
+
+    Example:
+        >>> from coterie.tasks import regression
+        >>> y = torch.tensor([1.0, 3.0, 4.0])
+        >>> last = {"persistence": torch.tensor([0.0, 1.0, 3.0])}
+        >>> data = Population(torch.zeros(3, 2), y, ([0, 1],), ([2],), naive=last)
+        >>> naive_scores(regression(), data)
+        {'persistence': 1.0}
+    """
+    test = torch.from_numpy(np.concatenate(population.test))
+    found = {}
+    for name, values in population.naive.items():
+        score = _headline(task, population, test, values.__getitem__)
+        if score is not None:
+            found[name] = score
+    return found
+
+
+def _headline(
+    task: Task, population: Population, test: Tensor, outputs: Callable[[Tensor], Tensor]
+) -> float | None:
+    """The headline of some outputs; ``None`` without samples, and where it is undefined.
+
+    Args:
+        task: fitted to the population.
+        population: has the targets.
+        test: int64 ``[n]``, the samples.
+        outputs: of some samples.
+    """
+    if not len(test):
+        return None
     sums: dict[str, FloatArray] = {}
     for rows in test.split(_CHUNK):
-        y = population.y[rows]
-        for name, added in task.added(outputs.expand(len(y), *outputs.shape), y).items():
+        for name, added in task.added(outputs(rows), population.y[rows]).items():
             sums[name] = sums.get(name, 0.0) + total(added)
     value = float(task.metrics[0].value({**sums, "size": np.asarray(float(len(test)))}))
     if np.isfinite(value):

@@ -1,0 +1,95 @@
+"""What the reader of a run's figures should know at its end."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from coterie.core.groups import Groups
+from coterie.core.served import Served
+from coterie.core.task import Task
+from coterie.data.population import Population
+from coterie.runs.outputs import outputs_of
+from coterie.runs.spec import RunSpec
+from coterie.terminal import warn
+
+# So many test samples show whether a model predicts a single class.
+LOOKED_AT = 256
+
+
+def warn_of_one_class(spec: RunSpec, groups: Groups) -> None:
+    """Warn where the models of a run predict a single class.
+
+    Args:
+        spec: what the run computed.
+        groups: the state after its last round.
+    """
+    served = spec.algorithm.serve(groups)
+    line = one_class_line(spec.task, spec.population, spec.network.module, served)
+    if line is not None:
+        warn(line)
+
+
+def one_class_line(
+    task: Task, population: Population, module: nn.Module, served: Served
+) -> str | None:
+    """A line where the models predict the same class for all test samples that are looked at.
+
+    Args:
+        task: fitted to the population.
+        population: who holds what.
+        module: the network.
+        served: which model serves each client.
+
+    Returns:
+        ``None`` where several classes are predicted, or the samples are of one class.
+    """
+    if population.lazy or not task.class_labels:
+        return None
+    held = [np.full(len(rows), client) for client, rows in enumerate(population.test)]
+    owner = np.concatenate(held)
+    if not len(owner):
+        return None
+    # Evenly over all clients, which stand one after another.
+    looked_at = np.unique(np.linspace(0, len(owner) - 1, LOOKED_AT).astype(np.int64))
+    rows = torch.from_numpy(np.concatenate(population.test)[looked_at])
+    labels = population.y[rows]
+    predicted = predicted_classes(task, population, module, served, owner[looked_at], rows)
+    found = predicted.unique()
+    if len(found) > 1 or len(labels.unique()) < 2:
+        return None
+    share = (labels == found[0]).double().mean().item()
+    return (
+        f"the models predict class {int(found[0])} for all of {len(rows)} test samples, of which "
+        f"{100 * share:.1f} % have it: more rounds, another local.lr, or scaled inputs may help"
+    )
+
+
+def predicted_classes(
+    task: Task,
+    population: Population,
+    module: nn.Module,
+    served: Served,
+    owner: np.ndarray,
+    rows: torch.Tensor,
+) -> torch.Tensor:
+    """The class that the model of its client predicts for each sample, int64 ``[n]``.
+
+    Args:
+        task: whose predictions are classes, or probabilities of class 1.
+        population: has the inputs.
+        module: the network.
+        served: which model serves each client.
+        owner: int64 ``[n]``, the client of each sample.
+        rows: int64 ``[n]``, the samples.
+    """
+    vectors, model = served.for_clients(owner)
+    classes = torch.empty(len(rows), dtype=torch.int64)
+    for number in np.unique(model).tolist():
+        mine = torch.from_numpy(model == number)
+        found = task.predict(outputs_of(module, vectors[number], population.x[rows[mine]]))
+        if found.is_floating_point():
+            found = (found > 0.5).long()
+        classes[mine] = found
+    return classes
