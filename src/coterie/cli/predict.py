@@ -1,0 +1,43 @@
+"""The command that predicts new rows by the models of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.options import DataRoot, Debug, RunPath, Trust, absolute
+
+SHOWN_CLIENTS = 20
+
+
+def predict_command(
+    run: RunPath,
+    data: Annotated[
+        Path,
+        typer.Option("--data", metavar="FILE", help="New rows: a .parquet or .csv file."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The CSV file that is written.")] = Path(
+        "predictions.csv"
+    ),
+    data_root: DataRoot = None,
+    trust: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Predict the rows of a table by the models of a run.
+
+    Clients of the run have their own model. New ones are placed by their labels, where there are any.
+    """
+    from coterie.export.predictions import predict
+    from coterie.terminal import counted, printable, say
+
+    done = predict(run, data, out, root=absolute(data_root), trust=trust)
+    for one in done.placed[:SHOWN_CLIENTS]:
+        where = f"group {one.group}" if one.group >= 0 else "no group"
+        say(f"{printable(one.client)}: {where} ({one.by})")
+    if len(done.placed) > SHOWN_CLIENTS:
+        say(f"... {counted(len(done.placed), 'client')} in all")
+    if done.calibration:
+        say(f"probabilities: {done.calibration}")
+    say(f"predictions: {counted(done.rows, 'row')} in {done.path}")

@@ -1,0 +1,192 @@
+"""New rows of a table of the user, as inputs of a run's models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.data.sources.columns import Columns, arrow_columns, open_columns
+from coterie.data.sources.labels import finite, one_per_row
+from coterie.data.sources.raw_columns import read_column, read_raw
+from coterie.data.tabular.inputs import TableInputs, inputs_of
+from coterie.data.tabular.options import Window
+from coterie.errors import DataError
+from coterie.runs.prepare import Prepared
+from coterie.terminal import warn
+
+NEW_CLIENT = "new"  # the client of rows that name none
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NewRows:
+    """Inputs, and what the file says of them.
+
+    Args:
+        x: ``[n, ...]``, the inputs.
+        row: int64 ``[n]``, the row of each in the file, from 0; of a series the last one.
+        client: ``[n]``, the name of the client of each.
+        label: ``[n]``, the labels as text, ``""`` where there is none.
+        target: what the task learns, ``[n]``; has no meaning without a label.
+    """
+
+    x: Tensor
+    row: IntArray
+    client: NDArray[np.str_]
+    label: NDArray[np.str_]
+    target: Tensor
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which have a label, bool ``[n]``."""
+        return self.label != ""
+
+
+def read_new_rows(path: Path, prepared: Prepared) -> NewRows:
+    """Read a file with the columns of the run's own data.
+
+    Labels and clients may be missing, a column of inputs as well: then it is missing in each row.
+
+    Args:
+        path: a .parquet or .csv file.
+        prepared: the run.
+
+    Raises:
+        DataError: for a file that cannot be read, and for a run whose data are no table.
+    """
+    if not path.is_file():
+        raise DataError(f"--data: no such file, got {path}; expected a .parquet or .csv file")
+    columns = open_columns(path)
+    table = prepared.population.table
+    if table is not None:
+        return _rows_of_table(columns, table, prepared)
+    if prepared.config.data.source != "file" or columns.arrow is None:
+        raise DataError(
+            f"data.source: predictions are for tables, got {prepared.config.data.source!r} and "
+            f"{path.name}; expected a run on source 'file' or another table, and a .parquet or "
+            ".csv file"
+        )
+    options = prepared.config.options("source")
+    features = options["features"]
+    for name in [features] if isinstance(features, str) else features:
+        columns.check(name, "features")
+    x = torch.from_numpy(finite(columns.features(features), path))
+    x = x.reshape(len(x), *prepared.population.shape)
+    return _with_labels(
+        columns, x, np.arange(len(x)), options["client"], options["label"], prepared
+    )
+
+
+def _rows_of_table(columns: Columns, table: TableInputs, prepared: Prepared) -> NewRows:
+    raw = table.raw
+    names = [column.name for column in raw.columns]
+    columns = _with_missing_columns(columns, names)
+    new = read_raw(columns.arrow, names, raw.encode, str(columns.path), raw)
+    origin = raw.origin
+    rows = np.arange(len(new.values))
+    if origin.window is None:
+        x = inputs_of(new, rows, table.encoder)
+        return _with_labels(columns, x, rows, origin.client, origin.label, prepared)
+    starts, order, row = _newest_windows(columns, origin.client, origin.window)
+    series = type(new)(new.columns, new.values[order], new.encode, raw.origin)
+    x = inputs_of(series, starts, table.encoder)
+    client = _clients(columns, origin.client)[row]
+    # What is forecast lies after the last row of each input, so no label is known.
+    nothing = np.full(len(row), "", dtype=np.str_)
+    return NewRows(x, row, client, nothing, torch.zeros(len(row)))
+
+
+def _with_missing_columns(columns: Columns, names: Sequence[str]) -> Columns:
+    """The columns, and empty ones for those that the file does not have."""
+    import pyarrow as pa
+
+    absent = [name for name in names if name not in columns.names]
+    if len(absent) == len(names):
+        raise DataError(
+            f"{columns.path}: no column of the run's inputs, got {', '.join(columns.names)}; "
+            f"expected {', '.join(names)}"
+        )
+    table = columns.arrow
+    if not len(table):
+        raise DataError(f"{columns.path}: no rows; expected at least one")
+    for name in absent:
+        warn(f"{columns.path.name}: no column {name}, so it is missing in each row")
+        table = table.append_column(name, pa.nulls(len(table)))
+    return arrow_columns(table, columns.path)
+
+
+def _newest_windows(
+    columns: Columns, client: str, window: Window
+) -> tuple[IntArray, IntArray, IntArray]:
+    """The inputs of each series that end in its newest row, and every stride before it.
+
+    Returns:
+        int64 ``[n]`` the first row of each input in the order of the series; int64 ``[R]`` that
+        order; int64 ``[n]`` the last row of each input in the file.
+    """
+    owners = _clients(columns, client)
+    columns.check(window.time, "window.time")
+    _, moments = read_column(columns.arrow[window.time], window.time, str(columns.path))
+    order = np.lexsort((moments, owners))
+    _, counts = np.unique(owners, return_counts=True)
+    found = []
+    begin = 0
+    for count in counts.tolist():
+        newest = np.arange(begin + count - window.past, begin - 1, -window.stride)
+        found.append(newest[::-1])
+        begin += count
+    starts = np.concatenate(found).astype(np.int64)
+    if not len(starts):
+        raise DataError(
+            f"{columns.path}: no series is long enough, got {counts.max()} rows; expected at "
+            f"least {window.past} (data.window.past)"
+        )
+    return starts, order, order[starts + window.past - 1]
+
+
+def _clients(columns: Columns, client: str) -> NDArray[np.str_]:
+    """The client of each row; one new client where the file names none."""
+    if client in columns.names:
+        return one_per_row(columns, client).astype(np.str_)
+    return np.full(len(columns.arrow), NEW_CLIENT)
+
+
+def _with_labels(
+    columns: Columns,
+    x: Tensor,
+    rows: IntArray,
+    client: str,
+    label: str | list[str],
+    prepared: Prepared,
+) -> NewRows:
+    owners = _clients(columns, client)
+    if not isinstance(label, str) or label not in columns.names:
+        nothing = np.full(len(rows), "", dtype=np.str_)
+        return NewRows(x, rows, owners, nothing, torch.zeros(len(rows)))
+    path = str(columns.path)
+    if not prepared.spec.task.class_labels:
+        _, numbers = read_column(columns.arrow[label], label, path, "number")
+        return NewRows(x, rows, owners, _texts(numbers), torch.from_numpy(numbers).float())
+    column, codes = read_column(columns.arrow[label], label, path, "category")
+    known = list(prepared.label_names)
+    unknown = [name for name in column.categories if name not in known]
+    if unknown:
+        raise DataError(
+            f"{path}: column {label}, got the label {unknown[0]!r}; expected one of "
+            f"{', '.join(known)}, or none"
+        )
+    names = np.array([*column.categories, ""], dtype=np.str_)
+    places = np.where(np.isnan(codes), len(column.categories), codes).astype(np.int64)
+    target = np.array([*(known.index(name) for name in column.categories), 0])[places]
+    return NewRows(x, rows, owners, names[places], torch.from_numpy(target))
+
+
+def _texts(numbers: FloatArray) -> NDArray[Any]:
+    return np.array(["" if np.isnan(one) else f"{one:g}" for one in numbers], dtype=np.str_)

@@ -1,0 +1,184 @@
+"""Predictions for new rows: known clients, new ones with and without labels, and calibration."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.cli.main import invoke
+from coterie.config import check
+from coterie.export.calibration import Calibrator
+from coterie.runs.prepare import prepare
+from coterie.runs.run import run_config
+from tests.data.test_tables import write
+
+CLIENTS = 8
+EACH = 60
+
+
+def hospitals(rows: int = EACH, seed: int = 0) -> dict[str, Any]:
+    """Hospitals of two kinds: in one a high value means ill, in the other well."""
+    rng = np.random.default_rng(seed)
+    value = rng.normal(size=CLIENTS * rows)
+    hospital = np.repeat(np.arange(CLIENTS), rows)
+    ill = (value + 0.3 * rng.normal(size=len(value))) * np.where(hospital % 2, -1, 1) > 0
+    return {
+        "value": [None if rng.random() < 0.05 else float(one) for one in value],
+        "ward": rng.choice(["a", "b"], len(value)),
+        "y": np.where(ill, "ill", "well"),
+        "client": [f"h{one}" for one in hospital],
+    }
+
+
+def tables(path: str, **more: Any) -> dict[str, Any]:
+    return {
+        "data": {
+            "source": "file",
+            "path": path,
+            "features": "*",
+            "partition": {"kind": "natural"},
+        },
+        "model": {"name": "mclr"},
+        "local": {"epochs": 5, "lr": 0.2},
+        "train": {"rounds": 3, "hold_out": 0.2},
+        "algorithm": {"name": "fedgroup", "groups": 2, "alpha": 4},
+        "engine": {"name": "serial"},
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("predictions")
+    run_config(check(tables(write(folder, hospitals()))), folder / "run")
+    return folder / "run"
+
+
+def predicted(run: Path, new: dict[str, Any], folder: Path, name: str = "new.csv") -> list[Any]:
+    path = write(folder, new, name)
+    assert invoke(["predict", str(run), "--data", path, "--out", str(folder / "p.csv")]) == 0
+    with (folder / "p.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_known_and_new_clients(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new client with the labels of odd hospitals is in their group, and predicted by it."""
+    high = {"value": [2.0, 2.0, -2.0], "ward": ["a", None, "never seen"]}
+    new = {
+        "value": high["value"] * 4,
+        "ward": high["ward"] * 4,
+        "y": ["ill"] * 6 + ["well", "well", "ill"] + [None] * 3,
+        "client": ["h0"] * 3 + ["h1"] * 3 + ["like odd"] * 3 + ["unknown"] * 3,
+    }
+    rows = predicted(run, new, tmp_path)
+    printed = capsys.readouterr().out
+    by_client = {name: [row for row in rows if row["client"] == name] for name in new["client"]}
+    answers = {name: [row["prediction"] for row in found] for name, found in by_client.items()}
+    assert answers["h0"] == ["ill", "ill", "well"]
+    assert answers["h1"] == answers["like odd"] == ["well", "well", "ill"]
+    assert by_client["h1"][0]["group"] == by_client["like odd"][0]["group"]
+    assert {name: found[0]["placed by"] for name, found in by_client.items()} == {
+        "h0": "known client",
+        "h1": "known client",
+        "like odd": "its labels",
+        "unknown": "no labels: the model for clients without a group",
+    }
+    assert by_client["unknown"][0]["group"] == "-1"
+    assert "like odd: group" in printed
+    assert "unknown: no group" in printed
+    assert "probabilities: calibrated by platt on" in printed
+    for row in rows:
+        well = float(row["probability of well"])
+        assert float(row["score"]) == pytest.approx(max(well, 1 - well))
+        assert 0 < float(row["calibrated probability of well"]) < 1
+
+
+def test_rows_of_the_run_are_predicted_as_the_run_scored_them(run: Path, tmp_path: Path) -> None:
+    """The share of right predictions on a client's test rows is that of clients.csv."""
+    rows = predicted(run, hospitals(), tmp_path, "all.parquet")
+    right = np.array([row["prediction"] == row["label"] for row in rows])
+    prepared = prepare(check(tables(str(run.parent / "t.parquet"))))
+    with (run / "clients.csv").open(newline="") as file:
+        for row, test in zip(csv.DictReader(file), prepared.population.test, strict=True):
+            assert right[test].sum() == int(row["correct"])
+
+
+def test_rows_that_are_held_out_are_not_trained_on(run: Path) -> None:
+    config = tables(str(run.parent / "t.parquet"))
+    held = prepare(check(config)).population
+    config["train"] = {"rounds": 3}
+    whole = prepare(check(config)).population
+    assert (held.sizes("train") == whole.sizes("train") - whole.sizes("train") // 5).all()
+    for some, every in zip(held.train, whole.train, strict=True):
+        assert set(some.tolist()) < set(every.tolist())
+    assert all((a == b).all() for a, b in zip(held.test, whole.test, strict=True))
+
+
+def test_without_client_and_with_missing_columns(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = predicted(run, {"value": [1.0, -1.0]}, tmp_path)
+    assert [row["client"] for row in rows] == ["new", "new"]
+    assert "new.csv: no column ward, so it is missing in each row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("new", "line"),
+    [
+        ({"other": [1.0]}, "no column of the run's inputs, got other; expected value, ward"),
+        ({"value": ["high"]}, "column value, expected a number in each row"),
+        ({"value": [1.0], "y": ["dead"]}, "got the label 'dead'; expected one of ill, well"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    new: dict[str, Any],
+    line: str,
+) -> None:
+    path = write(tmp_path, new, "new.csv")
+    assert invoke(["predict", str(run), "--data", path]) != 0
+    printed = [one for one in capsys.readouterr().err.splitlines() if "warning" not in one]
+    assert len(printed) == 1
+    assert line in printed[0]
+
+
+@pytest.mark.parametrize("samples", [200, 2000])
+def test_calibration_mends_probabilities_that_are_too_sure(samples: int) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=2 * samples)
+    labels = (rng.random(len(logits)) < 1 / (1 + np.exp(-logits))).astype(int)
+    found = Calibrator.fit(4 * logits[:samples], labels[:samples])
+    assert found is not None
+    assert found.method == ("isotonic" if samples >= 1000 else "platt")
+    calibrated = found.probabilities(4 * logits[samples:])
+    sure = 1 / (1 + np.exp(-4 * logits[samples:]))
+    truth = labels[samples:]
+    assert np.square(calibrated - truth).mean() < np.square(sure - truth).mean() - 0.01
+    assert Calibrator.fit(logits[:15], labels[:15]) is None
+
+
+def test_numbers_and_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The newest window of each series is forecast, whatever the order of the rows."""
+    from tests.data.test_series import table
+
+    data = write(tmp_path, table())
+    config = tables(data, algorithm={"name": "fedavg"}, train={"rounds": 2})
+    config["data"] |= {"label": "value", "window": {"past": 4, "horizon": 2, "stride": 50}}
+    config["local"]["lr"] = 0.001
+    summary = run_config(check(config), tmp_path / "run")
+    assert summary["naive"]["persistence"] == pytest.approx(2.0)
+    assert summary["baseline"] > 10
+    new = table(stations=1, hours=9)
+    rows = predicted(tmp_path / "run", new, tmp_path)
+    assert len(rows) == 1
+    assert new["value"][int(rows[0]["row"])] == 8
+    assert float(rows[0]["prediction"]) == float(rows[0]["prediction"])
+    assert "calibrated" not in capsys.readouterr().out
