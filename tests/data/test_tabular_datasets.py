@@ -35,9 +35,9 @@ def test_real_heart_disease() -> None:
 
 def test_real_parkinsons_and_unseen_patients() -> None:
     root = real_data("parkinsons")
-    samples = load_samples({"kind": "parkinsons"}, root=root, targets="auto")
+    samples = load_samples({"kind": "parkinsons"}, root=root)
     assert (len(samples), samples.classes, samples.train_rows) == (5875, 0, 5875)
-    unseen = load_samples({"kind": "parkinsons", "unseen": "patients"}, root=root, targets="auto")
+    unseen = load_samples({"kind": "parkinsons", "unseen": "patients"}, root=root)
     train = set(unseen.columns["client"][: unseen.train_rows].tolist())
     test = set(unseen.columns["client"][unseen.train_rows :].tolist())
     assert (len(train), len(test), train & test) == (34, 8, set())

@@ -122,3 +122,22 @@ def test_an_export_makes_the_inputs_of_a_table_without_coterie(tmp_path: Path) -
     card = (out / "README.md").read_text()
     assert "Inputs are made of the columns age, ward, smokes, seen of a table" in card
     assert runpy.run_path(str(out / "load.py"))["FEATURES"][0] == "age"
+
+
+def test_inspect_shows_features_and_numbers_to_predict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = columns()
+    table["y"] = np.linspace(0, 5, len(table["y"]))
+    table["same"] = [1.0] * len(table["y"])
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'[data]\nsource = "file"\npath = "{write(tmp_path, table)}"\nfeatures = "*"\n'
+        '[data.partition]\nkind = "natural"\n[model]\nname = "mclr"\n[train]\nrounds = 1\n'
+        '[algorithm]\nname = "fedavg"\n'
+    )
+    assert invoke(["data", "inspect", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "7 features: age, ward = (missing), ward = a" in printed
+    assert "column same: only the value 1 in training rows; left out" in printed
+    assert "targets of the training samples: mean 2.5" in printed

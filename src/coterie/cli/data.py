@@ -110,11 +110,29 @@ def inspect_command(
     train = population.sizes("train").tolist()
     test = population.sizes("test").tolist()
     out.print(sizes_table([("train", train), ("test", test)]))
+    if population.table is not None:
+        features = population.table.encoder.features
+        out.print(f"{len(features)} features: {printable(', '.join(features))}", soft_wrap=True)
+        for note in population.table.encoder.notes:
+            out.print(printable(note), soft_wrap=True)
+    if not population.classes:
+        _print_numbers(population)
+        return
     # Names come from the data and may hold codes that steer a terminal.
     labels = [printable(name) for name in samples.label_names]
     if not labels:
         labels = [str(label) for label in range(population.classes)]
     _print_labels(population, labels)
+
+
+def _print_numbers(population: Population) -> None:
+    """Print mean, deviation and range of the targets of all training samples."""
+    import numpy as np
+
+    targets = population.y.numpy()[np.concatenate(population.train)].astype(np.float64)
+    spread = f"mean {targets.mean():.4g}, standard deviation {targets.std():.4g}"
+    print(f"targets of the training samples: {spread}", file=sys.stdout)
+    print(f"from {targets.min():.4g} to {targets.max():.4g}", file=sys.stdout)
 
 
 def _print_labels(population: Population, labels: Sequence[str]) -> None:

@@ -59,7 +59,6 @@ def parkinsons(
     label: Literal["total_UPDRS", "motor_UPDRS"] = "total_UPDRS",
     unseen: Literal["recordings", "patients"] = "recordings",
     encode: Encode | None = None,
-    targets: Targets = "numbers",
 ) -> Samples:
     """Parkinson's telemonitoring (UCI): 5,875 voice recordings of 42 patients, scores to predict.
 
@@ -72,7 +71,6 @@ def parkinsons(
             ``patients``: all of every fifth patient, who then trains nothing. The partition
             `natural` needs ``split = "source"`` for it.
         encode: how columns become numbers.
-        targets: whether labels are classes or numbers.
 
     Raises:
         DataError: if the file is not there.
@@ -84,7 +82,7 @@ def parkinsons(
         split = "unseen"
     other = "motor_UPDRS" if label == "total_UPDRS" else "total_UPDRS"
     roles = Roles(ALL, label, "patient", split)
-    return table_samples(columns, roles, _leaving_out(encode, other), None, targets)
+    return table_samples(columns, roles, _leaving_out(encode, other), None, "numbers")
 
 
 def beijing_air(
@@ -93,7 +91,6 @@ def beijing_air(
     label: str = "PM2.5",
     window: Window | None = None,
     encode: Encode | None = None,
-    targets: Targets = "numbers",
 ) -> Samples:
     """Beijing multi-site air quality (UCI): four years of hours at 12 stations, a value to forecast.
 
@@ -105,7 +102,6 @@ def beijing_air(
         label: the column that is forecast.
         window: which hours are an input, and which one has its target.
         encode: how columns become numbers.
-        targets: only numbers can be forecast.
 
     Raises:
         DataError: if the file is not there.
@@ -113,7 +109,9 @@ def beijing_air(
     columns = _open(root, "beijing_air")
     if window is None:
         window = Window(past=168, horizon=24, stride=24, season=24)
-    return table_samples(columns, Roles(ALL, label, "station"), encode or Encode(), window, targets)
+    return table_samples(
+        columns, Roles(ALL, label, "station"), encode or Encode(), window, "numbers"
+    )
 
 
 def _open(root: Path | None, name: str) -> Columns:

@@ -1,0 +1,83 @@
+"""Figures beside the headline, and a warning about models that predict one class."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from coterie.cli.main import invoke
+from coterie.core.served import Served
+from coterie.core.vectors import flatten
+from coterie.data import Population
+from coterie.errors import ConfigError
+from coterie.runs.guards import one_class_line
+from coterie.tasks import Binary, binary, fit_task
+from tests.data.test_tables import columns, write
+
+
+def federation(y: list[int]) -> Population:
+    """Two clients that test on the second half of their samples."""
+    labels = torch.tensor(y)
+    rows = np.arange(len(y)).reshape(2, 2, -1)
+    x = torch.arange(len(y), dtype=torch.float32)[:, None]
+    return Population(x, labels, tuple(rows[:, 0]), tuple(rows[:, 1]), classes=2)
+
+
+def line(population: Population, weights: list[list[float]], outputs: int = 2) -> str | None:
+    """What is said of linear models with these weights and biases, one a client."""
+    net = nn.Linear(1, outputs)
+    served = Served(torch.tensor(weights), np.arange(len(weights)))
+    assert served.models.shape[1] == len(flatten(net))
+    task = fit_task(binary() if outputs == 1 else None, population)
+    return one_class_line(task, population, net, served)
+
+
+def test_models_of_one_class_are_said() -> None:
+    mixed = federation([0, 1, 0, 1, 0, 1, 0, 0])
+    always_zero = [[0.0, 0.0, 1.0, 0.0]] * 2
+    said = line(mixed, always_zero)
+    assert said is not None
+    assert "predict class 0 for all of 4 test samples, of which 75.0 % have it" in said
+    # The second client's model predicts the other class.
+    assert line(mixed, [always_zero[0], [0.0, 0.0, 0.0, 1.0]]) is None
+    # All have the same label: then it is no fault.
+    assert line(federation([0, 1, 0, 0, 0, 1, 0, 0]), always_zero) is None
+    assert line(mixed, [[0.0, -3.0]] * 2, outputs=1) is not None
+    assert line(mixed, [[1.0, -5.5]] * 2, outputs=1) is None
+    assert isinstance(fit_task(binary(), mixed), Binary)
+
+
+def test_the_majority_class_stands_beside_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that cannot learn predicts one class, and its accuracy is the baseline."""
+    table = columns()
+    table["y"] = np.where(np.arange(len(table["y"])) % 5 == 0, "ill", "well")
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'[data]\nsource = "file"\npath = "{write(tmp_path, table)}"\nfeatures = ["age"]\n'
+        '[data.partition]\nkind = "natural"\ntest_fraction = 0.5\n[model]\nname = "mclr"\n'
+        "[local]\nepochs = 30\nlr = 0.1\n[train]\nrounds = 2\n"
+        '[engine]\nname = "serial"\n[algorithm]\nname = "fedavg"\n'
+    )
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["accuracy"]["final"] == pytest.approx(summary["baseline"])
+    assert f"{100 * summary['baseline']:.1f} % without looking at the inputs" in printed.out
+    assert "the models predict class 1 for all of 120 test samples" in printed.err
+
+
+def test_a_deployment_refuses_tables_in_one_line(tmp_path: Path) -> None:
+    from coterie.config import check
+    from coterie.deploy.settings import shape_and_classes
+    from tests.runs.test_columns import tables
+
+    with pytest.raises(ConfigError, match="nodes cannot describe the columns of a table") as caught:
+        shape_and_classes(check(tables(write(tmp_path, columns()))))
+    assert "\n" not in str(caught.value)
