@@ -106,6 +106,7 @@ def test_commands_and_options_are_frozen() -> None:
             ),
         },
         "list": {"what"},
+        "predict": {"run", "--data", "--out", "--data-root", "--trust", "--debug"},
         "export": {
             "run",
             "--out",

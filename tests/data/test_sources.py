@@ -73,6 +73,7 @@ def test_the_names_are_these() -> None:
             "svhn",
         ),
         *("sent140", "file", "nodes"),
+        *("heart_disease", "parkinsons", "beijing_air"),
     }
 
 

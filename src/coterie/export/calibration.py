@@ -40,7 +40,7 @@ class Calibrator:
         Example:
             >>> logits = np.linspace(-4, 4, 80)
             >>> found = Calibrator.fit(logits, (logits > 2).astype(int))
-            >>> found.method, found.probabilities(np.array([0.0]))[0] < 0.1
+            >>> found.method, float(found.probabilities(np.array([0.0]))[0]) < 0.1
             ('platt', True)
         """
         from sklearn.isotonic import IsotonicRegression

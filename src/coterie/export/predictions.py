@@ -21,8 +21,8 @@ from coterie.export.calibration import Calibrator
 from coterie.export.new_rows import NewRows, read_new_rows
 from coterie.export.source import ExportSource
 from coterie.runs.held_out import held_out_samples
+from coterie.runs.kept import KEPT
 from coterie.runs.outputs import outputs_of
-from coterie.runs.run import KEPT
 from coterie.tasks import Binary, Classification, Regression
 
 KNOWN = "known client"
