@@ -44,6 +44,7 @@ def write_columns(folder: Path, population: Population) -> None:
     # Whoever gets the export cannot compare it with the run, so it is compared now.
     rows = np.arange(min(TRIED_ROWS, len(table.raw.values)))
     made = _load(folder / MODULE).inputs([row_of(table, row) for row in rows.tolist()])
+    # The first rows of the table, whatever split they are in: the rules are the same for all.
     tried = RawTable(table.raw.columns, table.raw.values[rows], table.raw.encode)
     gap = (made - torch.from_numpy(table.encoder.encode(tried))).abs().max().item()
     if not gap <= TOLERANCE:

@@ -136,6 +136,7 @@ def _newest_windows(
     _, moments = read_column(columns.arrow[window.time], window.time, str(columns.path))
     order = np.lexsort((moments, owners))
     _, counts = np.unique(owners, return_counts=True)
+    # Backwards from the newest row, which is the one that a forecast is wanted for.
     found = []
     begin = 0
     for count in counts.tolist():

@@ -149,11 +149,13 @@ def _by_labels(source: ExportSource, groups: Groups, x: Tensor, y: Tensor) -> in
         task.loss(outputs_of(module, vector, x), y).double().mean().item()
         for vector in groups.models
     ]
-    return int(np.argmin(losses))
+    # NaN of a model that diverged is larger than any loss.
+    return int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
 
 
 def _outputs(source: ExportSource, new: NewRows, placed: Mapping[str, Placed]) -> Tensor:
     """The outputs for all rows, each by the model of its client."""
+    # Client by client, since each has a model of its own; then back to the order of the file.
     found: list[Tensor] = []
     order: list[Tensor] = []
     for client, one in placed.items():
@@ -231,6 +233,7 @@ def _fit_calibrators(source: ExportSource, share: float) -> dict[int | None, Cal
     groups = source.checkpoint.groups
     served = prepared.algorithm.serve(groups)
     held = held_out_samples(prepared.partition.train, share, Key(prepared.config.seed))
+    # By group: models of different groups may be sure to different degrees.
     logits: dict[int, list[FloatArray]] = {}
     labels: dict[int, list[Any]] = {}
     for client, samples in enumerate(held):

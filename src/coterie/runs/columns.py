@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from coterie.clients.clients import Clients
 from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray
 from coterie.data import Population
@@ -30,6 +31,21 @@ def assume_task(config: RunConfig) -> RunConfig:
     if config.task is not None:
         return config
     return check({**config.resolved(), "task": {"kind": "regression"}}, config.file)
+
+
+def record_description(clients: Clients, population: Population) -> None:
+    """Count what the clients of a simulation reported of their tables, before its first round.
+
+    Args:
+        clients: whose ledger.
+        population: its data.
+    """
+    table = population.table
+    if table is None:
+        return
+    # A client without training rows has nothing to report.
+    ids = np.flatnonzero(table.reported)
+    clients.ledger.described(ids, table.reported[ids], table.answered)
 
 
 def warn_of_columns(config: RunConfig, population: Population) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from coterie.clients.clients import Clients
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.task import Task
@@ -18,13 +19,17 @@ from coterie.terminal import warn
 LOOKED_AT = 256
 
 
-def warn_of_one_class(spec: RunSpec, groups: Groups) -> None:
+def warn_of_one_class(spec: RunSpec, groups: Groups, clients: Clients) -> None:
     """Warn where the models of a run predict a single class.
 
     Args:
         spec: what the run computed.
         groups: the state after its last round.
+        clients: of the run.
     """
+    # What clients keep is a part of their models, which is not at hand here.
+    if clients.store.keep is not None:
+        return
     served = spec.algorithm.serve(groups)
     line = one_class_line(spec.task, spec.population, spec.network.module, served)
     if line is not None:

@@ -21,6 +21,7 @@ from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
+from coterie.runs.columns import record_description
 from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.guards import warn_of_one_class
@@ -90,11 +91,8 @@ class Run:
     def _simulate(self) -> Iterator[RoundResult]:
         spec = self.spec
         progress = self.progress
-        table = spec.population.table
-        # The clients of a simulation have described their tables before it began.
-        if table is not None and progress.round == 0:
-            ids = np.flatnonzero(table.reported)
-            self.clients.ledger.described(ids, table.reported[ids], table.answered)
+        if progress.round == 0:
+            record_description(self.clients, spec.population)
         start = StartingPoint(progress.round, progress.groups, progress.snapshot, progress.skipped)
         return simulate(
             spec.algorithm,
@@ -262,9 +260,7 @@ def execute(
                 run.save(config.checkpoint.keep)
         # The engine has ended: nothing of the clients is needed for these files.
         summary = write_results(folder, run.spec, run.groups, progress.since, config, names)
-    # What clients keep is a part of their models, which is not at hand here.
-    if run.clients.store.keep is None:
-        warn_of_one_class(run.spec, run.groups)
+    warn_of_one_class(run.spec, run.groups, run.clients)
     return summary
 
 

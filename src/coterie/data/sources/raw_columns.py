@@ -123,6 +123,7 @@ def _numbers(values: Any) -> FloatArray:
     import pyarrow as pa
 
     # A missing value becomes NaN.
+    # pyarrow has no way from booleans to fractions but by way of whole numbers.
     numbers = values.cast(pa.float64()) if values.type != pa.bool_() else values.cast(pa.uint8())
     return np.array(numbers.cast(pa.float64()).to_numpy(), np.float64)
 

@@ -57,6 +57,7 @@ def split_windows(
     """
     rows = len(moments)
     reach = window.past + window.horizon - 1  # from the first row of an input to its target
+    # Rounded down: with few rows rather one more to test on than none.
     cut = int((1 - window.test_fraction) * rows)
     starts = np.arange(0, max(0, cut - reach), window.stride)
     test = np.arange(cut, max(cut, rows - reach), window.stride)
@@ -76,6 +77,7 @@ def _usable(moments: FloatArray, target: FloatArray, past: int, reach: int) -> N
         return usable
     steps = np.diff(moments)
     usual = np.median(steps)
+    # The number of gaps before each row: equal at both ends where there is none in between.
     gaps = np.concatenate([[0], np.cumsum(np.abs(steps - usual) > _STEP_TOLERANCE * usual)])
     known = ~np.isnan(target)
     seen = np.concatenate([[0], np.cumsum(known)])

@@ -55,6 +55,7 @@ def table_samples(
             f"data.path: [data.encode] and [data.window] are for tables, got "
             f"{columns.path.name}; expected a .parquet or .csv file"
         )
+    # A series keeps rows without a label: they are the past of others, or a gap.
     if window is None:
         columns = _with_values(columns, [*roles.labels, *_client_of(columns, roles)])
     names = _feature_names(columns, roles, encode, window)
@@ -64,6 +65,7 @@ def table_samples(
         return series_samples(columns, roles, table, window, targets)
     y, classes = read_targets(columns, roles.label, targets)
     order, train_rows = train_rows_first(columns, roles.split, len(y))
+    # `Samples` has training rows first; the table itself keeps the order of the file.
     if order is None:
         order = np.arange(len(y))
     return Samples(

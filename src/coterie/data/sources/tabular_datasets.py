@@ -46,6 +46,7 @@ def heart_disease(
     """
     columns = _open(root, "heart_disease")
     columns = arrow_columns(_without_zeros(columns.arrow), columns.path)
+    # The one is made from the other.
     other = "num" if label == "disease" else "disease"
     roles = Roles(ALL, label, "hospital")
     # A label with the values 0 to 4 has few values, whatever it looks like.
@@ -80,6 +81,7 @@ def parkinsons(
     if unseen == "patients":
         columns = _with_unseen_patients(columns)
         split = "unseen"
+    # Both scores come from the same examination: one would give the other away.
     other = "motor_UPDRS" if label == "total_UPDRS" else "total_UPDRS"
     roles = Roles(ALL, label, "patient", split)
     return table_samples(columns, roles, _leaving_out(encode, other), None, "numbers")

@@ -82,7 +82,8 @@ class CategoryRule:
         # Imported where it is used: most commands read no table, and it takes a second.
         from sklearn.preprocessing import OneHotEncoder
 
-        # A column in which common categories stand twice and rare ones once.
+        # A column in which common categories stand twice and rare ones once: so the encoder takes
+        # for rare what the counts of all clients say, and no record has to hold the counts.
         column = np.array([*self.common, *self.common, *self.rare], dtype=object)
         least = None
         if self.rare:
@@ -158,6 +159,7 @@ class Encoder:
         # The mean of one row is the row.
         imputer = SimpleImputer(strategy="mean").fit(fills)
         scaler = StandardScaler().fit(fills)
+        # What `fit` computes from rows; here the clients' reports have said it.
         scaler.mean_ = np.array([rule.center for rule in rules])
         scaler.scale_ = np.array([rule.scale for rule in rules])
         scaler.var_ = np.square(scaler.scale_)
@@ -213,6 +215,7 @@ def _number_rule(total: ColumnTotals, encode: Encode, rows: int) -> NumberRule |
         return "no value in any training row"
     if total.variance <= _ROUNDING * total.mean**2:
         return f"only the value {total.mean:g} in training rows"
+    # A flag of a column that misses nothing would be constant.
     flag = encode.missing_flags and total.count < rows
     column = total.column
     if encode.scaling == "none":
@@ -225,6 +228,7 @@ def _category_rule(total: ColumnTotals, encode: Encode) -> CategoryRule | str:
     """The rule of a column of categories, or why it is left out."""
     if not total.count:
         return "no value in any training row"
+    # A missing value is a category like any other, since that it is missing may say something.
     named = zip((*total.column.categories, MISSING), total.counts, strict=True)
     held = {name: count for name, count in named if count}
     common = sorted(name for name, count in held.items() if count >= encode.rare)
