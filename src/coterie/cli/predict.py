@@ -32,6 +32,7 @@ def predict_command(
     from coterie.export.predictions import predict
     from coterie.terminal import counted, printable, say
 
+    # A line a client: where its predictions come from is what a reader must know first.
     done = predict(run, data, out, root=absolute(data_root), trust=trust)
     for one in done.placed[:SHOWN_CLIENTS]:
         where = f"group {one.group}" if one.group >= 0 else "no group"

@@ -127,6 +127,7 @@ def _populate_table(samples: Samples, table: RawTable, parts: Partition) -> Popu
     y = samples.y
     if parts.transform:
         _, y = transform_samples(samples, parts)
+    # After the partition, since statistics are of training rows alone.
     x, made = encode_inputs(table, samples.x.numpy(), parts.train)
     return Population(
         x,

@@ -13,6 +13,7 @@ from coterie.core.groups import Groups
 from coterie.core.task import Sums, Task, headline_of
 from coterie.core.vectors import Layout
 from coterie.headline import ACCURACY
+from coterie.runs.guards import warn_of_one_class
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 from coterie.runs.summary import summarise
@@ -72,6 +73,7 @@ def write_results(
     # A figure is hard to read without that of a model that ignores its inputs.
     if samples_at_hand:
         summary["baseline"] = baseline(spec.task, spec.population)
+        warn_of_one_class(spec, groups)
     if spec.population.naive:
         summary["naive"] = naive_scores(spec.task, spec.population)
     folder.results.write_summary(summary)

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.clients.clients import Clients
 from coterie.core.groups import Groups
 from coterie.core.served import Served
 from coterie.core.task import Task
 from coterie.data.population import Population
+from coterie.methods.override import method_of
 from coterie.runs.outputs import outputs_of
 from coterie.runs.spec import RunSpec
 from coterie.terminal import warn
@@ -19,16 +19,17 @@ from coterie.terminal import warn
 LOOKED_AT = 256
 
 
-def warn_of_one_class(spec: RunSpec, groups: Groups, clients: Clients) -> None:
+def warn_of_one_class(spec: RunSpec, groups: Groups) -> None:
     """Warn where the models of a run predict a single class.
 
     Args:
         spec: what the run computed.
         groups: the state after its last round.
-        clients: of the run.
     """
-    # What clients keep is a part of their models, which is not at hand here.
-    if clients.store.keep is not None:
+    method = method_of(spec.algorithm)
+    # What clients keep is a part of their models, which is not at hand here. What an algorithm with
+    # a step of its own leaves with its clients is unknown.
+    if method is None or method.local.keep is not None:
         return
     served = spec.algorithm.serve(groups)
     line = one_class_line(spec.task, spec.population, spec.network.module, served)
@@ -89,11 +90,13 @@ def predicted_classes(
         owner: int64 ``[n]``, the client of each sample.
         rows: int64 ``[n]``, the samples.
     """
+    # A model is loaded once for all of its clients' samples, and not for each client.
     vectors, model = served.for_clients(owner)
     classes = torch.empty(len(rows), dtype=torch.int64)
     for number in np.unique(model).tolist():
         mine = torch.from_numpy(model == number)
         found = task.predict(outputs_of(module, vectors[number], population.x[rows[mine]]))
+        # A binary task predicts probabilities, a classification classes.
         if found.is_floating_point():
             found = (found > 0.5).long()
         classes[mine] = found

@@ -25,6 +25,7 @@ def held_out_samples(train: Sequence[IntArray], share: float, key: Key) -> tuple
         >>> [len(held) for held in held_out_samples([np.arange(10), np.arange(1)], 0.3, Key(0))]
         [3, 0]
     """
+    # A stream of its own, so that neither batches nor the partition change with it.
     stream = key.of("hold_out")
     found = []
     for client, samples in enumerate(train):

@@ -22,6 +22,7 @@ def outputs_of(module: nn.Module, vector: Tensor, x: Tensor) -> Tensor:
         vector: float32 ``[d]``, the flat parameters of the model.
         x: ``[n, ...]``, the inputs; at least one.
     """
+    # A copy: the network of a run has its first weights, from which it may be resumed.
     model = copy.deepcopy(module).eval()
     # Frozen parameters and integer buffers are in no vector; the copy has them already.
     model.load_state_dict(state_dict(Layout.of(module), vector), strict=False)

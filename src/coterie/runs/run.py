@@ -24,7 +24,6 @@ from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.columns import record_description
 from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
-from coterie.runs.guards import warn_of_one_class
 from coterie.runs.kept import kept_arrays, restore_kept
 from coterie.runs.loop import RoundResult, StartingPoint, simulate
 from coterie.runs.prepare import Prepared, prepare
@@ -259,9 +258,7 @@ def execute(
             finally:
                 run.save(config.checkpoint.keep)
         # The engine has ended: nothing of the clients is needed for these files.
-        summary = write_results(folder, run.spec, run.groups, progress.since, config, names)
-    warn_of_one_class(run.spec, run.groups, run.clients)
-    return summary
+        return write_results(folder, run.spec, run.groups, progress.since, config, names)
 
 
 def make_progress(

@@ -51,6 +51,7 @@ def look_like_numbers(columns: Columns, label: str | list[str]) -> bool:
         return False
     if values.dtype.kind == "f" and (values != np.round(values)).any():
         return True
+    # Codes of many classes have many rows each; measurements rarely repeat.
     found = len(np.unique(values))
     return found > MANY_VALUES and found * FEW_ROWS > len(values)
 

@@ -82,6 +82,7 @@ def encode_inputs(
     """
     held_first = [first[samples] for samples in held]
     reports = describe_clients(table, held_first)
+    # As on real clients: nothing below reads a row but the encoding itself.
     totals = add_reports(table.columns, reports)
     rows = sum(len(table.rows(one)) for one in held_first)
     encoder = Encoder.of(totals, table.encode, rows)
