@@ -33,15 +33,16 @@ def assume_task(config: RunConfig) -> RunConfig:
     return check({**config.resolved(), "task": {"kind": "regression"}}, config.file)
 
 
-def record_description(clients: Clients, population: Population) -> None:
+def record_description(clients: Clients, population: Population, round: int) -> None:
     """Count what the clients of a simulation reported of their tables, before its first round.
 
     Args:
         clients: whose ledger.
         population: its data.
+        round: with which the run begins, or goes on.
     """
     table = population.table
-    if table is None:
+    if table is None or round > 0:
         return
     # A client without training rows has nothing to report.
     ids = np.flatnonzero(table.reported)

@@ -90,8 +90,7 @@ class Run:
     def _simulate(self) -> Iterator[RoundResult]:
         spec = self.spec
         progress = self.progress
-        if progress.round == 0:
-            record_description(self.clients, spec.population)
+        record_description(self.clients, spec.population, progress.round)
         start = StartingPoint(progress.round, progress.groups, progress.snapshot, progress.skipped)
         return simulate(
             spec.algorithm,
