@@ -1,4 +1,9 @@
-"""Lines and tables in a terminal. Names that were read are never taken for markup."""
+"""Text for a terminal: lines, tables, and numbers as people read them.
+
+Used by the commands of `coterie.cli`, `coterie.deploy` and `coterie.studies`, and for the progress
+and the warnings of a run. The report and the card of an export write numbers as these commands do.
+Names of runs and clients come from files: brackets in them are never taken for Rich's markup.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from rich.text import Text
 from coterie.headline import ACCURACY, Headline
 
 PLAIN_WIDTH = 110  # characters of a line, where there is no terminal
+# What the seconds of a run are split into, as its summary names them.
 PARTS = ("training", "grouping", "aggregation", "evaluation")
 
 
@@ -26,7 +32,10 @@ def console(file: TextIO | None = None) -> Console:
 
 
 def say(line: str, file: IO[str] | None = None) -> None:
-    """Print a line of a run. The run goes on if its output is no longer read, as by a closed ``head``."""
+    """Print a line of a run.
+
+    The run goes on if its output is no longer read, as after ``| head`` has ended.
+    """
     with suppress(BrokenPipeError):
         print(line, file=file, flush=True)
 
@@ -78,7 +87,7 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """A name that was read, safe to print.
+    """A name from a file, safe to print: quoted and escaped if it has control characters.
 
     Example:
         >>> printable("Ann"), printable("a" + chr(27) + "[2J")

@@ -1,4 +1,9 @@
-"""NaiveGSP, FedGSP's ablation: Zeng et al., FedGSP (2022), sec. 4.1."""
+"""NaiveGSP, FedGSP's ablation: Zeng et al., FedGSP (2022), sec. 4.1.
+
+The paper's groups are chains here: the clients of a chain train one model in sequence. All chains
+start from the same model, and their ends are averaged. What is shared with FedGSP and Astraea is in
+`coterie.rules.chains`.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +45,14 @@ class FixedChains:
     """The assign rule of NaiveGSP: a fixed number of groups made once, each a chain in an order
     that never changes.
 
-    Clients that arrive later open the groups that are missing, or go to the smallest one, at the
-    end of its chain. Clients that are not present are left out.
+    A client that arrives later begins a new chain while there are fewer than ``count``. After that
+    it goes to the end of the smallest chain. Clients that are not present are left out.
 
     Args:
         count: number of groups ``M``.
         kappa: share of the groups that take part in a round.
         icg: by inter-cluster grouping of label histograms instead of at random.
-        histograms: how they are had, with ``icg``.
+        histograms: how the server collects them; used only with ``icg``.
     """
 
     count: int
@@ -57,7 +62,8 @@ class FixedChains:
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         cohort = round.cohort
-        # There is one model, and all chains train it: who is known is a member of its group, 0.
+        # All chains train one model, so `Groups` has one group, 0. Its members are the clients that
+        # the server knows; the paper's groups are the chains.
         if self.icg:
             groups, newcomers = self.histograms.ask(groups, round)
         else:
@@ -72,7 +78,8 @@ class FixedChains:
         sample = round.key.of("draw").generator()
         count = groups_sampled(self.kappa, len(chains_present))
         sampled = sample.choice(chains_present, count, replace=False)
-        # Always the same order: that models learn it is what the paper holds against this ablation.
+        # Always the same order. The model learns it, which is the paper's case against this
+        # ablation.
         ids = ids[np.argsort(memory.place[ids], kind="stable")]
         plan = plan_of_chains(ids, memory.chain[ids], sampled, newcomers, len(chains_present))
         return groups, plan
@@ -92,7 +99,7 @@ class FixedChains:
         return ChainMemory(chain, place)
 
     def _first_chains(self, groups: Groups, ids: IntArray, round: Round) -> ChainMemory:
-        """The chains of those who are present when they are made."""
+        """The first chains, made of the clients that are present then."""
         chain = np.full(len(groups.member), NO_GROUP)
         place = np.full(len(groups.member), -1)
         count = min(self.count, len(ids))

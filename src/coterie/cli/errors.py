@@ -1,4 +1,8 @@
-"""How a command ends: its exit code, and one line on standard error for each mistake."""
+"""How a command ends: its exit code, and one line on standard error for each mistake.
+
+Used by `coterie.cli.main`, which runs every command. The codes of Coterie's own errors stand with
+their classes in `coterie.errors`.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,15 @@ import typer
 from coterie.cli.help import did_you_mean
 from coterie.errors import ConfigError, CoterieError, SweepError
 
-# As click, sysexits.h (EX_SOFTWARE) and shells have them.
-USAGE = 2
-BUG = 70
-INTERRUPT = 130
+USAGE = 2  # as in click
+BUG = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPT = 130  # as in shells: 128 and the number of SIGINT
 # A command without arguments raises this to show its help. Click before 8.2 prints the help itself.
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def usage_code(error: click.ClickException) -> int:
-    """Print what is wrong with the words of a command, or the help of a bare one."""
+    """Print what is wrong with the arguments of a command, or its help if it has none."""
     if isinstance(error, NO_ARGUMENTS):
         typer.echo(error.format_message())
     elif isinstance(error, click.NoSuchOption):

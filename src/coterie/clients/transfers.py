@@ -3,6 +3,9 @@
 A transfer is (round, from, to, what, models, bytes). What is sent to or received from many clients
 at once is one block, so that a run of a thousand clients costs no more than one of ten;
 ``Block.transfers`` spells it out.
+
+`coterie.clients.ledger` adds a block for each request and reply of a round;
+`coterie.runs.round_row` writes the sums into the row of the round.
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ class Block:
     """The same transfer between the server and several clients.
 
     Args:
-        round: when.
-        what: the purpose: ``train``, ``cold_start``, ``newcomers``, ``choose``, ...
-        up: from the clients to the server, or down.
+        round: its number.
+        what: the purpose, as the rule that asks names it with ``Round.of``: ``cold_start``,
+            ``newcomers``, ``choose``, ...; ``train`` for the training of the round.
+        up: whether from the clients to the server.
         clients: int64 ``[n]``.
         models: int64 ``[n]``, model-sized vectors per client.
         bytes: int64 ``[n]``.
@@ -79,7 +83,8 @@ def flexcfl_models(blocks: Iterable[Block], notes: Mapping[str, Any]) -> int:
     migrates, for nothing; its ``w_0`` is not counted. Inter-group aggregation counts one exchange
     per group and round (``notes["exchange"]``).
     """
-    # What requests of this purpose move here, `w_0` and updates, a newcomer of the paper makes by
-    # itself from the directions, which are in the notes.
+    # FlexCFL's newcomers compare their update with the directions themselves. Where the server
+    # compares instead, `newcomers_frozen` requests move `w_0` and updates, which the paper's do not
+    # send. The directions that they download are in the notes.
     counted = sum(int(b.models.sum()) for b in blocks if b.what != "newcomers_frozen")
     return counted + int(notes.get("directions", 0)) + int(notes.get("exchange", 0))

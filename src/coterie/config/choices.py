@@ -1,5 +1,9 @@
-"""From the tables of a file to the model that validates them: which factories they name, and what
-their options may be."""
+"""The pydantic model of a configuration, made for the choices that its tables name.
+
+Every algorithm, source or network has options of its own, so the fields of a file are known only
+once its names are read. Used by `coterie.config.reading`, which validates the file with the model.
+A new kind of choice is named in `coterie.config.kinds`, in `CHOICES`, and as a field in `_model`.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,7 @@ CHOICES = (
     "attack",
     "task",
 )
+# Of these, the kinds whose table may be left out.
 OPTIONAL = ("server", "weigh", "objective", "attack", "task")
 
 
@@ -44,9 +49,9 @@ class Choice:
     """What a table chose.
 
     Args:
-        kind: of the choice.
-        factory: ``None`` where the table names nothing that is known.
-        custom: whether the name is no registered one.
+        kind: of the choice, a key of ``KINDS``.
+        factory: that the name stands for; ``None`` if the name is missing or unknown.
+        custom: whether the name is not a registered one, as ``module:factory``.
     """
 
     kind: str
@@ -68,7 +73,7 @@ def run_model(tables: Mapping[str, Any]) -> tuple[type[RunConfig], list[str]]:
         The model, and a line for each choice whose code cannot be used.
     """
     refused: list[str] = []
-    # Pairs and no dictionary: they are a key of the cache of `_model`.
+    # Pairs, not a dictionary: `_model` is cached by them, so they must be hashable.
     choices: list[tuple[str, Choice | None]] = []
     for kind in CHOICES:
         table = _table_at(tables, KINDS[kind].place)
@@ -181,7 +186,8 @@ def _default_migration(detector: str) -> MigrationTable | None:
 
 def _data_model(source: Any, partition: Any) -> type[DataTable]:
     bases: tuple[Any, ...] = (source, DataTable)
-    if source.model_config["extra"] == "allow":  # an unknown source, of which any option passes
+    # The options of an unknown source are unknown, too, so none of them is refused.
+    if source.model_config["extra"] == "allow":
         bases = (*bases, registry.Open)
     fields: dict[str, Any] = {"partition": (partition, ...), "root": (str | None, None)}
     return create_model("Data", __base__=bases, **fields)

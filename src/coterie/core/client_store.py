@@ -1,5 +1,10 @@
-"""The coordinates that clients of a simulation keep, in one place: one vector for each client
-met."""
+"""What the clients of a simulation keep on their side: one vector for each client that kept one.
+
+Real clients have their own disks; a simulation keeps all of it here, in one process. Used by
+`coterie.engines.keeping` (the parameters of a personalised method that never leave a client) and
+`coterie.engines.local_networks` (the network that a client trained last). `coterie.runs.kept` saves
+it in checkpoints. A coordinate is a place in the flat vector of all parameters.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,7 @@ class KeptState:
         return Keep(tuple((int(start), int(stop)) for start, stop in self.spans))
 
     def put_into(self, vector: Tensor, client: int) -> Tensor:
-        """A model ``[d]`` with what a client keeps in it; as it is for a client that was never met.
+        """A model ``[d]`` with what a client keeps in it; unchanged for one that keeps nothing.
 
         Example:
             >>> kept = KeptState(np.array([4]), np.array([[7.0]], np.float32), np.array([[1, 2]]))
@@ -57,7 +62,7 @@ class KeptState:
 
 
 class ClientStore:
-    """Which coordinates stay with clients, and their values for each client met.
+    """Which coordinates stay with clients, and their values for each client that stored some.
 
     Memory grows with the clients that trained, not with those that exist.
     """
@@ -87,7 +92,7 @@ class ClientStore:
         return np.array(sorted(self._vectors), np.int64)
 
     def get(self, ids: IntArray) -> Vectors:
-        """What these clients keep, float32 ``[n, kept]``; all of them must have been met."""
+        """What these clients keep, float32 ``[n, kept]``; each must have stored some."""
         return np.stack([self._vectors[client] for client in ids.tolist()])
 
     def put(self, ids: IntArray, vectors: Vectors) -> None:

@@ -1,4 +1,7 @@
-"""Who the clients of a run are: their names in the order of their numbers, on disk."""
+"""Who the real clients of a run are: their names in the order of their numbers, on disk.
+
+Used by `coterie.deploy.serve`, the server of a federation of real clients.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,10 @@ class NodesFile:
         Raises:
             CheckpointError: if the file is damaged.
         """
-        # Drawn, and not made from the seed: it names what clients keep on their disks, and a second
-        # run of the same seed must not find what the first one left.
         data = self.folder.file(NODES)
         if data is None:
+            # The run's name is drawn, not made from the seed: clients keep files under it, and a
+            # second run of the same seed must not find what the first one left.
             return secrets.token_hex(8), []
         try:
             kept = json.loads(data)

@@ -1,12 +1,17 @@
 """One worker process per core, one thread each: the default on a CPU.
 
 Workers hold the pooled data and share memory with this process for start vectors and updates, so
-training moves no array through a pipe. Where a sample's score does not depend on what is scored
-beside it, they score models, too, each client always on the same worker, which keeps its samples;
-else this process does. Clients are trained longest first: each worker takes the next number from a
-pipe that all of them read. A worker that dies takes the pool with it: it is made anew and the
-clients without an update are run again. Since each client draws from its own key, the result is the
-same to the bit.
+training moves no array through a pipe. Clients are trained longest first: each worker takes the
+next client's number from a pipe that all of them read.
+
+Workers score models, too, if a sample's score does not depend on the other samples of its batch;
+else this process scores. A client is always scored by the same worker, which keeps its samples.
+
+If a worker dies, all are ended and started anew, and the clients without an update are trained
+again. Each client draws from its own key, so the result is the same to the bit.
+
+Made by `coterie.engines.registry` for ``engine.name = "pool"``. What a worker does is in
+`coterie.engines.worker`, and its processes are in `coterie.engines.worker_pool`.
 """
 
 from __future__ import annotations
@@ -99,8 +104,10 @@ class PoolEngine(SimulationEngine):
     def _scores(
         self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
-        """Scores by the workers, a client's always by the same one; by this process if there are
-        none, one died or failed, or was late with samples that it makes."""
+        """Scores by the workers, a client's always by the same one.
+
+        This process scores if there are no workers, or one died, failed or was late.
+        """
         used, rows = np.unique(which, return_inverse=True)
         # Never started for scores alone: before the first training they would cost their start.
         if self.pool.running and 4 * models.shape[1] * len(used) <= _MOST_BYTES:
@@ -127,7 +134,8 @@ class PoolEngine(SimulationEngine):
             mine = np.flatnonzero(ids % self.pool.workers == worker)
             jobs.append(PoolJob(work, key, ids[mine], rows[mine], self._moves))
         replies = self.pool.ask(jobs, end)
-        # Whoever did not take these over is ended by the caller, so they are never sent again.
+        # A worker that did not take these moves over is ended by the caller, and a new one begins
+        # with the population as it is then. So they are never sent again.
         self._moves = []
         if replies is None or any(reply is None for reply in replies):
             return None

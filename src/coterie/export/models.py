@@ -1,4 +1,7 @@
-"""The models of an export: a file for each, and which one serves which client."""
+"""The models of an export: a file for each, and which one serves which client.
+
+Used by `coterie.export.folder`, which writes them, and `coterie.export.loader`, which tries them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class ExportedModels:
 
     Args:
         vectors: name of the file, without its ending -> flat parameters ``[d]``.
-        row: int64 ``[N]``, which of them serves each client.
+        row: int64 ``[N]``, which of them serves each client, by its place in ``vectors``.
         groups: how many groups there are.
     """
 
@@ -36,8 +39,8 @@ class ExportedModels:
         Those are the model for clients without a group, and mixtures of models.
 
         Args:
-            groups: the state.
-            served: what serves its clients.
+            groups: the state of a checkpoint.
+            served: which model serves which of its clients.
         """
         models, row = served.for_clients(np.arange(len(groups.member)))
         # Groups without clients as well: a newcomer may belong to one of them.

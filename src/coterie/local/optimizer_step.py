@@ -1,5 +1,8 @@
 """Steps of torch's optimisers, and of everything that is more than plain SGD: clipping, decoupled
-weight decay, and schedules of the learning rate."""
+weight decay, and schedules of the learning rate.
+
+Used by `coterie.local.sgd` for one client and by `coterie.local.batched` for many at once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from coterie.core.solver import Solver
 from coterie.errors import ConfigError
 from coterie.local.step import SgdStep, UpdateRule, add_penalties
 
-# The only optimiser of torch that treats a matrix otherwise than its values one by one.
+# This optimiser uses sums over the rows and columns of a matrix. The others work value by value, so
+# they do not notice that the first dimension is that of clients.
 _BY_MATRIX = "adafactor"
 
 
@@ -44,7 +48,9 @@ def remembered(solver: Solver) -> int:
 
 
 def refuse_alone(solver: Solver) -> None:
-    """Refuse what clients cannot do together, each with a part of the same tensors.
+    """Refuse options with which a client can only be trained alone.
+
+    Elsewhere clients are trained together, each as a row of the same tensors.
 
     Raises:
         ConfigError: naming the option.
@@ -99,6 +105,7 @@ class TorchStep:
 
     @property
     def repeats(self) -> bool:
+        # A recorded step would repeat its learning rate and the optimiser's count of steps.
         return False
 
     @torch.no_grad()

@@ -1,5 +1,8 @@
 """How much each cluster of updates counts, so that every class counts alike (RFedAvg sec. III-B).
 
+Used by `coterie.algorithms.rfedavg` in place of weights by samples. ``M`` is the number of classes,
+``N`` that of clusters.
+
 Source: Wang, Zhang and Tao, Adaptive Clustering-Based Model Aggregation for Federated Learning with
 Imbalanced Data (2021).
 """
@@ -19,16 +22,18 @@ _RIDGE = 1e-8
 
 
 def cluster_imbalance(level: FloatArray, size: FloatArray, cluster: IntArray) -> FloatArray:
-    """``I_C = max_k I_k - sum of D_k over the others`` for each cluster (steps 1 and 2).
+    """``I_C = I_k* - sum of D_k over the others`` for each cluster (steps 1 and 2).
+
+    ``k*`` is the client with the largest ``I_k`` of the cluster, the first one of equals.
 
     Args:
         level: ``[n]``, ``I_k = sum_m |D/M - D_k^m|`` of each client (eq. 17).
         size: ``[n]``, its samples ``D_k``.
-        cluster: int64 ``[n]``, labels ``0..N-1``; of two clients with the same ``I_k`` the first is
-            ``k*``.
+        cluster: int64 ``[n]``, labels ``0..N-1``.
 
     Returns:
-        float64 ``[N]``; at least ``D - D_C`` where ``D`` is all there is.
+        float64 ``[N]``; never less than ``D - D_C``, the samples of all clients less those of the
+        cluster.
 
     Example:
         >>> level, size = np.array([75.0, 80.0, 75.0, 95.0]), np.array([30.0, 25.0, 40.0, 10.0])
@@ -69,11 +74,11 @@ def reciprocal(level: FloatArray, total: float) -> FloatArray:
 def balancing(shares: Matrix) -> FloatArray:
     """The weights that come closest to equal classes (RFedAvg Q1, eq. 16).
 
-    ``argmin_p |B p - 1/M|^2`` on the simplex.
-    A ridge of ``1e-8 |p|^2`` makes them unique. On the simplex the objective is ``|G p|^2``, ``G``
-    being ``B - 1/M`` on top of ``1e-4 I``; it is least where the least-squares solution of ``G u =
-    0, 1^T u = 1`` with ``u >= 0`` points, so that non-negative least squares solves it exactly: ``p
-    = u / sum u``.
+    ``argmin_p |B p - 1/M|^2`` on the simplex. A ridge of ``1e-8 |p|^2`` makes them unique.
+
+    Non-negative least squares finds them exactly. On the simplex the objective is ``|G p|^2``, with
+    ``B - 1/M`` on top of ``1e-4 I`` as ``G``. Let ``u >= 0`` be the least-squares solution of ``G u
+    = 0, 1^T u = 1``. The objective is least in its direction, at ``p = u / sum u``.
 
     Args:
         shares: ``[M, N]``, the class shares ``B`` of each cluster.

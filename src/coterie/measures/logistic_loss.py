@@ -1,5 +1,10 @@
 """The loss of logistic regression with weight decay over a whole federation: its minimum, and the
-gradient of each class. Bounds of convergence are computed with it (`imbalance_bound`)."""
+gradient of each class.
+
+No run uses it. It is for whoever compares a run with RFedAvg's bound of convergence:
+`coterie.measures.imbalance_bound` takes the minimum, the gradients and the smoothness from here.
+Equations are those of that paper, see there.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +31,8 @@ class LogisticLoss:
     """The loss of logistic regression on all training samples of a federation, ``F(w) = (1/D) sum f
     + l2 |W|^2``.
 
-    Each sample counts alike, so that ``F`` is the ``D_k``-weighted mean of the clients' losses; eq. 1
-    prints a plain mean, while eq. 2, 4 and 10 weigh by samples.
+    Each sample counts alike, so ``F`` is the mean of the clients' losses weighted by their samples
+    ``D_k``. Eq. 1 prints a plain mean; eq. 2, 4 and 10 weigh by samples.
 
     Args:
         inputs: float64 ``[D, f + 1]``, with a 1 at the end for the bias.
@@ -88,7 +93,9 @@ class LogisticLoss:
         return float(fit + self.l2 * (weights[:, :-1] ** 2).sum())
 
     def class_gradients(self, model: Vector) -> FloatArray:
-        """``grad F^m(w)`` of every class (eq. 11), float64 ``[M, d]``; each has the whole weight decay.
+        """``grad F^m(w)`` of every class (eq. 11), float64 ``[M, d]``.
+
+        Each has the gradient of the whole weight decay in it.
 
         Args:
             model: see `value`.

@@ -5,6 +5,8 @@ It needs weights that are known when a reply arrives (by samples, evenly) and gr
 replies do not change. The sums run in float64 and in client order, as those of a whole round do,
 but they are divided at their end, where a whole round weighs each update by its share. Results
 agree to about 1e-15 before they are rounded to float32, so nearly always to the bit.
+
+Used by `coterie.methods.step`, which takes this way if `streamable` says so.
 """
 
 from __future__ import annotations
@@ -58,15 +60,15 @@ def stream(
 
     Args:
         local: what they do.
-        weigh: a rule that `WeighsAlone`.
+        weigh: a rule that weighs each reply without seeing the others, a `WeighsAlone`.
         groups: their models.
         plan: who trains from which model, all of them side by side.
         round: its stream is the same for every block: a client's training does not depend on its
             block.
 
     Returns:
-        ``(W delta) [k, d]`` in float64, and the replies without the updates themselves (``delta``
-        is ``[n, 0]``).
+        The weighted mean update of each group, ``(W delta) [k, d]`` in float64. And the replies
+        without the updates themselves: ``delta`` is ``[n, 0]``.
     """
     assert isinstance(weigh, WeighsAlone)
     k, d = groups.models.shape

@@ -44,10 +44,12 @@ def accuracy_table(series: Sequence[Series]) -> Table:
 def _value(point: CurvePoint | None, series: Series) -> str:
     if point is None:
         return "-"
-    said = series.headline
+    headline = series.headline
     if not series.many_seeds:
-        return said.text(point.mean)
-    return f"{said.text(point.mean)} ({said.short(point.low)} to {said.short(point.high)})"
+        return headline.text(point.mean)
+    low = headline.short(point.low)
+    high = headline.short(point.high)
+    return f"{headline.text(point.mean)} ({low} to {high})"
 
 
 def bytes_table(series: Sequence[Series]) -> Table:
@@ -209,30 +211,30 @@ def _mean(block: FloatArray, same_group: bool) -> str:
 def gain_table(run: RunView, base: RunView) -> Table:
     """The clients by their gain, from the one that lost most; the middle of many is left out."""
     rows = ranked_gains(run, base)
-    said = run.headline
-    unit = f", {said.unit}" if said.unit else ""
-    gained = f", {said.step}" if said.step else ""
+    headline = run.headline
+    unit = f", {headline.unit}" if headline.unit else ""
+    gained = f", {headline.step}" if headline.step else ""
     columns = ["client", "group", f"before{unit}", f"after{unit}", f"gain{gained}"]
     if len(rows) <= MOST_CLIENTS:
-        return columns, [_gain_cells(row, said) for row in rows]
+        return columns, [_gain_cells(row, headline) for row in rows]
     # Those who lose and those who win most are what the table is read for.
     half = MOST_CLIENTS // 2
     rest = [f"... {len(rows) - MOST_CLIENTS:,} more", "", "", "", ""]
-    first = [_gain_cells(row, said) for row in rows[:half]]
-    last = [_gain_cells(row, said) for row in rows[-half:]]
+    first = [_gain_cells(row, headline) for row in rows[:half]]
+    last = [_gain_cells(row, headline) for row in rows[-half:]]
     return columns, [*first, rest, *last]
 
 
-def _gain_cells(row: Mapping[str, Any], said: Headline) -> list[Any]:
+def _gain_cells(row: Mapping[str, Any], headline: Headline) -> list[Any]:
     gain = row["gain"]
-    least = said.scale * least_gain(said)
+    least = headline.scale * least_gain(headline)
     css_class = "figure"
     if gain > least:
         css_class = "good"
     elif gain < -least:
         css_class = "bad"
     # These are in the unit already, as the charts have them.
-    before = format(row["before"], said.format)
-    after = format(row["after"], said.format)
-    gained = format(gain, f"+{said.format}")
+    before = format(row["before"], headline.format)
+    after = format(row["after"], headline.format)
+    gained = format(gain, f"+{headline.format}")
     return [row["client"], row["group"], before, after, (gained, css_class)]

@@ -1,4 +1,7 @@
-"""A run folder as the page shows it."""
+"""Run folders read into `RunView`, which the charts and tables of a report are made of.
+
+Used by the commands ``coterie report`` and ``coterie plot``.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ def view_of(
             planted=parts.planted if data.population is None else data.population.planted,
             newcomers=_newcomers(rows, parts.clients),
             labels=data.labels,
-            client_accuracy=None if scored is None else _own_values(*scored, headline),
+            client_accuracy=None if scored is None else _client_values(*scored, headline),
             tables=folder.resolved,
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(folder.resolved, parts),
@@ -241,7 +244,7 @@ def _embedding(config: RunConfig, data: FinalData, checkpoint: Checkpoint) -> Em
     return found
 
 
-def _own_values(values: FloatArray, samples: IntArray, headline: Headline) -> FloatArray:
+def _client_values(values: FloatArray, samples: IntArray, headline: Headline) -> FloatArray:
     """The headline of each client, NaN without test samples."""
     if headline == ACCURACY:  # counts of correct predictions
         values = values / np.maximum(samples, 1)

@@ -62,12 +62,12 @@ def _ranking(series: Sequence[Series]) -> str:
     """The best of some series of which all have groups, or none has."""
     ranked = best_first(series)
     best = ranked[0]
-    said = best.headline
+    metric = best.headline
     parts = [f"{best.name} reached {_value(best, best.final_accuracy)}"]
-    parts += [f"{one.name} {said.text(one.final_accuracy)}" for one in ranked[1:NAMED]]
+    parts += [f"{one.name} {metric.text(one.final_accuracy)}" for one in ranked[1:NAMED]]
     text = ", ".join(parts)
     if len(ranked) > NAMED:
-        text += f", and {len(ranked) - NAMED} others {_WORSE[said.better]}"
+        text += f", and {len(ranked) - NAMED} others {_WORSE[metric.better]}"
     return text
 
 
@@ -93,24 +93,24 @@ def _both(grouped: Series, ours: float, plain: Series, theirs: float) -> str:
 
 def _value(series: Series, value: float) -> str:
     """A value of the headline, with its name where that is not accuracy."""
-    said = series.headline
-    if said == ACCURACY:
-        return said.text(value)
-    return f"{said.title} {said.text(value)}"
+    metric = series.headline
+    if metric == ACCURACY:
+        return metric.text(value)
+    return f"{metric.title} {metric.text(value)}"
 
 
-def _verdict(found: Difference, said: Headline) -> str:
+def _verdict(found: Difference, metric: Headline) -> str:
     """What grouping did, in points: the figure that the table of the runs has, too."""
     # The difference is rounded, not taken of rounded accuracies, or the page would name two.
-    shown = said.short(abs(found.mean))
+    shown = metric.short(abs(found.mean))
     if float(shown) == 0:
         return "grouping made no difference"
-    points = f"{shown} {said.step}".rstrip()
+    points = f"{shown} {metric.step}".rstrip()
     if found.half is not None:
-        points += f" (± {said.short(found.half)}, {counted(found.pairs, 'seed')})"
+        points += f" (± {metric.short(found.half)}, {counted(found.pairs, 'seed')})"
         if abs(found.mean) <= found.half:
             return f"a difference of {points} that may be chance"
-    if said.gain(found.mean, over=0.0) > 0:
+    if metric.gain(found.mean, over=0.0) > 0:
         return f"grouping gained {points}"
     return f"grouping lost {points}"
 

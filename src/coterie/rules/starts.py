@@ -1,4 +1,6 @@
-"""Other first models than a single draw of random ones, for methods that choose by loss.
+"""First models other than one random draw, for methods whose clients choose a group by its loss.
+
+Used by `coterie.algorithms.ifca`, for its options ``init`` and ``restarts``.
 
 Random models can lose groups: where one of them is a little better for everybody at the start, it
 is trained by everybody, and the others stay behind.
@@ -60,6 +62,7 @@ class StartsFromClusters(PlacesClients):
         formed = self.cold_start.form(groups, round.of("cold_start"))
         if formed.memory.get(DirectionMemory) is None:
             no_clients = round.cohort[:0]
+            # Nobody trains, so the round is skipped; its row says why.
             return groups, Plan(no_clients, no_clients, notes={"uncounted": 1})
         asked = int((formed.member >= 0).sum())
         # The directions placed the models; a rule that chooses by loss does not use them again.
@@ -79,7 +82,7 @@ class BestOfStarts(PlacesClients):
     model with the least loss and train it ``steps`` steps, and each model moves to the mean of what
     its clients made of it. Then they report their losses, and the draw is kept that minimises the
     objective of IFCA, ``mean_i min_j F_i(w_j)``, as one restarts k-means. A draw that lost a group
-    has a higher objective, since a model less serves everybody.
+    has a higher objective, since one model fewer serves the clients.
 
     Args:
         assign: the rule inside.
@@ -109,12 +112,13 @@ class BestOfStarts(PlacesClients):
             drawn = groups.models[first : first + self.groups]
             models = self._trained(drawn, clients, trial.of(str(number)))
             objective = self._objective(models, clients, trial.of(f"{number}/score"))
-            # Of equal draws the first one is kept, whatever the engine.
+            # Of equally good draws the first one is kept.
             if objective is not None and objective < least:
                 least = objective
                 best = models
         if best is None:
             no_clients = round.cohort[:0]
+            # No client answered in any draw: the round is skipped, and its row says why.
             return groups, Plan(no_clients, no_clients, notes={"unstarted": 1})
         groups = groups.select(range(self.groups))
         untrained = np.zeros(self.groups, bool)

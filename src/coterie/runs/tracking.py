@@ -1,5 +1,9 @@
 """Rounds logged to MLflow or TensorBoard, beside the run: whatever happens to them, the run goes
-on."""
+on.
+
+Used by `coterie.runs.run`. The trackers themselves are in `coterie.runs.trackers`; a new one is
+named there in ``TRACKERS`` and here in ``NEEDS``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from coterie.config import registry
 from coterie.config.tables import LogTable
 from coterie.errors import ConfigError, install_command
 
-NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # packages
+NEEDS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}  # tracker -> the package that it needs
 LISTED = re.compile(r"sizes|\w+_groups(\.\w+)?")  # lists with one number for each group
 WAIT = 20.0  # seconds that the end of a run waits for a tracker
 

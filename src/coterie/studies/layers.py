@@ -2,7 +2,8 @@
 final layer.
 
 Every client trains once from the same model. The distances between the clients' weights are then
-compared layer by layer.
+compared layer by layer. Used by the command ``coterie study layers`` and by the reproduction of
+FedClust's Fig. 1; `coterie.studies.layer_files` writes the result.
 """
 
 from __future__ import annotations

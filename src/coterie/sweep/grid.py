@@ -1,4 +1,8 @@
-"""Seeds and grids of a sweep as a user writes them: ``0-4`` and ``algorithm.groups=2,3``."""
+"""Seeds and grids of a sweep as a user writes them: ``0-4`` and ``algorithm.groups=2,3``.
+
+Used by the command ``coterie compare`` for ``--seeds`` and ``--grid``, and by ``coterie reproduce``
+for its ``--seeds``.
+"""
 
 from __future__ import annotations
 

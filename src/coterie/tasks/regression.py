@@ -26,6 +26,8 @@ Name = Literal["mae", "rmse", "r2", "pinball"]
 class Regression:
     """Targets are numbers ``[n]`` or ``[n, t]``, outputs are predictions ``[n, t]``.
 
+    `Task` and `KnownTask` in `coterie.core.task` say what its members mean.
+
     With the error ``e = target - prediction``, the loss of a sample is the mean over its targets of
 
     - ``squared``: ``e^2``;
@@ -161,9 +163,8 @@ def mean_pinball(sums: Sums) -> FloatArray:
 
 def root_mean_squared(sums: Sums) -> FloatArray:
     """The root of the mean squared error of each target, the mean over targets."""
-    size = sums["size"][..., None]
-    squared = np.broadcast_to(size, np.shape(sums["squared"]))
-    return np.sqrt(ratio(sums["squared"], squared)).mean(axis=-1)
+    size = np.broadcast_to(sums["size"][..., None], np.shape(sums["squared"]))
+    return np.sqrt(ratio(sums["squared"], size)).mean(axis=-1)
 
 
 def explained(sums: Sums) -> FloatArray:

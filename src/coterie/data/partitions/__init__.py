@@ -2,7 +2,7 @@
 
 A partition is called as ``partition(samples, key, **options)``. The options are those of the table
 ``[data.partition]`` of a configuration. To add one, write its file beside these and name it in
-`PARTITIONS`.
+`PARTITIONS`, and in `READS_NO_LABELS` if it works without class labels.
 """
 
 from collections.abc import Callable

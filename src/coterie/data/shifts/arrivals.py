@@ -65,8 +65,8 @@ def arrivals(
                 f"shift.waves: {waves} of {size} clients leave no clients for the first round, "
                 f"got {initial.clients} clients; expected fewer or smaller waves"
             )
-        # Who is late is drawn once for the whole run, and again in each round that needs to know:
-        # so a resumed run needs no memory of it.
+        # `BEFORE` gives the same key in every round, so who is late is always drawn the same. A
+        # resumed run needs no memory of it.
         order = key.at(BEFORE).of("late").generator().permutation(initial.clients)
         late = order[: size * waves]
         present = snapshot.present.copy()
@@ -74,8 +74,8 @@ def arrivals(
             present[late] = False
             if not present.any():
                 raise ConfigError(
-                    "shift.waves: the arrivals of several tables leave no clients for the first round, "
-                    f"got {initial.clients} clients; expected fewer or smaller waves"
+                    "shift.waves: the arrivals of several tables leave no clients for the first "
+                    f"round, got {initial.clients} clients; expected fewer or smaller waves"
                 )
             return snapshot.with_present(present, clients_event("awaited", late))
         wave = schedule.wave(round)

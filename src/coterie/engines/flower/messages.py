@@ -1,4 +1,8 @@
-"""What a server reads in a message from a client, of which it believes nothing."""
+"""How the server reads a message from a client, of which it believes nothing.
+
+Used by the server's side of this package (`engine`, `inbox`, `register`). The names of a message's
+parts stand here for both sides; what a client reads and writes is in `node_messages`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from coterie.clients import wire
 
 NOTE = "coterie"  # the record of a message with words and numbers
 FIELDS = "fields"  # the record of a reply with arrays
-# The kind of message that asks a node who it is. A `Describe` record, of data, is another kind.
+# The kind of message that asks a node who it is. It is not the work `Describe`, which asks a client
+# about its data.
 ASK_IDENTITY = "query.describe"
-HEADER = 512  # bytes that a NumPy header may take
+HEADER = 512  # the most bytes of a NumPy header
 # What Flower's codes of errors mean (`flwr.common.constant.ErrorCode`), in one word. A code that is
 # not here is of a later version, and taken for a node that cannot be reached.
 FLOWER_ERRORS: Mapping[int, str] = {

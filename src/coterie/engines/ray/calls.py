@@ -1,4 +1,7 @@
-"""How the clients of a round are cut into calls of actors."""
+"""How the clients of a round are divided into calls of Ray's actors.
+
+Used by `coterie.engines.ray.engine`. An actor trains the clients of one call after another.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Pace:
 
 
 def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
-    """Calls, the longest clients first, each a part of what is left.
+    """The calls of a round, the longest clients first, each with a part of the steps left by then.
 
     A call costs milliseconds, ten and more where updates go through the object store. So each has
     work for several times that, and calls get shorter towards the end, so that actors end together.
@@ -51,11 +54,11 @@ def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
     Args:
         steps: int64 ``[n]``, SGD steps of each client.
         actors: how many take calls.
-        parts: a call is this part of what is left.
+        parts: a call has ``1 / parts`` of the steps that are left.
         pace: of the round before.
 
     Returns:
-        places in ``steps``, call by call.
+        the clients of each call, as places in ``steps``.
 
     Example:
         >>> [call.tolist() for call in cut(np.array([4, 1, 2, 1]), 1, 2, Pace())]
@@ -68,8 +71,8 @@ def cut(steps: IntArray, actors: int, parts: int, pace: Pace) -> list[IntArray]:
     calls = []
     at = 0
     while at < len(order):
-        # Steps are whole clients, so a call ends with the last one that does not pass its aim, and
-        # holds one at least.
+        # A client is not divided. So a call ends with the last client that keeps it within its aim,
+        # and has one client at least.
         aim = before[at] + max(pace.least_steps, (before[-1] - before[at]) / parts)
         to = max(at + 1, int(np.searchsorted(before, aim, side="right")) - 1)
         calls.append(order[at:to])

@@ -1,4 +1,7 @@
-"""Max pooling over squares of two with relu, and the way back of its errors."""
+"""Max pooling over squares of two with relu: the forward and the backward pass.
+
+Used by `coterie.local.kernels.convolutions`, sample by sample.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ def max_pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -
 
 @compiled()
 def spread_errors(delta: F32, spots: I64, rows: I64, spread: F32, bias: F32) -> None:
-    """Each pooled value hands its error to the place that it came from; the others have none.
+    """The backward pass: each pooled value hands its error, the gradient of the loss, to the place
+    that it came from. The error of all other places is 0.
 
     Args:
         delta: ``[o h' w']``, the errors of the pooled values of a sample.

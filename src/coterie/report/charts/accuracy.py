@@ -34,10 +34,10 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
     many_seeds = any(one.many_seeds for one in series)
     rows = [row for one in series for row in _rows(one)]
     base = alt.Chart(pd.DataFrame(rows)).encode(round_axis("round:Q"), color=series_colour(series))
-    said = series[0].headline
-    scale = value_scale([row[end] for row in rows for end in ("low", "high")], said)
+    headline = series[0].headline
+    scale = value_scale([row[end] for row in rows for end in ("low", "high")], headline)
     lines = base.mark_line(strokeWidth=2.5, point=TOOLTIP_POINTS).encode(
-        y=alt.Y("mean:Q", title=said.axis, scale=scale), tooltip=_tooltip(many_seeds, said)
+        y=alt.Y("mean:Q", title=headline.axis, scale=scale), tooltip=_tooltip(many_seeds, headline)
     )
     # Layers are drawn in this order: lines must lie upon bands and rules.
     layers: list[Any] = []
@@ -64,11 +64,11 @@ def _rows(series: Series) -> list[dict[str, Any]]:
     ]
 
 
-def _tooltip(many_seeds: bool, said: Headline) -> list[Any]:
-    digits = said.format
+def _tooltip(many_seeds: bool, headline: Headline) -> list[Any]:
+    digits = headline.format
     if not many_seeds:
-        return ["run:N", "round:Q", alt.Tooltip("mean:Q", format=digits, title=said.axis)]
-    unit = f", {said.unit}" if said.unit else ""
+        return ["run:N", "round:Q", alt.Tooltip("mean:Q", format=digits, title=headline.axis)]
+    unit = f", {headline.unit}" if headline.unit else ""
     return [
         "run:N",
         "round:Q",
@@ -85,10 +85,10 @@ def series_colour(series: Sequence[Series]) -> Any:
     return alt.value(GROUPS[0])
 
 
-def value_scale(values: Sequence[float], said: Headline) -> alt.Scale:
+def value_scale(values: Sequence[float], headline: Headline) -> alt.Scale:
     """The axis of some values of a headline in its unit; of other figures than fractions it holds
     them and no more."""
-    if said.unit == "%":
+    if headline.unit == "%":
         return accuracy_scale(values)
     return alt.Scale(zero=False)
 

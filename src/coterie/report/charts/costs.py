@@ -1,4 +1,8 @@
-"""What runs cost: accuracy by bytes moved, and where the seconds of a round went."""
+"""What runs cost: accuracy by bytes moved, and where the seconds of a round went.
+
+Used by the section "What it costs" (`coterie.report.sections.overview`); the tables beside the
+charts are in `coterie.report.chart_tables`. Accuracy stands for whatever the runs' headline is.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +65,14 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
         row["amount"] = amount(moved)
     title = f"moved down and up, {unit}"
     across = alt.X("moved:Q", title=title, axis=alt.Axis(grid=False, ticks=False, tickCount=6))
-    said = series[0].headline
-    scale = value_scale([row["accuracy"] for row in rows], said)
+    headline = series[0].headline
+    scale = value_scale([row["accuracy"] for row in rows], headline)
     lines = (
         alt.Chart(pd.DataFrame(rows))
         .mark_line(strokeWidth=2.2, point=TOOLTIP_POINTS)
         .encode(
             across,
-            alt.Y("accuracy:Q", title=said.axis, scale=scale),
+            alt.Y("accuracy:Q", title=headline.axis, scale=scale),
             color=series_colour(series),
             # Without an order Vega joins the points by their place on the axis. Rounds that move
             # no bytes share a place.
@@ -77,7 +81,7 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
                 "run:N",
                 "round:Q",
                 alt.Tooltip("amount:N", title="moved"),
-                alt.Tooltip("accuracy:Q", format=said.format, title=said.axis),
+                alt.Tooltip("accuracy:Q", format=headline.format, title=headline.axis),
             ],
         )
     )

@@ -82,9 +82,9 @@ def scatter_chart(run: RunView, base: RunView) -> Spec:
     Marks are moved by up to a point, so that clients with the same accuracies are all seen.
     """
     rows = ranked_gains(run, base)
-    said = run.headline
-    digits = _digits(said)
-    jitter = JITTER_POINTS if said.unit == "%" else 0
+    headline = run.headline
+    digits = _digits(headline)
+    jitter = JITTER_POINTS if headline.unit == "%" else 0
     for row in rows:
         x = row["rank"] * JITTER_X % 1 - 0.5
         y = row["rank"] * JITTER_Y % 1 - 0.5
@@ -95,14 +95,14 @@ def scatter_chart(run: RunView, base: RunView) -> Spec:
         alt.Chart(pd.DataFrame(rows))
         .mark_point(filled=True, size=size, opacity=0.75)
         .encode(
-            _value_axis(alt.X, "x:Q", f"{said.title} under {base.name}", said),
-            _value_axis(alt.Y, "y:Q", f"{said.title} under {run.name}", said),
+            _value_axis(alt.X, "x:Q", f"{headline.title} under {base.name}", headline),
+            _value_axis(alt.Y, "y:Q", f"{headline.title} under {run.name}", headline),
             colour_by_group(run.groups),
-            tooltip=_tooltip(said),
+            tooltip=_tooltip(headline),
         )
     )
     ends = [0.0, 100.0]
-    if said.unit != "%":
+    if headline.unit != "%":
         values = [row[name] for row in rows for name in ("before", "after")]
         ends = [min(values), max(values)]
     diagonal = alt.Chart(pd.DataFrame([{"x": end, "y": end} for end in ends])).mark_line(
@@ -111,32 +111,32 @@ def scatter_chart(run: RunView, base: RunView) -> Spec:
     return to_spec(alt.layer(diagonal.encode(x="x:Q", y="y:Q"), points), 300)
 
 
-def _digits(said: Headline) -> int:
+def _digits(headline: Headline) -> int:
     """Digits behind the point of a value in the page: of percents two are more than are shown."""
-    return 2 if said.unit == "%" else 6
+    return 2 if headline.unit == "%" else 6
 
 
 def _unit(unit: str) -> str:
     return f", {unit}" if unit else ""
 
 
-def _value_axis(channel: Any, field: str, title: str, said: Headline) -> Any:
+def _value_axis(channel: Any, field: str, title: str, headline: Headline) -> Any:
     """An axis of 0 to 100 % with room for marks that were moved over its ends; of another figure
     one that holds all marks."""
-    title += _unit(said.unit)
-    if said.unit != "%":
+    title += _unit(headline.unit)
+    if headline.unit != "%":
         return channel(field, title=title, scale=alt.Scale(zero=False))
     scale = alt.Scale(domain=[-3, 103], nice=False)
     return channel(field, title=title, scale=scale, axis=alt.Axis(values=[0, 20, 40, 60, 80, 100]))
 
 
-def _tooltip(said: Headline) -> Sequence[Any]:
-    digits = said.format
-    unit = _unit(said.unit)
+def _tooltip(headline: Headline) -> Sequence[Any]:
+    digits = headline.format
+    unit = _unit(headline.unit)
     return [
         "client:N",
         "group:N",
         alt.Tooltip("before:Q", format=digits, title=f"before{unit}"),
         alt.Tooltip("after:Q", format=digits, title=f"after{unit}"),
-        alt.Tooltip("gain:Q", format=f"+{digits}", title=f"gain{_unit(said.step)}"),
+        alt.Tooltip("gain:Q", format=f"+{digits}", title=f"gain{_unit(headline.step)}"),
     ]

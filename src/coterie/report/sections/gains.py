@@ -60,9 +60,9 @@ def _gain_section(one: Series, base: Series, summary: GainSummary, number: int) 
     }
 
 
-def _in_words(summary: GainSummary, said: Headline) -> str:
+def _in_words(summary: GainSummary, headline: Headline) -> str:
     clients = f"{summary.won:,} of {summary.all:,} clients won"
     others = f"{summary.lost:,} lost, {summary.same:,} stayed as they were"
-    mean = f"The mean gain is {said.short(summary.mean, '+')} {said.step}".rstrip()
-    worst = f"{said.short(summary.worst_tenth, '+')} {said.step}".rstrip()
+    mean = f"The mean gain is {headline.short(summary.mean, '+')} {headline.step}".rstrip()
+    worst = f"{headline.short(summary.worst_tenth, '+')} {headline.step}".rstrip()
     return f"{clients}, {others}. {mean}, that of the tenth that lost most {worst}."

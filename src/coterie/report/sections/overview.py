@@ -1,4 +1,8 @@
-"""The sections over all runs of a page: accuracy, costs, agreement, configurations."""
+"""The sections over all runs of a page: accuracy, costs, agreement, configurations.
+
+Each function makes the sections of one kind, none where the runs have nothing to show.
+`coterie.report.sections` puts them in order.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +57,8 @@ def accuracy_section(runs: Sequence[RunView], series: Sequence[Series]) -> list[
     """Accuracy by round; none before the first evaluated round."""
     if not any(run.accuracies for run in runs):
         return []
-    said = series[0].headline
-    note = ACCURACY_NOTE if said == ACCURACY else OTHER_NOTE.format(_capital(said.title))
+    headline = series[0].headline
+    note = ACCURACY_NOTE if headline == ACCURACY else OTHER_NOTE.format(_capital(headline.title))
     if any(one.many_seeds for one in series):
         note += SEEDS_NOTE
     chart: Chart = {
@@ -62,7 +66,7 @@ def accuracy_section(runs: Sequence[RunView], series: Sequence[Series]) -> list[
         "spec": accuracy_chart(runs),
         "table": accuracy_table(series),
     }
-    return [{"title": f"{_capital(said.title)} by round", "note": note, "charts": [chart]}]
+    return [{"title": f"{_capital(headline.title)} by round", "note": note, "charts": [chart]}]
 
 
 def _capital(name: str) -> str:
@@ -117,7 +121,7 @@ def _differing_keys(series: Sequence[Series]) -> str:
     for one in series[1:]:
         # Against the first and not pair by pair: what changes anywhere differs from it somewhere.
         keys |= dict.fromkeys(differing(first, one.first.tables))
-    # Seeds differ within a series; they are named in the introduction.
+    # Seeds differ within a series; the introduction of the page names them.
     keys.pop("seed", None)
     if not keys:
         return ""

@@ -68,12 +68,14 @@ def runs_section(series: Sequence[Series], base: Series | None) -> Section:
 
 
 def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> str:
-    said = series[0].headline if series else ACCURACY
-    note = TABLE_NOTE if said == ACCURACY else OTHER_NOTE.format(said.title, said.better)
+    headline = series[0].headline if series else ACCURACY
+    note = TABLE_NOTE
+    if headline != ACCURACY:
+        note = OTHER_NOTE.format(headline.title, headline.better)
     if many_seeds:
         note += SEEDS_NOTE
     if base is not None:
-        words = DIFFERENCE_NOTE if said.unit == "%" else OTHER_DIFFERENCE_NOTE
+        words = DIFFERENCE_NOTE if headline.unit == "%" else OTHER_DIFFERENCE_NOTE
         note += words.format(base.name)
         if many_seeds:
             note += INTERVAL_NOTE
@@ -147,15 +149,15 @@ def _against(one: Series, base: Series) -> str:
 def _best(one: Series) -> str:
     """The best accuracy of a run, as ``accuracy.max`` of its summary, the mean over seeds."""
     found = []
-    said = one.headline
+    headline = one.headline
     for run in one.runs:
         # Early rounds score only the clients that have a group by then: not comparable.
-        known = [row[said.name] for row in covered(run.rounds, said)] or run.accuracies
+        known = [row[headline.name] for row in covered(run.rounds, headline)] or run.accuracies
         if known:
-            found.append(said.best(known))
+            found.append(headline.best(known))
     if not found:
         return "-"
-    return said.text(statistics.fmean(found))
+    return headline.text(statistics.fmean(found))
 
 
 def _agreement(run: RunView) -> str:

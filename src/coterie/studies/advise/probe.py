@@ -1,4 +1,7 @@
-"""The groups that the clients' first updates show, before any method is tried."""
+"""The groups that the clients' first updates show, before any method is tried.
+
+The first step of the command ``coterie advise`` (`coterie.studies.advise.advice`).
+"""
 
 from __future__ import annotations
 
