@@ -108,6 +108,8 @@ def make_runs(folder: Path) -> None:
     from coterie.config import load_config
     from coterie.runs.prepare import prepare
     from coterie.runs.run import Stopped, execute, make_folder
+    from coterie.sweep.plan import make_plan
+    from coterie.sweep.run_once import carry_out
 
     for name, seed in (("", 0), ("other-", 1)):
         config = folder / f"{name}config.toml"
@@ -122,8 +124,13 @@ def make_runs(folder: Path) -> None:
                 rounds.append,
                 stop=lambda done=rounds: 15 * (len(done) == STOPPED_AFTER),
             )
-        sweep = ["compare", str(config), "--out", str(folder / f"{name}{SWEEP}")]
-        assert call(*sweep)[0] == 0
+        sweep = folder / f"{name}{SWEEP}"
+        sweep.mkdir()
+        # In this process, since a worker of the sweep takes seconds to start. `compare` finds the
+        # run done, and writes the tables.
+        for planned in make_plan(config).runs:
+            assert carry_out(planned, sweep)
+        assert call("compare", str(config), "--out", str(sweep))[0] == 0
 
 
 def run_of(folder: Path) -> Path:
