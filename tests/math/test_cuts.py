@@ -33,6 +33,12 @@ def test_silhouettes_are_those_of_scikit_learn(groups: int) -> None:
     np.testing.assert_allclose(silhouettes(distance, labels), expected, atol=1e-12)
 
 
+def test_a_point_alone_has_a_silhouette_of_zero() -> None:
+    x = np.array([0.0, 1.0, 8.0])
+    found = silhouettes(np.abs(np.subtract.outer(x, x)), np.array([0, 0, 1]))
+    np.testing.assert_allclose(found, [7 / 8, 6 / 7, 0.0])
+
+
 def test_points_that_are_all_one_have_no_silhouette() -> None:
     assert silhouettes(np.zeros((4, 4)), np.array([0, 0, 1, 1])).tolist() == [0, 0, 0, 0]
 
@@ -72,6 +78,24 @@ def test_where_a_gap_is_wide_it_decides() -> None:
     assert by_gap.count > 1
     np.testing.assert_array_equal(found.labels, by_gap.labels)
     assert found.threshold == by_gap.threshold
+
+
+def test_points_between_groups_are_tolerated() -> None:
+    """Points in the middle of three groups belong to none; their silhouettes are not positive."""
+    points = clients(45, 3, 7.0, width=40)
+    points[[3, 10, 20]] = points.mean(axis=0)
+    distance = cdist(points, points)
+    assert agglomerate(distance).count == 1
+    found = agglomerate(distance, tolerated=0.1)
+    others = np.setdiff1d(np.arange(45), [3, 10, 20])
+    assert agreement(found.labels[others], others % 3)["ari"] == 1.0
+    assert agglomerate(distance, tolerated=0.04).count == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_alone_stays_one_cluster_when_points_are_tolerated(seed: int) -> None:
+    points = clients(48, 1, 0.0, seed)
+    assert agglomerate(cdist(points, points), tolerated=0.1).count == 1
 
 
 def test_silhouettes_of_few_points_are_not_trusted() -> None:

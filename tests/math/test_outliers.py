@@ -80,6 +80,16 @@ def test_length_and_zero_updates_do_not_matter() -> None:
     assert not against_the_others(torch.zeros(4, 3)).any()
 
 
+def test_copies_of_an_update_count_once() -> None:
+    """Attackers that agree on one update are the closest cluster of all."""
+    points = clouds().astype(np.float32)
+    points[[1, 12, 13, 22, 25, 28]] = points[1]
+    updates = torch.from_numpy(points)
+    left_out = outliers(updates, distances(points), 3)
+    assert left_out[[12, 13, 22, 25, 28]].all()
+    assert left_out.sum() <= 6
+
+
 def test_half_of_the_updates_are_no_outliers() -> None:
     updates = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [-1.0, 0.1]])
     assert not outliers(updates, distances(updates.numpy()), 1).any()

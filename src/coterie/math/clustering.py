@@ -53,6 +53,7 @@ def agglomerate(
     method: Linkage = "average",
     threshold: float | Automatic = "auto",
     count: int | None = None,
+    tolerated: float = 0.0,
 ) -> Clusters:
     """Agglomerative hierarchical clustering, cut at a height, at a number, or automatically.
 
@@ -68,6 +69,7 @@ def agglomerate(
             PACFL's code does).
         threshold: ``lambda``, ``auto`` or ``gap``.
         count: number of clusters; it goes before the threshold.
+        tolerated: the share of the points that ``auto`` need not find in their place.
 
     Source: Day and Edelsbrunner, Efficient Algorithms for Agglomerative Hierarchical Clustering
     Methods (1984).
@@ -85,7 +87,7 @@ def agglomerate(
     tree = _merge(distance, method)
     heights = tree[:, 2]
     if count is None and threshold == "auto":
-        count = _count_without_gap(distance, tree)
+        count = _count_without_gap(distance, tree, tolerated)
     if count is not None:
         merges = max(0, n - count)
         return Clusters(cut_after(tree, merges), tree, middle_of_gap(heights, merges))
@@ -95,12 +97,12 @@ def agglomerate(
     return Clusters(cut_after(tree, merges), tree, height)
 
 
-def _count_without_gap(distance: Matrix, tree: Matrix) -> int | None:
+def _count_without_gap(distance: Matrix, tree: Matrix, tolerated: float) -> int | None:
     """The number of clusters where no gap tells it; ``None`` where a gap does, or all are one."""
     heights = tree[:, 2]
     if (heights > largest_gap(heights)).any():
         return None
-    count = silhouette_count(distance, tree)
+    count = silhouette_count(distance, tree, tolerated)
     if count == 1:
         return None
     return count

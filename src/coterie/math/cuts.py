@@ -73,7 +73,7 @@ def _first_merge(n: int) -> int:
     return -(-n // 2) - 1
 
 
-def silhouette_count(distance: Matrix, tree: Matrix) -> int:
+def silhouette_count(distance: Matrix, tree: Matrix, tolerated: float = 0.0) -> int:
     """The number of clusters whose points all are nearer to their own cluster than to others.
 
     The distances between updates of many noisy values are all alike: clients of the same group are
@@ -88,6 +88,8 @@ def silhouette_count(distance: Matrix, tree: Matrix) -> int:
     Args:
         distance: ``[n, n]``, symmetric.
         tree: float64 ``[n-1, 4]``, its merges.
+        tolerated: the share of the points whose silhouette need not be positive, since they may be
+            of attackers, whose updates belong nowhere.
 
     Source: Rousseeuw, Silhouettes: A Graphical Aid to the Interpretation and Validation of Cluster
     Analysis (1987).
@@ -109,26 +111,26 @@ def silhouette_count(distance: Matrix, tree: Matrix) -> int:
     answer = 1
     for count in range(2, min(n // 2, MOST) + 1):
         labels = cut_after(tree, n - count)
-        # Finer cuts have the same single point, whose silhouette is 0.
-        if np.bincount(labels).min() < 2:
+        # Finer cuts have the same single points, whose silhouettes are 0.
+        if (np.bincount(labels) == 1).sum() > tolerated * n:
             break
         found = silhouettes(distance, labels)
         mean = float(found.mean())
-        if found.min() > 0 and mean >= best:
+        if (found <= 0).sum() <= tolerated * n and mean >= best:
             best = mean
             answer = count
     return answer
 
 
 def silhouettes(distance: Matrix, labels: IntArray) -> FloatArray:
-    """Rousseeuw's silhouettes of the points of clusters with two points or more.
+    """Rousseeuw's silhouettes of the points of two or more clusters.
 
     Args:
         distance: ``[n, n]``, symmetric; its diagonal is not used.
-        labels: int64 ``[n]`` in ``0..k-1``, each of them twice or more, ``k >= 2``.
+        labels: int64 ``[n]`` in ``0..k-1``, ``k >= 2``.
 
     Returns:
-        float64 ``[n]`` in -1..1; 0 where all distances are 0.
+        float64 ``[n]`` in -1..1; 0 where all distances are 0, and for a point alone in its cluster.
 
     Example:
         >>> x = np.array([0.0, 1.0, 8.0, 9.0])
@@ -140,12 +142,13 @@ def silhouettes(distance: Matrix, labels: IntArray) -> FloatArray:
     np.fill_diagonal(apart, 0)
     sizes = np.bincount(labels)
     total = apart @ np.eye(len(sizes))[labels]
-    own = total[points, labels] / (sizes[labels] - 1)
+    own = total[points, labels] / np.maximum(sizes[labels] - 1, 1)
     mean = total / sizes
     mean[points, labels] = np.inf
     other = mean.min(axis=1)
     larger = np.maximum(own, other)
-    found: FloatArray = np.divide(other - own, larger, out=np.zeros_like(own), where=larger > 0)
+    defined = (larger > 0) & (sizes[labels] > 1)
+    found: FloatArray = np.divide(other - own, larger, out=np.zeros_like(own), where=defined)
     return found
 
 

@@ -1,5 +1,5 @@
-"""Updates to be left out before clusters are formed: those far from all others, and those against
-all others."""
+"""Updates to be left out before clusters are formed: those far from all others, those against all
+others, and copies."""
 
 from __future__ import annotations
 
@@ -85,9 +85,30 @@ def against_the_others(updates: Tensor) -> BoolArray:
     return against
 
 
+def copies(updates: Tensor) -> BoolArray:
+    """The updates that repeat an earlier one to the bit, bool ``[n]``.
+
+    Training draws batches of its own for each client, so equal updates are hardly ever made by
+    training. Attackers that agree on one update would be the closest cluster of all.
+
+    Args:
+        updates: ``[n, ...]``.
+
+    Example:
+        >>> import torch
+        >>> copies(torch.tensor([[1.0], [2.0], [1.0], [1.0]])).tolist()
+        [False, False, True, True]
+    """
+    rows = updates.flatten(1).numpy()
+    _, first = np.unique(rows, axis=0, return_index=True)
+    found = np.ones(len(rows), bool)
+    found[first] = False
+    return found
+
+
 def outliers(updates: Tensor, distance: Matrix, clusters: int) -> BoolArray:
-    """The updates that are far from all others or against all others, bool ``[n]``; none where that
-    would be half of them or more.
+    """The updates that are far from all others, against all others, or copies, bool ``[n]``; none
+    where that would be half of them or more.
 
     Args:
         updates: ``[n, ...]``.
@@ -100,10 +121,9 @@ def outliers(updates: Tensor, distance: Matrix, clusters: int) -> BoolArray:
         >>> outliers(updates, np.zeros((5, 5)), 1).nonzero()[0].tolist()
         [3]
     """
-    against = against_the_others(updates)
-    found = against.copy()
+    found = copies(updates) | against_the_others(updates)
     # Among the others: those against them, if they are many, are near to each other.
-    rest = ~against
+    rest = ~found
     found[rest] = far_from_neighbours(distance[np.ix_(rest, rest)], clusters)
     if 2 * found.sum() >= len(found):
         return np.zeros(len(found), bool)
