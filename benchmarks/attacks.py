@@ -44,7 +44,7 @@ class Case:
         attack: its name in ``ATTACKS_TRIED``, or ``none``.
         share: of attackers; 0 with an attack is one attacker.
         defences: ``off``; ``bounds``, as by default; ``on``: with a robust rule and without outliers
-            in cold starts, too.
+            in cold starts, too, of which IFCA has one then.
         seed: of everything.
     """
 
@@ -109,7 +109,9 @@ def run_case(case: Case, data: Population, settings: dict[str, Any], more: dict[
     weigh = None
     if case.defences == "on":
         weigh = ROBUST
-        if case.method not in ("fedavg", "ifca"):
+        if case.method == "ifca":
+            options |= {"init": "robust_cold_start", **more}
+        elif case.method != "fedavg":
             options["outliers"] = "leave_out"
     began = time.perf_counter()
     result = ct.run(

@@ -80,16 +80,16 @@ def test_where_a_gap_is_wide_it_decides() -> None:
     assert found.threshold == by_gap.threshold
 
 
-def test_points_between_groups_are_tolerated() -> None:
-    """Points in the middle of three groups belong to none; their silhouettes are not positive."""
-    points = clients(45, 3, 7.0, width=40)
-    points[[3, 10, 20]] = points.mean(axis=0)
+def test_points_nearer_to_another_group_are_tolerated() -> None:
+    """A few points of each group are where another one begins; their silhouettes are negative."""
+    points = clients(45, 3, 4.0, width=20)
     distance = cdist(points, points)
     assert agglomerate(distance).count == 1
     found = agglomerate(distance, tolerated=0.1)
-    others = np.setdiff1d(np.arange(45), [3, 10, 20])
-    assert agreement(found.labels[others], others % 3)["ari"] == 1.0
-    assert agglomerate(distance, tolerated=0.04).count == 1
+    assert found.count == 3
+    assert agreement(found.labels, np.arange(45) % 3)["ari"] > 0.8
+    wrong = silhouettes(distance, found.labels) <= 0
+    assert 1 <= wrong.sum() <= 4
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import coterie as ct
-from coterie.engines.attacks import Attack, ipm, scaling, sign_flip
+from coterie.engines.attacks import Attack, alie, ipm, label_flip, scaling, sign_flip
 
 DIRECTIONS: dict[str, Any] = {
     "fedgroup": lambda outliers: ct.fedgroup(groups=3, alpha=12, outliers=outliers),
@@ -77,6 +77,48 @@ def test_ifca_starts_with_the_groups_of_honest_clients() -> None:
     }
     assert ari["robust_cold_start"] > 0.95
     assert ari["cold_start"] < 0.9
+
+
+def fedclust_on_digits(outliers: str, attack: Attack | None, seed: int = 0) -> ct.Result:
+    partition = {"kind": "planted", "clients": 60, "groups": 3, "how": "swap"}
+    return ct.run(
+        ct.fedclust(outliers=outliers),
+        data=ct.load("digits", partition=partition, seed=seed),
+        model="mclr",
+        local=ct.Solver(epochs=5, batch_size=10, lr=0.1),
+        rounds=1,
+        clients_per_round=5,
+        seed=seed,
+        attack=attack,
+        engine="serial",
+    )
+
+
+def test_one_attacker_does_not_decide_where_the_tree_is_cut() -> None:
+    """By default: its signature is far from all others, and so is the last merge."""
+    for attack in (sign_flip(clients=(7,)), sign_flip(clients=(7,), factor=10.0)):
+        result = fedclust_on_digits("keep", attack)
+        assert result.state.k == 3
+        assert result.rows[0]["agreement"]["ari"] == 1.0
+        assert result.rows[0]["notes"]["outliers"] == 1
+        assert "1 client" in result.rows[0]["notes"]["grouping"]
+        # It joins a group all the same.
+        assert (result.groups >= 0).all()
+
+
+def test_honest_signatures_are_cut_as_before() -> None:
+    row = fedclust_on_digits("keep", None).rows[0]
+    assert "outliers" not in row["notes"]
+    assert row["cold_start"] == 60
+
+
+@pytest.mark.parametrize(("attack", "seed"), [(label_flip(), 0), (alie(), 2)], ids=["flip", "alie"])
+def test_attackers_that_look_like_small_groups_do_not_merge_the_others(
+    attack: Attack, seed: int
+) -> None:
+    result = fedclust_on_digits("leave_out", attack, seed)
+    assert result.rows[0]["agreement"]["ari"] > 0.95
+    assert 3 <= result.state.k <= 6
 
 
 def test_a_client_that_is_left_out_stands_for_the_group_it_joined() -> None:

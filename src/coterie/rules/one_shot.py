@@ -13,12 +13,19 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.math.clustering import Automatic, Linkage, agglomerate, linkage_distance
+from coterie.math.clustering import (
+    Automatic,
+    Clusters,
+    Linkage,
+    agglomerate,
+    linkage_distance,
+)
+from coterie.math.few_points import cut_without_few
 from coterie.math.group_count import GroupCount
 from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
@@ -30,6 +37,9 @@ from coterie.rules.signatures import Signature, SignatureMemory
 from coterie.rules.single_group import everyone
 
 Threshold = Annotated[float, Field(gt=0)] | Automatic
+# The share of the clients that need not fit where outliers are left out: attackers that flip labels
+# lie between groups, or make small ones.
+TOLERATED = 0.1
 # Groups that are reckoned with where their number is open.
 SEVERAL = 4
 # Clients whose distances are kept for the report's heat map; it grows with their square.
@@ -50,7 +60,9 @@ class OneShot(PlacesClients):
         signature: what is asked for.
         linkage: how clusters are merged.
         threshold: ``lambda``; ``gap``: the largest one (``cuts.largest_gap``); ``auto``: the same, and
-            silhouettes where no gap is wide enough (``cuts.silhouette_count``).
+            silhouettes where no gap is wide enough (``cuts.silhouette_count``). Where these leave all
+            but a few clients in one cluster, the few are set aside (``few_points.cut_without_few``);
+            they join the nearest cluster.
         groups: number of groups instead of a threshold; newcomers then never open one.
         after: rounds of FedAvg before; newcomers train in it as all clients do.
         outliers: ``leave_out``: clients whose signature is far from all others have no part in the
@@ -84,7 +96,7 @@ class OneShot(PlacesClients):
             if memory is not None:
                 found = {"groups": groups.k, "threshold": _finite(memory.threshold)}
                 if self._is_automatic():
-                    found |= cut_notes(memory.tree[:, 2], groups.k)
+                    found |= cut_notes(memory.tree[:, 2], groups.k, notes["outliers"])
         else:
             cohort = round.cohort
             new = cohort[(groups.member[cohort] < 0) | (memory.cluster[cohort] < 0)]
@@ -106,11 +118,9 @@ class OneShot(PlacesClients):
 
     def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:
         """The clusters of all signatures; where too few were received, nothing changes."""
-        clients = len(groups.member)
-        trainable = round.trainable(clients)
+        trainable = round.trainable(len(groups.member))
         # Before the clustering there is one model.
-        origin = groups.models[0]
-        ids, rows = self._ask(origin, trainable, round, notes)
+        ids, rows = self._ask(groups.models[0], trainable, round, notes)
         least = round.least_replies
         if self._is_automatic():
             # The largest gap between merges means nothing among three clients.
@@ -118,13 +128,26 @@ class OneShot(PlacesClients):
         if len(ids) < least:
             notes["unclustered"] = 1
             return groups
-        ids, rows, proximity, left_out = self._without_outliers(ids, rows, notes)
-        found = agglomerate(proximity, self.linkage, self.threshold, self.groups)
+        return self._form(groups, ids, rows, notes)
+
+    def _form(self, groups: Groups, ids: IntArray, rows: Tensor, notes: Counter[str]) -> Groups:
+        """The groups of these clients by their signatures."""
+        clients = len(groups.member)
+        origin = groups.models[0]
+        proximity = self.signature.distance(rows)
+        found, far = self._cut(rows, proximity)
+        left_out = ids[far]
+        rows_left_out = rows[torch.from_numpy(far)]
+        if far.any():
+            notes["outliers"] = len(left_out)
+            ids = ids[~far]
+            rows = rows[torch.from_numpy(~far)]
+            proximity = proximity[np.ix_(~far, ~far)]
+        notes["cold_start"] = len(ids)
         member = np.full(clients, NO_GROUP)
         member[ids] = found.labels
         signature = rows.new_zeros(clients, *rows.shape[1:])
         signature[torch.from_numpy(ids)] = rows
-        notes["cold_start"] = len(ids)
         memory = SignatureMemory(
             origin,
             signature,
@@ -136,27 +159,27 @@ class OneShot(PlacesClients):
         )
         groups = groups.select([0] * found.count)
         groups = replace(groups, member=member).remember(memory)
-        if not len(left_out[0]):
+        if not len(left_out):
             return groups
         # At any distance: a far client that opened a group would be alone with its model.
-        distance = self._distances(memory, groups.k, left_out[1])
-        return self._join(groups, memory, *left_out, distance.argmin(axis=1))
+        distance = self._distances(memory, groups.k, rows_left_out)
+        return self._join(groups, memory, left_out, rows_left_out, distance.argmin(axis=1))
 
-    def _without_outliers(
-        self, ids: IntArray, rows: Tensor, notes: Counter[str]
-    ) -> tuple[IntArray, Tensor, Matrix, tuple[IntArray, Tensor]]:
-        """The clients that are clustered, their signatures and distances; and those left out."""
-        proximity = self.signature.distance(rows)
-        far = np.zeros(len(ids), bool)
+    def _cut(self, rows: Tensor, proximity: Matrix) -> tuple[Clusters, BoolArray]:
+        """The clusters, and the clients that have no part in them, bool ``[n]``."""
+        far = np.zeros(len(rows), bool)
+        tolerated = 0.0
         if self.outliers == "leave_out":
             far = outliers(rows, proximity, self.groups or SEVERAL)
-        if not far.any():
-            return ids, rows, proximity, (ids[:0], rows[:0])
-        notes["outliers"] = int(far.sum())
-        near = ~far
-        which = torch.from_numpy(near)
-        kept = proximity[np.ix_(near, near)]
-        return ids[near], rows[which], kept, (ids[far], rows[~which])
+            tolerated = TOLERATED
+        near = np.flatnonzero(~far)
+        if far.any():
+            proximity = proximity[np.ix_(near, near)]
+        if self.groups is not None or not isinstance(self.threshold, str):
+            return agglomerate(proximity, self.linkage, self.threshold, self.groups), far
+        found, aside = cut_without_few(proximity, self.linkage, self.threshold, tolerated)
+        far[near[aside]] = True
+        return found, far
 
     def _ask(
         self, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
