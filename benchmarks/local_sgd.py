@@ -1,13 +1,14 @@
 """Seconds per round: Coterie's pool engine against a bare PyTorch loop, interleaved in one run.
 
-Both train the same clients from the same model on the same batches (FedAvg, K = 20, E = 10, B = 10)
-and average the results. The bare loop is what one writes by hand: an ``nn.Module``, autograd, an
-optimiser object, one process. It runs with one and with two threads each round, and its better
-median counts. Evaluation is in neither; the share of a round that is not local SGD is measured
-apart, with FedGroup and an evaluation in every round.
+Both train the same clients from the same model on the same batches and average the results: FedAvg
+with 20 clients, by SGD with E = 10 and B = 10, or by Adam with E = 4, B = 128 and 500 samples a
+client (``adam``, an MLP 784-200-10). The bare loop is what one writes by hand: an ``nn.Module``,
+autograd, an optimiser object (Adam with ``foreach=True``), one process. It runs with one and with
+two threads each round, and its better median counts. Evaluation is in neither; the share of a round
+that is not local SGD is measured apart, with FedGroup and an evaluation in every round.
 
-    python benchmarks/local_sgd.py [--rounds 12] [--models mclr mlp lenet5] [--workers 2] [--json
-    FILE]
+    python benchmarks/local_sgd.py [--rounds 12] [--models mclr mlp lenet5 adam] [--workers 2]
+    [--json FILE]
 
 MNIST and CIFAR-10 come from COTERIE_DATA where it is set; without it, noise of the same shape and
 sizes, which takes as long.
@@ -39,9 +40,30 @@ from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Evaluation, Schedule
 
-ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7}
+ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7, "adam": 4.0}
 SHARES = {"mclr": 0.25, "mlp": 0.10}
-SOLVER = ct.Solver(epochs=10, batch_size=10, lr=0.03)
+SGD = ct.Solver(epochs=10, batch_size=10, lr=0.03)
+ADAM = ct.Solver(epochs=4, batch_size=128, lr=0.001, optimizer="adam")
+
+
+def solver_of(model: str) -> ct.Solver:
+    """How clients train."""
+    return ADAM if model == "adam" else SGD
+
+
+def network(model: str, data: ct.Population) -> nn.Module:
+    """The network of a case, with its first weights."""
+    key = ct.Key(0).of("model")
+    if model == "adam":
+        return build_model("mlp", data.shape, data.classes, key, hidden=200)
+    return build_model(model, data.shape, data.classes, key)
+
+
+def bare_optimiser(solver: ct.Solver, net: nn.Module) -> torch.optim.Optimizer:
+    """What one takes by hand."""
+    if solver.optimizer == "adam":
+        return torch.optim.Adam(net.parameters(), lr=solver.lr, foreach=True)
+    return torch.optim.SGD(net.parameters(), lr=solver.lr)
 
 
 def population(model: str) -> ct.Population:
@@ -52,15 +74,18 @@ def population(model: str) -> ct.Population:
     if model == "lenet5":
         source = "cifar10"
         partition = {"kind": "iid", "clients": 500}
+    if model == "adam":
+        # MNIST's 60,000 training samples: 500 a client.
+        partition = {"kind": "iid", "clients": 120}
     if root and (Path(root) / source).exists():
         return ct.load(source, partition=partition)
     rng = np.random.default_rng(0)
     shape = (3, 32, 32) if model == "lenet5" else (1, 28, 28)
-    sizes = (
-        np.full(500, 108)
-        if model == "lenet5"
-        else np.minimum(rng.lognormal(3.2, 1.2, 1000).astype(int) + 9, 2500)
-    )
+    sizes = np.minimum(rng.lognormal(3.2, 1.2, 1000).astype(int) + 9, 2500)
+    if model == "lenet5":
+        sizes = np.full(500, 108)
+    if model == "adam":
+        sizes = np.full(120, 500)
     x = torch.from_numpy(rng.standard_normal((int(sizes.sum()), *shape), np.float32))
     parts = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
     y = torch.from_numpy(rng.integers(10, size=len(x)))
@@ -68,7 +93,12 @@ def population(model: str) -> ct.Population:
 
 
 def bare_round(
-    net: nn.Module, data: ct.Population, cohort: np.ndarray, key: ct.Key, threads: int
+    net: nn.Module,
+    data: ct.Population,
+    cohort: np.ndarray,
+    key: ct.Key,
+    threads: int,
+    solver: ct.Solver,
 ) -> Tensor:
     """One round of FedAvg as written by hand."""
     torch.set_num_threads(threads)
@@ -78,14 +108,14 @@ def bare_round(
     loss_of = nn.CrossEntropyLoss()
     for id in cohort.tolist():
         net.load_state_dict(start)
-        optimiser = torch.optim.SGD(net.parameters(), lr=SOLVER.lr)
+        optimiser = bare_optimiser(solver, net)
         held = torch.from_numpy(data.train[id])
         x = data.x[held]
         y = data.y[held]
-        for part in batches(len(y), SOLVER, key.client(id).of("shuffle").generator()):
+        for part in batches(len(y), solver, key.client(id).of("shuffle").generator()):
             order = torch.from_numpy(part.order)
-            for at in range(0, len(y), SOLVER.batch_size):
-                rows = order[at : at + SOLVER.batch_size]
+            for at in range(0, len(y), solver.batch_size):
+                rows = order[at : at + solver.batch_size]
                 optimiser.zero_grad()
                 loss_of(net(x[rows]), y[rows]).backward()
                 optimiser.step()
@@ -100,11 +130,12 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     """Median seconds per round of both, and the ratio."""
     data = population(model)
     key = ct.Key(0)
-    net = build_model(model, data.shape, data.classes, ct.Key(0).of("model"))
+    net = network(model, data)
+    solver = solver_of(model)
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
     cores = len(os.sched_getaffinity(0))
-    with make_clients("pool", LocalRunner(data, net, SOLVER), workers=workers) as clients:
+    with make_clients("pool", LocalRunner(data, net, solver), workers=workers) as clients:
         run = simulate(
             as_algorithm(ct.fedavg()),
             clients,
@@ -121,7 +152,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
             expected = w
             for name, threads in (("bare1", 1), ("bare2", cores)):
                 begun = time.perf_counter()
-                expected = bare_round(net, data, cohort, at, threads)
+                expected = bare_round(net, data, cohort, at, threads, solver)
                 times[name].append(time.perf_counter() - begun)
             torch.set_num_threads(cores)
             begun = time.perf_counter()
@@ -148,7 +179,7 @@ def share(model: str, rounds: int, workers: int) -> float:
         method,
         data=data,
         model=model,
-        local=SOLVER,
+        local=solver_of(model),
         rounds=rounds + 5,
         sampler="uniform",
         workers=workers,

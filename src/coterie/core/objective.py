@@ -36,12 +36,14 @@ class KnownLoss(Objective, Protocol):
     ``form`` is ``cross_entropy`` where the loss is the mean cross-entropy of the network's outputs
     and nothing else, and ``cross_entropy_of_more`` where it is the mean cross-entropy of something
     else that is computed sample by sample. In both, a sample of label -100 counts nothing. It is
-    ``other`` where the loss is that of another task. A subclass with another ``loss`` declares
-    another ``form``.
+    ``squared_error`` where the loss is the mean squared error of the network's outputs, and
+    ``other`` for anything else. A subclass with another ``loss`` declares another ``form``.
     """
 
     @property
-    def form(self) -> Literal["cross_entropy", "cross_entropy_of_more", "other"]: ...
+    def form(
+        self,
+    ) -> Literal["cross_entropy", "cross_entropy_of_more", "squared_error", "other"]: ...
 
 
 def is_cross_entropy(objective: Objective) -> bool:
@@ -50,9 +52,17 @@ def is_cross_entropy(objective: Objective) -> bool:
     return isinstance(objective, KnownLoss) and objective.form == "cross_entropy"
 
 
+def is_squared_error(objective: Objective) -> bool:
+    """Whether the loss of a batch is the mean squared error of the network's outputs alone: what
+    compiled code minimises, too."""
+    return isinstance(objective, KnownLoss) and objective.form == "squared_error"
+
+
 def ignores_padding(objective: Objective) -> bool:
     """Whether a sample of label -100 changes neither the loss nor its gradient."""
-    return isinstance(objective, KnownLoss) and objective.form != "other"
+    if not isinstance(objective, KnownLoss):
+        return False
+    return objective.form in ("cross_entropy", "cross_entropy_of_more")
 
 
 @runtime_checkable

@@ -1,5 +1,5 @@
-"""Local SGD and scoring in compiled code, for stacks of Linear and ReLU under cross-entropy, behind
-convolutions of a few channels or none.
+"""Local training and scoring in compiled code, for stacks of Linear and ReLU, behind convolutions
+of a few channels or none.
 
 With ``h_0 = x``, layer by layer, first convolutions, then dense ones:
 
@@ -7,14 +7,17 @@ With ``h_0 = x``, layer by layer, first convolutions, then dense ones:
     delta_L = (softmax(h_L) - onehot(y)) / B,   delta_{l-1} = W_l^T delta_l * [h_{l-1} > 0]
     W_l <- W_l - lr (delta_l h_{l-1}^T + 2 l2 W_l + mu (W_l - W_l^start))
 
-The last layer has no relu. It equals autograd to rounding, and is chosen by the shape of the
-network (`coterie.local.stack.Stack`).
+The last layer has no relu. Under a squared error of ``t`` targets ``delta_L = 2 (h_L - y) / (t B)``.
+Adam takes the whole gradient in place of the last line. It equals autograd to rounding, and is
+chosen by the shape of the network (`coterie.local.stack.Stack`), the objective and the solver.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -24,12 +27,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.config.local_problems import optimizer_defaults
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.local.sgd import Trained, batches
 from coterie.local.stack import Stack
 
+# The options of an optimiser that compiled steps know.
+_OPTIONS: Mapping[str, frozenset[str]] = {
+    "sgd": frozenset(),
+    "adam": frozenset({"betas", "eps"}),
+    "adamw": frozenset({"betas", "eps"}),
+}
 MANY = 500  # samples from which on scoring takes threads
 
 
@@ -39,18 +49,47 @@ def _kernels() -> Any:
     return import_module("coterie.local.kernels")
 
 
+def compiles(solver: Solver) -> bool:
+    """Whether compiled code takes the steps of a solver: those of SGD, Adam and AdamW, with any
+    schedule and decay.
+
+    Example:
+        >>> compiles(Solver(optimizer="adam")), compiles(Solver(optimizer="adam", clip_norm=1.0))
+        (True, False)
+    """
+    clips = solver.clip_norm is not None or solver.clip_value is not None
+    if clips or solver.precision != "float32":
+        return False
+    known = _OPTIONS.get(solver.optimizer)
+    return known is not None and set(solver.options) <= known
+
+
+@contextmanager
+def _denormals_flushed() -> Iterator[None]:
+    """Inside, numbers below 1e-38 are zeros: moments that die out would otherwise end there, where a
+    processor takes a hundred times as long."""
+    flushed = torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        if flushed:
+            torch.set_flush_denormal(False)
+
+
 class CompiledTrainer:
-    """Local SGD by compiled code, and scoring.
+    """Local training by compiled code, and scoring.
 
     Args:
         stack: the shape of the network.
         mu: weight of the proximal term.
+        squared: whether the loss is the mean squared error in place of the cross-entropy.
     """
 
-    def __init__(self, stack: Stack, mu: float = 0.0) -> None:
+    def __init__(self, stack: Stack, mu: float = 0.0, squared: bool = False) -> None:
         _kernels()  # loaded before worker processes fork, so that each of them finds it loaded
         self.stack = stack
         self.mu = mu
+        self.squared = squared
         # The network as the kernels know it, by the shape of a sample.
         self._layers_of: dict[tuple[int, ...], Any] = {}
 
@@ -59,9 +98,8 @@ class CompiledTrainer:
     ) -> Trained:
         kernels = _kernels()
         layers = self._layers(x.shape[1:])
-        labels = y.numpy()
         rows = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
-        self._check(labels)
+        targets = self._targets(y)
         passes = list(batches(len(y), solver, key.of("shuffle").generator()))
         # The start is needed until the end: by the proximal term, and to make the update.
         begin = start.numpy()
@@ -72,11 +110,54 @@ class CompiledTrainer:
             orders = [part.order[: part.steps * solver.batch_size] for part in passes]
             ends = np.array([len(order) for order in orders]).cumsum()
             kept = kernels.Batches(np.concatenate(orders), ends, solver.batch_size)
-            sgd = kernels.Sgd(*map(np.float32, (solver.lr, solver.momentum, solver.l2, self.mu)))
-            summed = kernels.descend(vector, begin, layers, rows, labels, kept, sgd)
+            if solver.is_plain_sgd and not self.squared:
+                sgd = self._sgd(solver)
+                summed = kernels.descend(vector, begin, layers, rows, targets.labels, kept, sgd)
+            else:
+                rule = self._rule(solver, solver.count(len(y)))
+                with _denormals_flushed():
+                    summed = kernels.descend_by_rule(
+                        vector, begin, layers, rows, targets, kept, rule
+                    )
             loss = float(summed / len(orders[-1]))
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), loss)
+
+    def _sgd(self, solver: Solver) -> Any:
+        """Plain SGD as the kernels know it."""
+        values = (solver.lr, solver.momentum, solver.l2, self.mu)
+        return _kernels().Sgd(*map(np.float32, values))
+
+    def _rule(self, solver: Solver, steps: int) -> Any:
+        """The optimiser of so many steps as the kernels know it."""
+        kernels = _kernels()
+        factors = np.ones(steps)
+        schedule = solver.step_schedule
+        if schedule is not None:
+            factors[:] = [schedule.factor(t, steps) for t in range(steps)]
+        kind = kernels.SGD_RULE
+        averages = (solver.momentum, 0.0)
+        eps = 0.0
+        if solver.optimizer != "sgd":
+            kind = kernels.ADAM_RULE
+            options = {**optimizer_defaults(solver.optimizer), **solver.options}
+            averages = options["betas"]
+            eps = options["eps"]
+        rest = (eps, solver.l2, self.mu, solver.decoupled_decay)
+        rates = (solver.lr * factors).astype(np.float32)
+        return kernels.Rule(kind, rates, *map(float, averages), *map(np.float32, rest))
+
+    def _targets(self, y: Tensor) -> Any:
+        """What is learned, as the kernels know it."""
+        if not self.squared:
+            labels = y.numpy()
+            self._check(labels)
+            return _kernels().Targets(labels, np.empty((len(y), 0), np.float32))
+        numbers = y.numpy().reshape(len(y), -1).astype(np.float32, copy=False)
+        if numbers.shape[1] != self.stack.widths[-1]:
+            what = f"a model of {self.stack.widths[-1]} outputs, got {numbers.shape[1]} targets"
+            raise IndexError(what)
+        return _kernels().Targets(np.empty(0, np.int64), numbers)
 
     def score(
         self, x: Tensor, y: Tensor, rows: IntArray, vector: Tensor

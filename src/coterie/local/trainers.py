@@ -7,10 +7,10 @@ import copy
 
 from torch import nn
 
-from coterie.core.objective import AddsToTask, Objective, is_cross_entropy
+from coterie.core.objective import AddsToTask, Objective, is_cross_entropy, is_squared_error
 from coterie.core.solver import Solver
 from coterie.errors import ConfigError
-from coterie.local.compiled import CompiledTrainer
+from coterie.local.compiled import CompiledTrainer, compiles
 from coterie.local.sgd import Autograd, Trainer
 from coterie.local.stack import Stack
 
@@ -46,10 +46,11 @@ class Trainers:
                 "local.label_smoothing: the objective is a loss of its own, got "
                 f"{solver.label_smoothing}; expected 0"
             )
-        stack = self.stack
-        if stack is not None and solver.is_plain_sgd and is_cross_entropy(objective):
+        squared = is_squared_error(objective)
+        known = squared or is_cross_entropy(objective)
+        if self.stack is not None and known and compiles(solver):
             if objective not in self._compiled:
-                self._compiled[objective] = CompiledTrainer(stack, objective.mu)
+                self._compiled[objective] = CompiledTrainer(self.stack, objective.mu, squared)
             return self._compiled[objective]
         if objective not in self._autograd:
             module = copy.deepcopy(self.module)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.core.task import Task, is_classes
+from coterie.core.task import Task, has_squared_error, is_classes
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -40,6 +41,12 @@ class TaskLoss:
 
     task: Task
     mu: float = 0.0
+
+    @property
+    def form(self) -> Literal["squared_error", "other"]:
+        if has_squared_error(self.task):
+            return "squared_error"
+        return "other"
 
     def for_task(self, task: Task) -> TaskLoss:
         return replace(self, task=task)

@@ -4,7 +4,7 @@ With ten samples in a batch, what a library call costs is more than its arithmet
 products of ten rows, or convolutions of a few channels, run at a quarter of the processor's rate.
 Here sums of five inputs for two outputs at a time stay in registers (`inner_loops`). The layers are
 made of them (`dense`, `convolutions`, `pooling`), networks of layers (`network`), and a client's
-work of networks (`losses`, `sgd`, `training`, `scoring`). How all of it is compiled, and where the
+work of networks (`losses`, `sgd`, `gradient`, `rules`, `training`, `scoring`). How all of it is compiled, and where the
 machine code is kept, is in `compilation`.
 
 Nothing here is parallel: an engine has one process a core.
@@ -16,8 +16,20 @@ puts out before the relu, ``b`` the samples of a batch, ``o`` an output, ``i`` o
 from __future__ import annotations
 
 from coterie.local.kernels.network import Layers
+from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule
 from coterie.local.kernels.scoring import score
 from coterie.local.kernels.sgd import Sgd
-from coterie.local.kernels.training import Batches, descend
+from coterie.local.kernels.training import Batches, Targets, descend, descend_by_rule
 
-__all__ = ["Batches", "Layers", "Sgd", "descend", "score"]
+__all__ = [
+    "ADAM_RULE",
+    "SGD_RULE",
+    "Batches",
+    "Layers",
+    "Rule",
+    "Sgd",
+    "Targets",
+    "descend",
+    "descend_by_rule",
+    "score",
+]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from coterie.local.kernels.compilation import F32, Real, compiled, inlined
 from coterie.local.kernels.inner_loops import (
     add_five,
@@ -15,6 +17,8 @@ from coterie.local.kernels.inner_loops import (
     two_sums,
 )
 
+# Samples from which on a library's matrix products are faster than the loops here.
+WIDE = 32
 _CACHED = 2**16  # values of a kernel that stay in a processor's second cache beside the samples
 
 
@@ -82,3 +86,26 @@ def accumulate(rate: Real, delta: F32, h: F32, w: F32) -> None:
     for o in range(twos, outputs):
         for s in range(b):
             add_to_one(w[o], rate * delta[s, o], h[s], n)
+
+
+# --- of many samples, by BLAS ---------------------------------------------------------------------
+
+
+@compiled("void(f4[:, ::1], f4[:, ::1], f4[::1], f4[:, ::1])")
+def multiply_wide(h: F32, w: F32, bias: F32, out: F32) -> None:
+    """``multiply`` by a library."""
+    np.dot(h, w.T, out)
+    for s in range(len(out)):
+        out[s] += bias
+
+
+@compiled("void(f4[:, ::1], f4[:, ::1], f4[:, ::1])")
+def slope_wide(delta: F32, h: F32, out: F32) -> None:
+    """``out = delta^T h``: ``[b, o] x [b, i] -> [o, i]``, by a library."""
+    np.dot(delta.T, h, out)
+
+
+@compiled("void(f4[:, ::1], f4[:, ::1], f4[:, ::1])")
+def hand_down_wide(delta: F32, w: F32, out: F32) -> None:
+    """``out = delta w``: ``[b, o] x [o, i] -> [b, i]``, by a library."""
+    np.dot(delta, w, out)

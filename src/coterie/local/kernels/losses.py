@@ -31,3 +31,20 @@ def errors(z: F32, y: I64, record: bool) -> Real:
             loss += np.log(total) - label
         row[y[s]] -= ONE
     return loss
+
+
+@compiled("f4(f4[:, ::1], f4[:, ::1], b1)", in_order=True)
+def squared_errors(z: F32, y: F32, record: bool) -> Real:
+    """``z <- 2 (z - y) / t``, the gradient of the mean squared error of each sample's ``t`` targets;
+    returns its sum over samples where it is to be recorded, else 0."""
+    loss = ZERO
+    targets = np.float32(y.shape[1])
+    for s in range(len(z)):
+        squares = ZERO
+        for o in range(z.shape[1]):
+            error = z[s, o] - y[s, o]
+            squares += error * error
+            z[s, o] = 2 * error / targets
+        if record:
+            loss += squares / targets
+    return loss

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coterie.local.kernels.compilation import F32, I64, ZERO, compiled
 from coterie.local.kernels.convolutions import conv_forward, frame
-from coterie.local.kernels.dense import multiply
+from coterie.local.kernels.dense import multiply, multiply_wide
 
 
 class Layers(NamedTuple):
@@ -60,8 +60,9 @@ def make_buffers(layers: Layers, b: int) -> Buffers:
 
 
 @compiled()
-def forward(vector: F32, layers: Layers, buffers: Buffers, b: int) -> None:
-    """From the samples in ``given[0]`` to the logits in ``given[-1]``, ``b`` of them."""
+def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool) -> None:
+    """From the samples in ``given[0]`` to the outputs in ``given[-1]``, ``b`` of them; ``wide``:
+    with a library's products, see ``dense``."""
     convs = layers.convs
     widths = layers.widths
     given = buffers.given
@@ -89,7 +90,11 @@ def forward(vector: F32, layers: Layers, buffers: Buffers, b: int) -> None:
         o = widths[at + 1]
         z = given[seen + at + 1][:b]
         kernel = vector[begin : begin + o * i].reshape(o, i)
-        multiply(given[seen + at][:b], kernel, vector[begin + o * i : begin + o * (i + 1)], z)
+        bias = vector[begin + o * i : begin + o * (i + 1)]
+        if wide:
+            multiply_wide(given[seen + at][:b], kernel, bias, z)
+        else:
+            multiply(given[seen + at][:b], kernel, bias, z)
         begin += o * (i + 1)
         if at < len(widths) - 2:
             for s in range(b):

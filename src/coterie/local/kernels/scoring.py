@@ -36,7 +36,7 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, 
         b = min(block, len(rows) - first)
         for s in range(b):
             given[0][s] = x[rows[first + s]]
-        forward(vector, layers, buffers, block)
+        forward(vector, layers, buffers, block, False)
         for s in range(b):
             z = given[-1][s]
             label = y[rows[first + s]]

@@ -8,8 +8,11 @@ import numba
 import numpy as np
 
 from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled
-from coterie.local.kernels.losses import errors
+from coterie.local.kernels.dense import WIDE
+from coterie.local.kernels.gradient import gradients, penalise
+from coterie.local.kernels.losses import errors, squared_errors
 from coterie.local.kernels.network import LAYERS, Layers, forward, make_buffers
+from coterie.local.kernels.rules import ADAM_RULE, RULE, Rule, Training, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward
 
 _F4 = numba.float32
@@ -75,7 +78,7 @@ def descend(
         for s in range(b):
             labels[s] = y[order[first + s]]
             given[0][s] = x[order[first + s]]
-        forward(vector, layers, buffers, b)
+        forward(vector, layers, buffers, b, False)
         # Softmax and error overwrite the logits, which are not needed again. The loss counts only
         # in the last pass, whose mean is what a client reports.
         loss += errors(given[-1][:b], labels, turn == len(ends) - 1)
@@ -86,4 +89,87 @@ def descend(
             vector[f] -= sgd.lr * velocity[f]
         first += b
         turn += first == ends[turn]
+    return loss
+
+
+class Targets(NamedTuple):
+    """What a network learns: labels of classes, or numbers.
+
+    Args:
+        labels: ``[n]`` of a cross-entropy, else empty.
+        numbers: ``[n, t]`` of a squared error, else ``[n, 0]``.
+    """
+
+    labels: I64
+    numbers: F32
+
+
+TARGETS = numba.types.NamedTuple((_I8[::1], _F4[:, ::1]), Targets)
+
+
+@compiled()
+def output_errors(z: F32, targets: Targets, rows: I64, record: bool) -> Real:
+    """From outputs to the gradient of the mean loss of the batch, in place; returns the summed loss
+    where it is to be recorded, else 0."""
+    if len(targets.labels):
+        labels = np.empty(len(rows), np.int64)
+        for s in range(len(rows)):
+            labels[s] = targets.labels[rows[s]]
+        loss = errors(z, labels, record)
+    else:
+        numbers = np.empty((len(rows), targets.numbers.shape[1]), np.float32)
+        for s in range(len(rows)):
+            numbers[s] = targets.numbers[rows[s]]
+        loss = squared_errors(z, numbers, record)
+    # Here and not at each parameter, of which there are far more.
+    share = ONE / np.float32(len(rows))
+    for s in range(len(z)):
+        for o in range(z.shape[1]):
+            z[s, o] *= share
+    return loss
+
+
+@compiled(_F4(_F4[::1], _F4[::1], LAYERS, _F4[:, ::1], TARGETS, BATCHES, RULE))
+def descend_by_rule(
+    vector: F32, start: F32, layers: Layers, x: F32, targets: Targets, batches: Batches, rule: Rule
+) -> Real:
+    """Local training by an optimiser, which takes the whole gradient at once; changes ``vector`` in
+    place and returns the summed loss of the last pass. Arguments as of `descend`.
+
+    Large batches are multiplied by a library, small ones by the loops of ``inner_loops``.
+    """
+    order = batches.order
+    ends = batches.ends
+    most = min(batches.size, len(x))
+    buffers = make_buffers(layers, most)
+    given = buffers.given
+    wanted = [
+        np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))
+    ]
+    moments = len(vector) if rule.kind == ADAM_RULE else 0
+    training = Training(
+        vector,
+        start,
+        np.empty(len(vector), np.float32),
+        np.zeros(len(vector), np.float32),
+        np.zeros(moments, np.float32),
+    )
+    loss = ZERO
+    first = 0
+    turn = 0
+    step = 0
+    while first < len(order):
+        b = min(batches.size, ends[turn] - first)
+        rows = order[first : first + b]
+        wide = b >= WIDE
+        for s in range(b):
+            given[0][s] = x[rows[s]]
+        forward(vector, layers, buffers, b, wide)
+        loss += output_errors(given[-1][:b], targets, rows, turn == len(ends) - 1)
+        gradients(training, layers, buffers, wanted, b, wide)
+        penalise(training, rule, layers)
+        update(training, rule, step)
+        first += b
+        turn += first == ends[turn]
+        step += 1
     return loss

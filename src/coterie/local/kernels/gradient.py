@@ -1,0 +1,113 @@
+"""The gradient of a batch loss for every parameter, the last layer first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, compiled, inlined
+from coterie.local.kernels.convolutions import conv_backward
+from coterie.local.kernels.dense import accumulate, hand_down_wide, slope_wide
+from coterie.local.kernels.network import Buffers, Layers
+from coterie.local.kernels.rules import Rule, Training, penalise_span
+
+
+@compiled()
+def dense_gradient(training: Training, end: int, h: F32, delta: F32, below: F32, wide: bool) -> int:
+    """The gradient of a dense layer, and of what it was given; returns where the layer begins.
+
+    Args:
+        training: the model, and room for the gradient.
+        end: where the layer ends in the vector.
+        h: ``[b, i]``, what it was given.
+        delta: ``[b, o]``, the gradient of what it put out.
+        below: ``[b, i]``, the gradient of what it was given; ``[b, 0]``: not asked for.
+        wide: whether a library multiplies.
+    """
+    b, i = h.shape
+    o = delta.shape[1]
+    begin = end - o * (i + 1)
+    kernel_end = begin + o * i
+    kernel = training.vector[begin:kernel_end].reshape(o, i)
+    slope = training.gradient[begin:kernel_end].reshape(o, i)
+    bias = training.gradient[kernel_end:end]
+    if below.shape[1]:
+        if wide:
+            hand_down_wide(delta, kernel, below)
+        else:
+            below[:] = 0
+            accumulate(ONE, delta.T, kernel, below)
+        for s in range(b):
+            for f in range(i):
+                below[s, f] = below[s, f] if h[s, f] > 0 else ZERO
+    if wide:
+        slope_wide(delta, h, slope)
+    else:
+        slope[:] = 0
+        accumulate(ONE, delta, h, slope)
+    bias[:] = 0
+    for s in range(b):
+        for f in range(o):
+            bias[f] += delta[s, f]
+    return begin
+
+
+@compiled()
+def conv_gradient(
+    training: Training, conv: I64, images: F32, delta: F32, spots: I64, below: F32
+) -> None:
+    """The gradient of a convolution, and of its images; arguments as of ``conv_backward``."""
+    begin = conv[6]
+    end = begin + conv[5] * (conv[0] * conv[4] * conv[4] + 1)
+    gradient = training.gradient[begin:end]
+    conv_backward(training.vector, conv, images, delta, spots, below, gradient)
+
+
+@inlined
+def gradients(
+    training: Training, layers: Layers, buffers: Buffers, wanted: Any, b: int, wide: bool
+) -> None:
+    """From the errors of the outputs in ``given[-1]``, divided by ``b``, to the gradient of the
+    batch loss.
+
+    Args:
+        training: the model, and room for the gradient.
+        layers: the network.
+        buffers: as `forward` left them.
+        wanted: room for the gradient of what each layer is given, ``[b, n]`` each; ``[b, 0]`` where
+            it is not asked for.
+        b: samples of the batch.
+        wide: whether a library multiplies.
+    """
+    convs = layers.convs
+    widths = layers.widths
+    seen = len(convs)
+    end = len(training.vector)
+    delta = buffers.given[-1][:b]
+    for at in range(len(widths) - 2, -1, -1):
+        h = buffers.given[seen + at][:b]
+        below = wanted[seen + at][:b]
+        end = dense_gradient(training, end, h, delta, below, wide)
+        delta = below
+    for at in range(seen - 1, -1, -1):
+        images = buffers.images[at][:b]
+        spots = buffers.spots[at][:b]
+        conv_gradient(training, convs[at], images, wanted[at + 1][:b], spots, wanted[at][:b])
+
+
+@compiled()
+def penalise(training: Training, rule: Rule, layers: Layers) -> None:
+    """L2 and the proximal term, layer by layer: L2 is of kernels, not of biases."""
+    widths = layers.widths
+    seen = len(layers.convs)
+    begin = 0
+    for at in range(seen + len(widths) - 1):
+        if at < seen:
+            conv = layers.convs[at]
+            biases = conv[5]
+            kernel = biases * conv[0] * conv[4] * conv[4]
+        else:
+            biases = widths[at - seen + 1]
+            kernel = biases * widths[at - seen]
+        penalise_span(training, rule, begin, begin + kernel, layers.decayed[at])
+        penalise_span(training, rule, begin + kernel, begin + kernel + biases, False)
+        begin += kernel + biases
