@@ -69,6 +69,10 @@ def test_the_majority_class_stands_beside_accuracy(
     printed = capsys.readouterr()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["accuracy"]["final"] == pytest.approx(summary["baseline"])
+    page = tmp_path / "page.html"
+    assert invoke(["report", str(tmp_path / "run"), "--out", str(page)]) == 0
+    shown = f"Without a model: {100 * summary['baseline']:.1f} % without looking at the inputs"
+    assert shown in page.read_text()
     assert f"{100 * summary['baseline']:.1f} % without looking at the inputs" in printed.out
     assert "the models predict class 1 for all of 120 test samples" in printed.err
 

@@ -42,6 +42,7 @@ from coterie.runs.configured import make_solver, make_task
 from coterie.runs.data import load_data
 from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.store import RunFolder
+from coterie.runs.summary import without_model
 from coterie.sweep.data_hash import hash_partition
 from coterie.tasks import CLASSIFICATION, fit_task
 
@@ -142,6 +143,7 @@ def view_of(
             versions=dict(summary.get("versions", {})),
             data_id=_data_id(folder.resolved, parts),
             headline=headline,
+            without_model=without_model(summary),
         )
         if checkpoint is None:
             return view

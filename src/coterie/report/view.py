@@ -52,6 +52,7 @@ class RunView:
         versions: of the software that did the run.
         data_id: a text that is equal for runs over the same clients with the same data.
         headline: what the run is measured by; the accuracies below are values of it.
+        without_model: values of it that predictions without a model have, by what makes them.
 
     Raises:
         ConfigError: if an array does not have one entry per client.
@@ -79,6 +80,7 @@ class RunView:
     versions: Mapping[str, str] = field(default_factory=dict)
     data_id: str = ""
     headline: Headline = ACCURACY
+    without_model: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # An array of another length would colour the wrong clients without a word.

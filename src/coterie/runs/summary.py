@@ -65,6 +65,25 @@ def summarise(
     }
 
 
+def without_model(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The headlines of predictions that no model made, of a summary, by what makes them.
+
+    Args:
+        summary: what ``summary.json`` holds.
+
+    Example:
+        >>> without_model({"baseline": 0.5, "naive": {"persistence": 0.25}})
+        {'without looking at the inputs': 0.5, 'persistence': 0.25}
+    """
+    found = {}
+    if summary.get("baseline") is not None:
+        found["without looking at the inputs"] = float(summary["baseline"])
+    # A series has predictions that need its past alone.
+    for name, value in summary.get("naive", {}).items():
+        found[name] = float(value)
+    return found
+
+
 def covered(
     rows: Sequence[Mapping[str, Any]], headline: Headline = ACCURACY
 ) -> list[Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -86,6 +86,7 @@ class SweepTable:
         figure: which figure of the headline is compared.
         rows: in the order of the plan.
         headline: what the runs are measured by.
+        without_model: what predictions without a model reach, the mean over runs.
     """
 
     keys: tuple[str, ...]
@@ -95,6 +96,7 @@ class SweepTable:
     figure: Figure
     rows: tuple[Row, ...]
     headline: Headline = ACCURACY
+    without_model: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_choices(
@@ -178,7 +180,17 @@ def tabulate(
             first.setdefault(_comparison_key(ours, theirs), (index, row))
     rows = _with_distinct_values(list(first.values()), plan)
     headline = headline_for(plan)
-    return SweepTable(plan.keys, plan.seeds, baseline, target, figure, rows, headline)
+    naive = _mean_without_model([one.without_model for one in measured.values()])
+    return SweepTable(plan.keys, plan.seeds, baseline, target, figure, rows, headline, naive)
+
+
+def _mean_without_model(known: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each figure over the runs that have it."""
+    found: dict[str, list[float]] = {}
+    for one in known:
+        for name, value in one.items():
+            found.setdefault(name, []).append(value)
+    return {name: statistics.fmean(values) for name, values in found.items()}
 
 
 def _comparison_key(ours: Sequence[SweepRun], theirs: Sequence[SweepRun]) -> tuple[Any, ...]:

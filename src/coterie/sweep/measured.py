@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from coterie.measures.costs import rounds_to_target
 from coterie.runs.check_folder import check_folder
 from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.store import RunFolder
-from coterie.runs.summary import covered
+from coterie.runs.summary import covered, without_model
 
 Figure = Literal["last10_mean", "max", "final"]
 
@@ -26,6 +26,7 @@ class Measured:
         bytes: bytes down and up to the target, or of the whole run without a target.
         seconds: of all rounds.
         scored: clients that the headline counts, those with a group at the end.
+        without_model: what predictions without a model reach.
     """
 
     value: float | None
@@ -33,6 +34,7 @@ class Measured:
     bytes: int | None
     seconds: float
     scored: int | None = None
+    without_model: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure(path: Path, target: float | None, figure: Figure) -> Measured:
@@ -60,6 +62,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
         if value is not None:
             value = float(value)
         seconds = float(summary["seconds"]["total"])
+        naive = without_model(summary)
         rounds = None
         moved_bytes: int | None = None
         if target is None:
@@ -76,7 +79,7 @@ def measure(path: Path, target: float | None, figure: Figure) -> Measured:
     scored = None
     if rows:
         scored = rows[-1].get("clients_assigned")
-    return Measured(value, rounds, moved_bytes, seconds, scored)
+    return Measured(value, rounds, moved_bytes, seconds, scored, naive)
 
 
 def _bytes_of(rows: Sequence[Mapping[str, Any]]) -> int:

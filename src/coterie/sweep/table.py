@@ -118,6 +118,9 @@ def notes(table: SweepTable) -> list[str]:
         )
         if one_seed:
             lines[-1] += " With one seed there is no interval."
+    if table.without_model:
+        said = [f"{table.headline.text(v)} {name}" for name, v in table.without_model.items()]
+        lines.append(f"Without a model: {', '.join(said)}.")
     lines += _scored_notes(table)
     if table.target is not None:
         lines.append(

@@ -83,7 +83,18 @@ def _note(series: Sequence[Series], many_seeds: bool, base: Series | None) -> st
         pairs = [pair for one in series for pair in paired_runs(one, base)]
         if any(compared_over_all(a, b) for a, b in pairs):
             note += UNGROUPED_NOTE
-    return note + _unfinished(series)
+    return note + _without_model(series) + _unfinished(series)
+
+
+def _without_model(series: Sequence[Series]) -> str:
+    """What predictions without a model reach, in the first run that says so."""
+    for one in series:
+        # Runs of one page have the same headline, and mostly the same data.
+        known = one.first.without_model
+        if known:
+            said = [f"{one.headline.text(value)} {name}" for name, value in known.items()]
+            return f" Without a model: {', '.join(said)}."
+    return ""
 
 
 def _unfinished(series: Sequence[Series]) -> str:
