@@ -1,10 +1,10 @@
 """Makes ``benchmarks/results/attacks.json`` of what ``benchmarks.attacks`` and others measured.
 
-    python -m benchmarks.attack_records FOLDER --machine "two cores ..." --commit 7da2de5
+    python -m benchmarks.attack_records FOLDER --machine "..." --commit db7a952 --without 033207a
 
-The folder has ``attacks-*.json`` (runs of ``benchmarks.attacks digits``), ``honest-*.json`` (bounds on honest clients:
-lists of ``data``, ``method``, ``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round by
-kind of defence).
+The folder has ``attacks-*.json`` (runs of ``benchmarks.attacks digits``), ``starts.json`` (accuracy
+of IFCA by seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``,
+``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round by kind of defence).
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.attacks import digits
 from benchmarks.results.records import FOLDER
 from benchmarks.results.tables import _distinct
+from coterie.core.arrays import BoolArray
+from coterie.core.keys import Key
+from coterie.engines.attacks import sign_flip
+from coterie.runs.cohort import Sampler
 
 NAMES = {
     "fedavg": "FedAvg",
@@ -34,6 +41,12 @@ DATA = {
     "femnist": "FEMNIST",
 }
 METRICS = {"off": "off", "bounds": "bounds", "on": "on"}
+# Runs without defences do not change with them.
+MEASURED = {"off": "without", "bounds": "attacks", "on": "attacks"}
+DIGITS = (
+    "examples/digits.toml: 60 clients of three planted groups, 20 a round, logistic regression. "
+    "FedClust is not given the number of groups."
+)
 
 
 def attack_records(runs: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -49,12 +62,47 @@ def attack_records(runs: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
         found.setdefault(key, {})[case["seed"]] = round(100 * run["accuracy"], 2)
     attacks = _distinct(attack for _, attack, _ in found)
     return [
-        record(attack, method, metric, "%", values, "attacks", 30)
+        record(attack, method, metric, "%", values, MEASURED[metric], 30)
         for method in NAMES.values()
         for attack in attacks
         for metric in METRICS.values()
         if (values := found.get((method, attack, metric)))
     ]
+
+
+def start_records(values: Mapping[str, float]) -> list[dict[str, Any]]:
+    """IFCA from random models without attackers: accuracies in per cent by seed."""
+    by_seed = {int(seed): value for seed, value in values.items()}
+    return [record("none, many seeds", "IFCA", "bounds", "%", by_seed, "starts", 30)]
+
+
+def chance_records(seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
+    """How a fifth of the clients falls on the three planted groups, and on their replies.
+
+    A round is lost for a group where at least half of its replies are of attackers.
+    """
+    most: dict[int, float] = {}
+    lost: dict[int, float] = {}
+    for seed in seeds:
+        data, settings, _ = digits(seed)
+        assert data.planted is not None
+        able = np.flatnonzero(data.sizes("train") > 0)
+        attack = sign_flip(share=0.2)
+        attacks = np.isin(np.arange(data.clients), attack.attackers(able, data.clients, Key(seed)))
+        sampler = Sampler("cover_then_uniform", able, settings["clients_per_round"], Key(seed))
+        of_group = [data.planted == j for j in np.unique(data.planted)]
+        hostile = max(of_group, key=lambda members: int((attacks & members).sum()))
+        most[seed] = float((attacks & hostile).sum())
+        cohorts = [sampler(number) for number in range(settings["rounds"])]
+        lost[seed] = float(sum(_half(attacks[ids[hostile[ids]]]) for ids in cohorts))
+    return [
+        record("attackers, 20 %", "of one group of 20", metric, unit, values, "chance", None)
+        for metric, unit, values in (("attackers", "clients", most), ("rounds lost", "rounds", lost))
+    ]
+
+
+def _half(attacks: BoolArray) -> bool:
+    return len(attacks) > 0 and 2 * int(attacks.sum()) >= len(attacks)
 
 
 def honest_records(runs: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -111,11 +159,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--machine", required=True)
     parser.add_argument("--commit", required=True)
+    parser.add_argument("--without", required=True, help="commit of the runs without defences")
     arguments = parser.parse_args()
     folder = arguments.folder
     runs = _read(folder, "attacks-*.json")
     honest = _read(folder, "honest-*.json")
     times = json.loads((folder / "time.json").read_text())
+    starts = json.loads((folder / "starts.json").read_text())
     where = {
         "machine": arguments.machine,
         "date": datetime.date.today().isoformat(),
@@ -127,11 +177,33 @@ def main() -> None:
         "settings": "Accuracies are of the honest clients, the mean of the last five evaluations.",
         "measurements": {
             "attacks": {
-                "what": "Attacks on planted digits",
-                "settings": "examples/digits.toml: 60 clients of three planted groups, 20 a round, "
-                "logistic regression. FedClust is not given the number of groups. Not every attack was "
-                "run with every seed.",
-                "command": "python -m benchmarks.attacks digits --seeds 0,1,2 --shares 0,0.1,0.2",
+                "what": "Attacks on planted digits, with defences",
+                "settings": f"{DIGITS} IFCA starts from a robust cold start in `on`, from random "
+                "models else.",
+                "command": "python -m benchmarks.attacks digits --seeds 0,1,2 --shares 0,0.1,0.2 "
+                "--defences bounds,on",
+                **where,
+            },
+            "without": {
+                "what": "Attacks on planted digits, without defences",
+                "settings": f"{DIGITS} Not every attack was run with every seed.",
+                "command": "python -m benchmarks.attacks digits --seeds 0,1,2 --shares 0,0.1,0.2 "
+                "--defences off",
+                **where,
+                "commit": arguments.without,
+            },
+            "starts": {
+                "what": "IFCA's random models without attackers",
+                "settings": "examples/digits.toml.",
+                "command": "python -m benchmarks.attacks digits --methods ifca --attacks none "
+                "--shares 0 --defences bounds --seeds 0,1,...,15",
+                **where,
+            },
+            "chance": {
+                "what": "Attackers of one group",
+                "settings": "The planted group with the most attackers, and the rounds of 30 in which "
+                "at least half of its replies are theirs.",
+                "command": "python -m benchmarks.attack_records",
                 **where,
             },
             "honest": {
@@ -151,6 +223,8 @@ def main() -> None:
         },
         "records": [
             *attack_records(runs),
+            *start_records(starts),
+            *chance_records(),
             *honest_records(honest),
             *(
                 {

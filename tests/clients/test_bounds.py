@@ -94,6 +94,13 @@ def test_endless_updates_are_refused_where_most_of_a_group_send_them(factor: flo
     assert after.ids.tolist() == list(range(16))
 
 
+def test_most_of_a_group_cannot_set_its_scale_beyond_that_of_the_request() -> None:
+    # Four of five clients of model 1 send 100 times their update.
+    after, clipped, _ = bounded(block([1.0] * 16 + [100.0] * 4), [0] * 15 + [1] * 5)
+    assert clipped == {"norm": 4}
+    assert norms(after.fields["delta"]).max() == pytest.approx(20.0)
+
+
 def test_the_bound_follows_how_much_honest_clients_differ() -> None:
     alike = block([1.0, 1.1, 0.9] * 5 + [8.0])
     assert bounded(alike)[1] == {"norm": 1}

@@ -28,7 +28,7 @@ FEWEST = 4
 # A group with fewer replies is compared with the whole request.
 OWN_SCALE = 5
 # Multiple of the request's median that the median of a group can be.
-APART = 100.0
+APART = 20.0
 # From so many replies on, the spread of a request is known well enough for the lower floor.
 MANY = 10
 _TO_SIGMA = 1.4826  # times the median absolute deviation: the standard deviation of a Gaussian
@@ -39,7 +39,7 @@ class Scale:
     """How far a positive number may be above the typical one.
 
     With ``l_i`` the logarithm of the number of client ``i``, ``m_i`` the median of ``l`` over its
-    group (at most that of the request plus ``log 100``), and ``s`` the median of ``|l_i - m_i|``
+    group (at most that of the request plus ``log 20``), and ``s`` the median of ``|l_i - m_i|``
     over the request times 1.4826, the number of the client may be ``exp(m_i) * c`` at most, with
     ``c = exp(spread * s)`` held between ``floor`` and ``ceiling``. Medians bear any values of fewer
     than half of the clients.
