@@ -97,7 +97,10 @@ def chance_records(seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
         lost[seed] = float(sum(_half(attacks[ids[hostile[ids]]]) for ids in cohorts))
     return [
         record("attackers, 20 %", "of one group of 20", metric, unit, values, "chance", None)
-        for metric, unit, values in (("attackers", "clients", most), ("rounds lost", "rounds", lost))
+        for metric, unit, values in (
+            ("attackers", "clients", most),
+            ("rounds lost", "rounds", lost),
+        )
     ]
 
 
