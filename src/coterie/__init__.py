@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from coterie.errors import ConfigError as ConfigError
     from coterie.errors import CoterieError as CoterieError
     from coterie.errors import DataError as DataError
+    from coterie.errors import PrivacyError as PrivacyError
     from coterie.errors import QuorumError as QuorumError
     from coterie.methods.algorithm import Algorithm as Algorithm
     from coterie.methods.method import Method as Method
+    from coterie.runs.privacy import Privacy as Privacy
     from coterie.runs.python import load as load
     from coterie.runs.python import run as run
     from coterie.runs.result import Result as Result
@@ -50,6 +52,8 @@ _HOME = {
     "Method": "coterie.methods.method",
     "Plan": "coterie.core.plan",
     "Population": "coterie.data.population",
+    "Privacy": "coterie.runs.privacy",
+    "PrivacyError": "coterie.errors",
     "QuorumError": "coterie.errors",
     "Result": "coterie.runs.result",
     "Round": "coterie.clients.round",

@@ -35,6 +35,12 @@ class QuorumError(CoterieError):
     code = 5
 
 
+class PrivacyError(CoterieError):
+    """A run would spend more privacy than its budget allows."""
+
+    code = 6
+
+
 class RemoteError(CoterieError):
     """A run elsewhere failed, or could not be reached."""
 

@@ -177,6 +177,9 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     transfers = summary["transfers"]
     moved = f"{amount(transfers['down_bytes'])} down, {amount(transfers['up_bytes'])} up"
     refused = ", ".join(f"{reason} {count}" for reason, count in summary["refused"].items())
+    spent = summary.get("privacy")
+    if spent:
+        rows["privacy"] = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}"
     return rows | {
         "time": _seconds_taken(summary["seconds"]),
         "spent on": ", ".join(f"{part} {duration(summary['seconds'][part])}" for part in PARTS),

@@ -121,4 +121,6 @@ def ifca(
         # From equal models every client would choose model 0, and the others would never train.
         distinct_init=init == "random",
         at_most_clients=groups == "auto" and init == "random",
+        # Other first models than random ones are made of what clients send before the first round.
+        sums_only=init == "random" and restarts == 1 and groups != "auto",
     )

@@ -14,6 +14,7 @@ from coterie.config.choices import run_model
 from coterie.config.crosscheck import cross_check
 from coterie.config.defaults import fit_defaults
 from coterie.config.kinds import KINDS
+from coterie.config.privacy_checks import fit_to_privacy
 from coterie.config.problems import problems
 from coterie.config.tables import RunConfig
 from coterie.config.toml_text import MOST_CHARACTERS, parse_toml
@@ -134,6 +135,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
         raise ConfigError("\n".join(f"{file}: {line}" for line in lines))
     config._file = file
     _check_shifts(config)
+    config = fit_to_privacy(config)
     clients = config.data.partition.options.get("clients")
     if isinstance(clients, int):
         return fit_defaults(config, clients)

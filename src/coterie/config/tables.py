@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import Field, PrivateAttr
 
 from coterie.config.local_table import Count, LocalTable, NotNegative, Positive
+from coterie.config.privacy_table import PrivacyTable
 from coterie.config.schema import Bool, Float, Int, Table
 
 # Of drift; coterie.rules.migration has their distances.
@@ -32,7 +33,7 @@ class TrainTable(Table):
 
     rounds: Count
     clients_per_round: Count = CLIENTS_PER_ROUND
-    sampler: Literal["cover_then_uniform", "uniform"] = "cover_then_uniform"
+    sampler: Literal["cover_then_uniform", "uniform", "poisson"] = "cover_then_uniform"
     # Kept from training, to calibrate probabilities with.
     hold_out: Annotated[Float, Field(gt=0, lt=1)] | None = None
     evaluate_every: Count = 1
@@ -171,6 +172,7 @@ class RunConfig(Table):
         task: what is learned and measured; nothing: a classification.
         migration: which clients lose their group because their data drifted, in place of the
             algorithm's own; nothing where it has none.
+        privacy: differential privacy of updates, or nothing.
         folder: where ``module:factory`` is found; filled in with the folder that the run was
             started in.
     """
@@ -194,6 +196,7 @@ class RunConfig(Table):
     attack: KindTable | None = None
     task: KindTable | None = None
     migration: MigrationTable | None = None
+    privacy: PrivacyTable | None = None
     folder: str | None = None
     # Private, so that it is no key of the file and no part of the hash.
     _file: str = PrivateAttr(default="configuration")

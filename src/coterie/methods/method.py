@@ -14,6 +14,7 @@ from coterie.core.work import Train
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign
 from coterie.rules.inter_group import InterGroup
+from coterie.rules.private_sums import PrivateSums
 from coterie.rules.server import Server, sgd
 from coterie.rules.serving import Serve, by_group
 from coterie.rules.weighing import Weigh, by_size
@@ -43,6 +44,8 @@ class Method:
         pools_data: all clients' training data are brought to one place, as no federation does.
         counts_classes: a rule reads how many samples of each class clients hold, or their accuracy,
             so the targets of the task must be classes.
+        sums_only: of what clients send, the server uses nothing but the sum of each group's updates.
+        private: the noise of these sums, ``None``: the server uses them as they are.
 
     Example:
         >>> from coterie.rules.single_group import everyone
@@ -62,3 +65,5 @@ class Method:
     samples_cohort: bool = False
     pools_data: bool = False
     counts_classes: bool = False
+    sums_only: bool = False
+    private: PrivateSums | None = None

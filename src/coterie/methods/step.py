@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
+from coterie.core.arrays import BoolArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
@@ -66,14 +67,15 @@ class Clustered:
         return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        """One round; an empty cohort changes nothing.
+        """One round; an empty cohort changes nothing, unless its sums are private.
 
         Returns:
             The new state, and notes for the round's row.
         """
-        if not len(round.cohort):
-            return state, {}
         method = self.method
+        # That nobody was asked is something about the clients: private sums have noise even then.
+        if not len(round.cohort) and method.private is None:
+            return state, {}
         # Sorted: sums run in client order, whatever order a sampler gives.
         round = replace(round, cohort=np.sort(round.cohort), local=method.local)
         # The grouping rules draw from one stream, so that a rule with two halves can share a draw.
@@ -93,7 +95,7 @@ class Clustered:
 
         # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
         begun = time.perf_counter()
-        too_few = len(updates) < round.least_replies
+        too_few = len(updates) < round.least_replies and method.private is None
         if too_few:
             updates = updates.first(0)
         if method.recluster is not None:
@@ -102,19 +104,9 @@ class Clustered:
             return groups, {**notes, "exchange": 0, "skipped": True}
 
         # Step 4: how much does each reply count, and how do the models move?
-        # After the reclustering: a rule of it may have split or opened groups, whose rows
-        # count here.
-        before = groups.models
-        weights = method.weigh(groups, updates, grouping)
-        key = round.key.of("combine")
-        groups = _move_models(method, groups, updates, weights, total, key)
+        groups, found = _aggregate(method, groups, updates, total, round)
         seconds["aggregation"] = time.perf_counter() - begun
-        notes["loss"] = float(np.average(updates.loss, weights=updates.size))
-        # Streamed updates are gone by now.
-        notes["discrepancy"] = None
-        if total is None:
-            notes["discrepancy"] = discrepancy(before, groups.models, updates)
-        return groups, {**notes, "ids": updates.ids, "weights": weights}
+        return groups, {**notes, **found}
 
     def serve(self, state: Groups) -> Served:
         """Which model serves each client."""
@@ -129,8 +121,9 @@ def _train(
     Returns:
         float64 ``[k, d]``, or ``None`` where the updates themselves are there; and the updates.
     """
-    # A rule that clusters replies needs all of them side by side.
-    if method.recluster is None and streamable(method.local, method.weigh, plan, groups):
+    # A rule that clusters replies needs all of them side by side, and so do sums that are clipped.
+    together = method.recluster is not None or method.private is not None
+    if not together and streamable(method.local, method.weigh, plan, groups):
         return stream(method.local, method.weigh, groups, plan, round)
     return None, train(method.local, groups, plan, round)
 
@@ -152,29 +145,66 @@ def _take_choices(groups: Groups, updates: Updates, notes: dict[str, Any]) -> Gr
     return groups.with_members(updates.ids, updates.row)
 
 
-def _move_models(
-    method: Method,
-    groups: Groups,
-    updates: Updates,
-    weights: Matrix,
-    total: Tensor | None,
-    key: Key,
-) -> Groups:
-    """Each model moved by its weighted replies, then pulled by the others.
+def _aggregate(
+    method: Method, groups: Groups, updates: Updates, total: Tensor | None, round: Round
+) -> tuple[Groups, dict[str, Any]]:
+    """The groups with models moved by the replies, and notes for the round's row.
+
+    Args:
+        method: its weighing, server and inter-group rules.
+        groups: after the reclustering, which may have split or opened groups.
+        updates: the replies.
+        total: float64 ``[k, d]``, the weighted sum of the replies where it is known already.
+        round: its streams.
+    """
+    before = groups.models
+    weights = method.weigh(groups, updates, round.of("assign"))
+    trained = any_weight(weights)
+    notes: dict[str, Any] = {"ids": updates.ids, "weights": weights}
+    notes["loss"] = None
+    if len(updates):
+        notes["loss"] = float(np.average(updates.loss, weights=updates.size))
+    # Streamed updates are gone by now.
+    held = total is None and len(updates) > 0
+    if method.private is not None:
+        groups, total, notes["privacy"] = method.private(groups, updates, round)
+        # Which groups had replies is something about the clients, too.
+        trained = np.ones(groups.k, bool)
+    elif total is None:
+        total = _combined(method, groups, updates, weights, round.key.of("combine"))
+    groups = _move_models(method, groups, total, trained)
+    notes["discrepancy"] = None
+    if held:
+        notes["discrepancy"] = discrepancy(before, groups.models, updates)
+    return groups, notes
+
+
+def _combined(
+    method: Method, groups: Groups, updates: Updates, weights: Matrix, key: Key
+) -> Tensor:
+    """How far the weighted replies move each model, float64 ``[k, d]``.
+
+    Args:
+        method: whose weighing rule may combine them in its own way.
+        groups: before.
+        updates: the replies.
+        weights: float64 ``[k, n]``, how much each reply counts for each model.
+        key: random stream of a robust rule.
+    """
+    if isinstance(method.weigh, Combines):
+        return method.weigh.combine(weights, updates, groups.models, key)
+    return combine(weights, updates, groups.models)
+
+
+def _move_models(method: Method, groups: Groups, total: Tensor, trained: BoolArray) -> Groups:
+    """Each model moved by what its replies make together, then pulled by the others.
 
     Args:
         method: its server and inter-group rules.
         groups: before.
-        updates: the replies.
-        weights: float64 ``[k, n]``, how much each reply counts for each model.
-        total: float64 ``[k, d]``, the weighted sum of the replies where it is known already.
-        key: random stream of a robust rule.
+        total: float64 ``[k, d]``.
+        trained: bool ``[k]``, the models that replies count for.
     """
-    if total is None and isinstance(method.weigh, Combines):
-        total = method.weigh.combine(weights, updates, groups.models, key)
-    elif total is None:
-        total = combine(weights, updates, groups.models)
-    trained = any_weight(weights)
     groups = method.server(groups, total, torch.from_numpy(trained))
     if method.inter_group is not None:
         groups = method.inter_group(groups)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 
-SamplerName = Literal["uniform", "cover_then_uniform"]
+SamplerName = Literal["uniform", "cover_then_uniform", "poisson"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,10 @@ class Sampler:
         kind: ``uniform``: drawn without replacement each round; ``cover_then_uniform``: in order of
             their numbers for the first ``ceil(N / K)`` rounds, so that each is met once, then
             uniform. Where clients come and go in these rounds, some are met twice and some only
-            when they are drawn later.
+            when they are drawn later; ``poisson``: each client with the probability `rate`,
+            whoever else is drawn, so the size of a cohort varies.
         clients: int64, the clients that can be asked (those with training samples).
-        per_round: ``K``.
+        per_round: ``K``; with ``poisson`` on average.
         key: random stream.
 
     Example:
@@ -38,8 +39,15 @@ class Sampler:
     per_round: int
     key: Key
 
+    @property
+    def rate(self) -> float:
+        """The share of the clients that is asked in a round on average."""
+        return min(1.0, self.per_round / max(1, len(self.clients)))
+
     def __call__(self, round: int, present: NDArray[np.bool_] | None = None) -> IntArray:
         """The cohort of a round, of those who are ``present`` (bool ``[N]``, default everybody)."""
+        if self.kind == "poisson":
+            return self._each_by_itself(round, present)
         clients = self.clients if present is None else self.clients[present[self.clients]]
         start = round * self.per_round
         # The opening rounds of FlexCFL's code, where accuracy counts once all clients have
@@ -52,3 +60,13 @@ class Sampler:
         # draw the same.
         rng = self.key.of("sample").at(round).generator()
         return np.sort(rng.choice(clients, min(self.per_round, len(clients)), replace=False))
+
+    def _each_by_itself(self, round: int, present: NDArray[np.bool_] | None) -> IntArray:
+        """A cohort in which nobody's place depends on who else there is."""
+        last = int(self.clients.max(initial=-1))
+        draws = self.key.of("sample").at(round).generator().random(last + 1)
+        # By its number, so that the draw of a client is the same whoever else could be asked.
+        chosen = np.sort(self.clients[draws[self.clients] < self.rate])
+        if present is None:
+            return chosen
+        return chosen[present[chosen]]

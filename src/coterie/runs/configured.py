@@ -21,6 +21,7 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
 from coterie.rules.migration import Migration
+from coterie.runs.privacy import Privacy
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION
 
@@ -39,6 +40,13 @@ def make_bounds(config: RunConfig) -> Bounds:
     """How far one client may be from the others, as ``[bounds]`` says."""
     table = config.bounds
     return replace(Bounds.between(table.floor, table.ceiling), enabled=table.enabled)
+
+
+def make_privacy(config: RunConfig) -> Privacy | None:
+    """Differential privacy of updates, as ``[privacy]`` says; ``None``: there is none."""
+    if config.privacy is None:
+        return None
+    return Privacy(**config.privacy.model_dump())
 
 
 def make_attack(config: RunConfig) -> Attack | None:

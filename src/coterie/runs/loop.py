@@ -33,6 +33,7 @@ from coterie.rules.serving import Serve
 from coterie.runs.round_row import (
     attack_columns,
     counts_by_name,
+    privacy_columns,
     round_row,
     round_seconds,
     shift_columns,
@@ -192,6 +193,7 @@ def simulate(
             row |= evaluation.scores(snapshot, algorithm.serve(groups), groups, key)
         row |= evaluation.measured(snapshot, groups, notes, key)
         row |= attack_columns(ledger, schedule.attackers, cohort)
+        row |= privacy_columns(schedule.budget, number, notes)
 
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + clients.ledger.read().refused)

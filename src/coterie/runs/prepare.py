@@ -21,6 +21,7 @@ from coterie.runs.configured import (
     make_bounds,
     make_method,
     make_network,
+    make_privacy,
     make_quorum,
     make_solver,
     make_task,
@@ -28,6 +29,7 @@ from coterie.runs.configured import (
 from coterie.runs.data import load_data, read_inputs
 from coterie.runs.fitting import fit_together
 from coterie.runs.held_out import without_held_out
+from coterie.runs.privacy import private_spec
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec, cohort_sampler
 from coterie.terminal import warn
@@ -150,4 +152,5 @@ def prepare_on(
         attack=make_attack(config),
         bounds=make_bounds(config),
     )
+    spec = private_spec(spec, make_privacy(config), config.algorithm.name)
     return Prepared(config, spec, partition, label_names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any
 
 from pydantic import Field
 from torch import nn
@@ -13,12 +13,9 @@ from torch import nn
 from coterie.clients.bounds import Bounds
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
-from coterie.config import registry
 from coterie.config.arguments import validated
-from coterie.config.kinds import KINDS
 from coterie.config.problems import Problem, refuse
 from coterie.config.tables import CLIENTS_PER_ROUND
-from coterie.config.wording import describe_type, nearest
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -31,17 +28,18 @@ from coterie.local.device import Precision
 from coterie.measures.view import Measure
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
-from coterie.methods.override import override
 from coterie.rules.migration import Detector, Migration
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
+from coterie.runs.arguments import bounds_of, check_choice, named, sampler_of, with_rules
 from coterie.runs.cohort import SamplerName
 from coterie.runs.fitting import fit_together
 from coterie.runs.loop import RoundResult
+from coterie.runs.privacy import Privacy, private_spec
 from coterie.runs.result import Result
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
-from coterie.runs.spec import CohortSampler, Network, RunSpec, cohort_sampler
+from coterie.runs.spec import CohortSampler, Network, RunSpec
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -56,7 +54,7 @@ def run(
     local: Solver | None = None,
     rounds: Count = 100,
     clients_per_round: Count = CLIENTS_PER_ROUND,
-    sampler: SamplerName | CohortSampler = "cover_then_uniform",
+    sampler: SamplerName | CohortSampler | None = None,
     seed: int = 0,
     shift: Shift | None = None,
     engine: str = "pool",
@@ -75,9 +73,10 @@ def run(
     weigh: Weigh | str | None = None,
     objective: Objective | str | None = None,
     migration: Migration | Detector | None = None,
-    bounds: Bounds | bool = True,
+    bounds: Bounds | bool | None = None,
     attack: Attack | str | None = None,
     task: Task | str | None = None,
+    privacy: Privacy | None = None,
     on_round: Callable[[RoundResult], None] | None = None,
 ) -> Result:
     """Run a federated method on a population.
@@ -91,7 +90,8 @@ def run(
         rounds: communication rounds.
         clients_per_round: clients that take part in a round, at most all.
         sampler: which clients, by name or as a function of the round; with a shift, of the round
-            and of which clients are there and hold samples (bool ``[N]``).
+            and of which clients are there and hold samples (bool ``[N]``). Default
+            ``cover_then_uniform``, with privacy ``poisson``.
         seed: everything random follows from it.
         shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
@@ -120,18 +120,21 @@ def run(
             method's own: a detector, ``none`` for none, or
             ``coterie.rules.migration.Migration("per_label", tau=0.3)``.
         bounds: how far one client may be from the others of a request, see
-            ``coterie.clients.bounds``; ``False``: as far as it likes.
+            ``coterie.clients.bounds``; ``False``: as far as it likes. By default there are bounds,
+            but with privacy, which clips each update by itself, there are none.
         attack: what some clients do to the run: a name of ``coterie list attacks``, or an attack
             such as ``coterie.engines.attacks.sign_flip(share=0.1)``. Accuracies are then of the
             honest clients.
         task: what is learned and measured: a name of ``coterie list tasks``, or a record such as
             ``coterie.tasks.regression("absolute")``; default classification.
+        privacy: differential privacy of updates, as ``coterie.Privacy(epsilon=8.0, clip=0.5)``.
         on_round: called after each round.
 
     Raises:
         ConfigError: for an argument out of its range, and for migration in a method that places no
             clients.
         DataError: for targets that the task cannot learn.
+        PrivacyError: if the rounds would spend more privacy than allowed.
         QuorumError: if too few clients answered for too long.
 
     Example:
@@ -144,16 +147,17 @@ def run(
     local = (local or Solver()).over_rounds(rounds)
     _check_budget(local)
     # Plain text and no Literal in the signature, since plugins add names.
-    _check_choice("engine", "engine", engine)
-    method = _with_rules(method, server, weigh, objective, migration)
+    check_choice("engine", "engine", engine)
+    method = with_rules(method, server, weigh, objective, migration)
     network = partial(Network.of, model, data.shape, seed=seed, l2=local.l2)
     fitted = fit_together(
-        method, _named("task", task), network, data, local, clients_per_round, seed
+        method, named("task", task), network, data, local, clients_per_round, seed
     )
     # From here on the data as the method trains on them, which may be pooled.
     data = fitted.population
-    if isinstance(sampler, str):
-        sampler = _sampler(sampler, data, clients_per_round, seed, shifts=shift is not None)
+    private = privacy is not None
+    shifts = shift is not None
+    sampler = sampler_of(sampler, data, clients_per_round, seed, shifts=shifts, private=private)
     evaluation = Evaluation(
         every=evaluate_every,
         clients=evaluate_clients,
@@ -173,9 +177,10 @@ def run(
         quorum=quorum or Quorum(),
         shift=shift,
         evaluation=evaluation,
-        bounds=Bounds(enabled=bounds) if isinstance(bounds, bool) else bounds,
-        attack=_named("attack", attack),
+        bounds=bounds_of(bounds, private=private),
+        attack=named("attack", attack),
     )
+    spec = private_spec(spec, privacy)
     options = _engine_options(workers, round_timeout, device, precision, ray_address)
     with spec.make_clients(engine, options) as clients:
         return _carry_out(spec, clients, on_round)
@@ -186,24 +191,6 @@ def _check_budget(local: Solver) -> None:
     # `Solver` allows neither, for work that brings its own budget; a run needs one.
     if not local.epochs and not local.steps:
         refuse(Problem("local.epochs", "out of range", 0, "an integer >= 1"))
-
-
-def _with_rules(
-    method: Method | Algorithm,
-    server: Server | str | None,
-    weigh: Weigh | str | None,
-    objective: Objective | str | None,
-    migration: Migration | Detector | None,
-) -> Method | Algorithm:
-    """The method with these rules in place of its own; ``None`` leaves its own."""
-    return override(
-        method,
-        type(method).__name__,
-        server=_named("server", server),
-        weigh=_named("weigh", weigh),
-        objective=_named("objective", objective),
-        migration=Migration(migration) if isinstance(migration, str) else migration,
-    )
 
 
 def _engine_options(
@@ -237,30 +224,6 @@ def _carry_out(
     kept = clients.store.state()
     headline = headline_of(spec.task)
     return Result(tuple(rows), running.groups, spec.network.module, served, kept, headline)
-
-
-def _sampler(
-    name: str, data: Population, per_round: int, seed: int, *, shifts: bool
-) -> CohortSampler:
-    if name not in get_args(SamplerName):
-        expected = f"{describe_type(SamplerName)}, or a function of the round"
-        refuse(Problem("sampler", "unknown choice", name, expected))
-    return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
-
-
-def _named(kind: Literal["server", "weigh", "objective", "attack", "task"], value: Any) -> Any:
-    """What a name makes, with the defaults of its options; what is made already as it is."""
-    if not isinstance(value, str):
-        return value
-    _check_choice(kind, kind, value, ", or a rule of coterie's")
-    return registry.build(kind, {KINDS[kind].selector: value})
-
-
-def _check_choice(argument: str, kind: str, name: str, or_else: str = "") -> None:
-    known = registry.names(kind)
-    if name not in known:
-        expected = f"{describe_type(Literal[known])}{or_else}"
-        refuse(Problem(argument, "unknown choice", name, expected, nearest(name, known)))
 
 
 def load(

@@ -14,6 +14,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
+from coterie.runs.budget import Budget
 
 # Counts that have a column of their own in the row.
 _COUNTS = ("newcomers", "cold_start", "drifted", "migrations", "same_group")
@@ -22,6 +23,7 @@ _NOT_NOTES = (
     *_COUNTS,
     "loss",
     "discrepancy",
+    "privacy",
     "skipped",
     "seconds",
     "drifted_ids",
@@ -109,6 +111,22 @@ def attack_columns(
     if attackers:
         found["attackers"] = int(np.isin(cohort, attackers).sum())
     return found
+
+
+def privacy_columns(
+    budget: Budget | None, number: int, notes: Mapping[str, Any]
+) -> dict[str, dict[str, float]]:
+    """What the rounds up to this one spent, and the noise of this one, where updates are private.
+
+    Args:
+        budget: of the run, ``None``: they are not.
+        number: of the round.
+        notes: of the method.
+    """
+    if budget is None:
+        return {}
+    spent = {"epsilon": budget.epsilon(number + 1), "delta": budget.delta}
+    return {"privacy": {**spent, **notes.get("privacy", {})}}
 
 
 def round_seconds(

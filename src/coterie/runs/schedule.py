@@ -17,6 +17,7 @@ from coterie.errors import ConfigError
 from coterie.measures.sampling import EvaluationSample
 from coterie.measures.scoring import Scoring
 from coterie.measures.view import Measure
+from coterie.runs.budget import Budget
 from coterie.tasks import CLASSIFICATION
 
 
@@ -64,6 +65,7 @@ class Schedule:
         shift: how the clients' data change before each round.
         evaluation: what is measured, and when.
         attackers: clients of a simulation that attack; nothing is measured of them.
+        budget: what private rounds spend, ``None``: they are not private.
     """
 
     sampler: Callable[..., IntArray]
@@ -72,6 +74,7 @@ class Schedule:
     shift: Shift | None = None
     evaluation: Evaluation = Evaluation()
     attackers: tuple[int, ...] = ()
+    budget: Budget | None = None
 
     def honest(self, population: int) -> NDArray[np.bool_]:
         """The clients that do not attack, bool ``[N]``.

@@ -27,6 +27,7 @@ from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, decay_for
+from coterie.runs.budget import Budget
 from coterie.runs.cohort import Sampler, SamplerName
 from coterie.runs.schedule import Evaluation, Schedule
 
@@ -93,6 +94,7 @@ class RunSpec:
         evaluation: what is measured, and when.
         bounds: how far one client may be from the others.
         attack: of some clients, in a simulation; ``None``: all are honest.
+        budget: what the rounds spend where updates are private; ``None``: they are not.
     """
 
     algorithm: Algorithm
@@ -107,6 +109,7 @@ class RunSpec:
     evaluation: Evaluation = field(default_factory=Evaluation)
     bounds: Bounds = Bounds()
     attack: Attack | None = None
+    budget: Budget | None = None
 
     @property
     def attackers(self) -> IntArray:
@@ -134,7 +137,15 @@ class RunSpec:
     def schedule(self) -> Schedule:
         """The rounds: who is asked, how data change, what is measured."""
         attackers = tuple(self.attackers.tolist())
-        return Schedule(self.sampler, self.rounds, self.key, self.shift, self.evaluation, attackers)
+        return Schedule(
+            self.sampler,
+            self.rounds,
+            self.key,
+            self.shift,
+            self.evaluation,
+            attackers,
+            self.budget,
+        )
 
     def make_clients(
         self,

@@ -62,6 +62,7 @@ def summarise(
         "clipped": _total(row.get("clipped", {}) for row in rows),
         # The same seed gives the same bits with the same versions only.
         "versions": _versions(),
+        **_spent(last),
     }
 
 
@@ -82,6 +83,14 @@ def without_model(summary: Mapping[str, Any]) -> dict[str, float]:
     for name, value in summary.get("naive", {}).items():
         found[name] = float(value)
     return found
+
+
+def _spent(last: Mapping[str, Any]) -> dict[str, Any]:
+    """The privacy that all rounds spent, where updates are private."""
+    spent = last.get("privacy")
+    if spent is None:
+        return {}
+    return {"privacy": {"epsilon": spent["epsilon"], "delta": spent["delta"]}}
 
 
 def covered(

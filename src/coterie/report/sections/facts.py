@@ -17,6 +17,10 @@ def facts(runs: Sequence[RunView]) -> list[tuple[str, str]]:
         ("clients", f"{runs[0].clients:,}"),
         ("rounds", str(max(len(run.rounds) for run in runs))),
     ]
+    spent = [run.rounds[-1].get("privacy") for run in runs if run.rounds]
+    if any(spent):
+        most = max(one["epsilon"] for one in spent if one)
+        found.append(("most privacy that a run spent (epsilon)", f"{most:.3g}"))
     # The same series that the headline names.
     best = best_series(one for one in series_of(runs) if one.grouped)
     if best is None:

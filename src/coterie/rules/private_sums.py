@@ -1,0 +1,188 @@
+"""Differential privacy of updates: of a round the server uses noised sums alone.
+
+A client's update is clipped, so that it moves the sum of its group by a known length at most, and
+Gaussian noise of that scale is added to each group's sum. Sources: McMahan et al., Learning
+Differentially Private Recurrent Language Models (2018); the clip that adapts: Andrew et al.,
+Differentially Private Learning with Adaptive Clipping (2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from coterie.clients.round import Round
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.threads import one_torch_thread
+from coterie.core.updates import Updates
+
+# Of the clip that adapts, eta_C of Andrew et al. (sec. 3).
+CLIP_RATE = 0.2
+# Noise of a count of clients, as a share of a cohort: sigma_b = n / 20 of Andrew et al. (sec. 3.1).
+COUNT_NOISE = 1 / 20
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateMemory:
+    """What the noised sums of earlier rounds said.
+
+    Args:
+        clip: of the next round.
+    """
+
+    record_name: ClassVar[str] = "private"
+    clip: float
+
+
+class Released(NamedTuple):
+    """What the server uses of a round's updates.
+
+    Args:
+        groups: with what it remembers for the next round.
+        total: float64 ``[k, d]``, how far each model is moved.
+        notes: for the round's row.
+    """
+
+    groups: Groups
+    total: Tensor
+    notes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PrivateSums:
+    """Each group's sum of clipped updates with Gaussian noise, divided by a fixed number.
+
+    With ``C_t`` the clip of round ``t``, ``n`` the clients of a round and ``k`` the number of groups,
+    the model of group ``j`` is moved by
+
+        (k / n) (sum_{i in j} delta_i min(1, C_t / |delta_i|) + N(0, (z' C_t)^2 I)).
+
+    All clients count the same. The divisor is not the number of replies, which one client changes.
+    With a ``quantile`` each client also tells whether its update was longer than the clip. The noised
+    count of these moves the clip, ``C_{t+1} = C_t exp(-0.2 (share - quantile))``, where ``share`` is
+    that of the updates within the clip. The noise of both is such that one client more or less
+    changes them together as it would change a sum with noise ``z C_t``.
+
+    Args:
+        clip: ``C_0``, or of all rounds without a quantile.
+        noise: ``z``, the noise multiplier of a round.
+        clients: ``n``, of a round, on average.
+        quantile: of the lengths of updates that the clip follows, ``None``: it stays.
+        secret: the stream of the noise, ``None``: the run's own.
+    """
+
+    clip: float
+    noise: float
+    clients: float
+    quantile: float | None = None
+    secret: Key | None = None
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise of the count of clipped updates."""
+        # Not less than z: of the budget at most a quarter is spent on the count.
+        return max(COUNT_NOISE * self.clients, self.noise)
+
+    @property
+    def sum_noise(self) -> float:
+        """``z'``: standard deviation of the sums' noise, in multiples of the clip."""
+        if self.quantile is None or self.noise == 0:
+            return self.noise
+        # A client changes the centred count by 1/2, and 1/z'^2 + (1/2)^2/sigma_b^2 = 1/z^2
+        # (Andrew et al., theorem 1).
+        return (self.noise**-2 - (2 * self.count_noise) ** -2) ** -0.5
+
+    def stream(self, round: Round) -> Key:
+        """The random stream of a round's noise."""
+        if self.secret is None:
+            return round.key.of("noise")
+        return self.secret.at(round.number).of("noise")
+
+    def __call__(self, groups: Groups, updates: Updates, round: Round) -> Released:
+        clip = self._clip(groups)
+        key = self.stream(round)
+        lengths = lengths_of(updates.delta)
+        total = clipped_sums(updates.delta, lengths, updates.row, groups.k, clip)
+        # Without noise the clip may be infinite.
+        if self.noise > 0:
+            total += gaussian(total.shape, self.sum_noise * clip, key)
+        total *= groups.k / self.clients
+        clipped = int((lengths > clip).sum())
+        notes = {"noise": self.noise, "clip": clip, "clipped": clipped}
+        if self.quantile is not None:
+            following = self._following(clip, len(lengths), clipped, key)
+            groups = groups.remember(PrivateMemory(following))
+        return Released(groups, total, notes)
+
+    def _clip(self, groups: Groups) -> float:
+        memory = groups.memory.get(PrivateMemory)
+        if memory is None:
+            return self.clip
+        return memory.clip
+
+    def _following(self, clip: float, replies: int, clipped: int, key: Key) -> float:
+        """The clip of the next round (Andrew et al., Alg. 1)."""
+        assert self.quantile is not None
+        # Each client counts 1/2 or -1/2, which one client more or less changes by no more than that.
+        within = (replies - clipped) - replies / 2
+        noise = 0.0
+        if self.noise > 0:
+            noise = float(gaussian((1,), self.count_noise, key.of("count"))[0])
+        share = (within + noise) / self.clients + 1 / 2
+        return clip * math.exp(-CLIP_RATE * (share - self.quantile))
+
+
+@one_torch_thread()
+def lengths_of(delta: Tensor) -> FloatArray:
+    """Euclidean lengths of updates ``[n, d]``, float64 ``[n]``."""
+    lengths: FloatArray = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).numpy()
+    return lengths
+
+
+@one_torch_thread()
+def clipped_sums(delta: Tensor, lengths: FloatArray, row: IntArray, k: int, clip: float) -> Tensor:
+    """The sum of each group's updates, none of which counts with more than the length of the clip.
+
+    Args:
+        delta: float32 ``[n, d]``.
+        lengths: float64 ``[n]``, of the updates.
+        row: int64 ``[n]``, the group of each.
+        k: number of groups.
+        clip: longest length.
+
+    Returns:
+        float64 ``[k, d]``. One row more or less of ``delta`` changes it by ``clip`` at most.
+
+    Example:
+        >>> import numpy as np
+        >>> delta = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
+        >>> clipped_sums(delta, lengths_of(delta), np.array([1, 1]), 2, 1.0).numpy().round(3).tolist()
+        [[0.0, 0.0], [0.9, 1.2]]
+    """
+    total = torch.zeros(k, delta.shape[1], dtype=torch.float64)
+    # In client order and float64, so that the sums have the same bits on every engine.
+    for i, (j, length) in enumerate(zip(row.tolist(), lengths.tolist(), strict=True)):
+        share = 1.0
+        if length > clip:
+            share = clip / length
+        total[j].add_(delta[i], alpha=share)
+    return total
+
+
+def gaussian(shape: tuple[int, ...] | torch.Size, deviation: float, key: Key) -> Tensor:
+    """Independent Gaussian noise, float64.
+
+    Args:
+        shape: of the tensor.
+        deviation: standard deviation of each number.
+        key: random stream.
+    """
+    drawn = key.generator().standard_normal(tuple(shape))
+    return deviation * torch.from_numpy(drawn)

@@ -1,0 +1,85 @@
+"""Arguments of ``coterie.run`` as what a run is made of: rules of names, samplers, bounds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast, get_args
+
+from coterie.clients.bounds import Bounds
+from coterie.config import registry
+from coterie.config.kinds import KINDS
+from coterie.config.problems import Problem, refuse
+from coterie.config.wording import describe_type, nearest
+from coterie.core.objective import Objective
+from coterie.data.population import Population
+from coterie.methods.algorithm import Algorithm
+from coterie.methods.method import Method
+from coterie.methods.override import override
+from coterie.rules.migration import Detector, Migration
+from coterie.rules.server import Server
+from coterie.rules.weighing import Weigh
+from coterie.runs.cohort import SamplerName
+from coterie.runs.spec import CohortSampler, cohort_sampler
+
+
+def with_rules(
+    method: Method | Algorithm,
+    server: Server | str | None,
+    weigh: Weigh | str | None,
+    objective: Objective | str | None,
+    migration: Migration | Detector | None,
+) -> Method | Algorithm:
+    """The method with these rules in place of its own; ``None`` leaves its own."""
+    return override(
+        method,
+        type(method).__name__,
+        server=named("server", server),
+        weigh=named("weigh", weigh),
+        objective=named("objective", objective),
+        migration=Migration(migration) if isinstance(migration, str) else migration,
+    )
+
+
+def bounds_of(bounds: Bounds | bool | None, *, private: bool) -> Bounds:
+    """How far one client may be from the others."""
+    if bounds is None:
+        bounds = not private
+    if isinstance(bounds, bool):
+        return Bounds(enabled=bounds)
+    return bounds
+
+
+def sampler_of(
+    sampler: CohortSampler | str | None,
+    data: Population,
+    per_round: int,
+    seed: int,
+    *,
+    shifts: bool,
+    private: bool,
+) -> CohortSampler:
+    """Which clients are asked in a round."""
+    if sampler is not None and not isinstance(sampler, str):
+        return sampler
+    name = sampler or "cover_then_uniform"
+    if sampler is None and private:
+        name = "poisson"
+    if name not in get_args(SamplerName):
+        expected = f"{describe_type(SamplerName)}, or a function of the round"
+        refuse(Problem("sampler", "unknown choice", name, expected))
+    return cohort_sampler(cast(SamplerName, name), data, per_round, seed, shifts=shifts)
+
+
+def named(kind: Literal["server", "weigh", "objective", "attack", "task"], value: Any) -> Any:
+    """What a name makes, with the defaults of its options; what is made already as it is."""
+    if not isinstance(value, str):
+        return value
+    check_choice(kind, kind, value, ", or a rule of coterie's")
+    return registry.build(kind, {KINDS[kind].selector: value})
+
+
+def check_choice(argument: str, kind: str, name: str, or_else: str = "") -> None:
+    """Refuse a name that is not registered."""
+    known = registry.names(kind)
+    if name not in known:
+        expected = f"{describe_type(Literal[known])}{or_else}"
+        refuse(Problem(argument, "unknown choice", name, expected, nearest(name, known)))

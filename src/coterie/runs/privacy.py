@@ -1,0 +1,173 @@
+"""A run whose server uses noised sums of updates: its noise, its cohorts and its budget."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coterie.config.arguments import check_arguments
+from coterie.config.problems import Problem, refuse
+from coterie.core.keys import Key
+from coterie.errors import ConfigError, PrivacyError
+from coterie.math import accounting
+from coterie.math.accounting import Accountant, Release, least_noise
+from coterie.methods.algorithm import as_algorithm
+from coterie.methods.private import make_private
+from coterie.rules.private_sums import PrivateSums
+from coterie.runs.budget import Budget
+from coterie.runs.cohort import Sampler
+from coterie.runs.spec import RunSpec
+
+Above = Annotated[float, Field(gt=0)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+# Epsilons are bounds that were computed to about five digits.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """Differential privacy of updates, as ``[privacy]`` has it.
+
+    Args:
+        epsilon: all that the run may spend; ``None``: as much as the noise costs.
+        delta: the guarantee is ``(epsilon, delta)``.
+        noise: standard deviation of the noise in multiples of the clip; ``None``: the least that
+            ``epsilon`` allows.
+        clip: the longest update that counts in full; with a quantile that of the first round.
+        quantile: of the lengths of updates that the clip follows; ``None``: it stays.
+        accountant: ``pld`` or ``rdp``, see `coterie.math.accounting`.
+        randomness: of the noise and the cohorts: ``seed``, so that a run can be repeated, or
+            ``system``, which nobody can.
+
+    Raises:
+        ConfigError: for a value out of its range, and without an epsilon and a noise.
+
+    Example:
+        >>> Privacy(epsilon=8.0, clip=0.5).delta
+        1e-05
+    """
+
+    epsilon: Above | None = None
+    delta: Probability = 1e-5
+    noise: Above | None = None
+    clip: Above = 1.0
+    quantile: Probability | None = None
+    accountant: Accountant = "pld"
+    randomness: Literal["seed", "system"] = "seed"
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        check_arguments(Privacy, values)
+        if self.epsilon is None and self.noise is None:
+            expected = "a number, or a noise"
+            raise ConfigError(f"privacy.epsilon: missing, got none; expected {expected}")
+
+
+def private_spec(spec: RunSpec, privacy: Privacy | None, name: str = "method") -> RunSpec:
+    """The same run with noised sums in place of what its server computes of single updates.
+
+    Args:
+        spec: of the run.
+        privacy: what is asked for; ``None``: the run stays as it is.
+        name: what to call the method in an error.
+
+    Raises:
+        ConfigError: for a run that goes not with it, or without the package ``dp-accounting``.
+        PrivacyError: if the rounds would spend more than allowed.
+    """
+    if privacy is None:
+        return spec
+    accounting.check_package()
+    _check_clients(spec)
+    sampler = _random_sampler(spec, privacy)
+    secret = None
+    if privacy.randomness == "system":
+        secret = Key(secrets.randbits(63))
+        sampler = replace(sampler, key=secret)
+    # Of the method first: that it needs single updates is said before any noise is computed.
+    sums = PrivateSums(privacy.clip, 0.0, sampler.per_round, privacy.quantile, secret)
+    method = make_private(spec.algorithm, sums, name)
+    noise, budget = _plan(privacy, sampler, spec.rounds)
+    method = replace(method, private=replace(sums, noise=noise))
+    return replace(spec, algorithm=as_algorithm(method), sampler=sampler, budget=budget)
+
+
+def _check_clients(spec: RunSpec) -> None:
+    """Refuse what lets one client change how others count, or how many do.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    what = {
+        "bounds": "compare clients with each other",
+        "attack": "attackers send what they know of others' updates",
+        "shift": "moves data between clients",
+        "quorum": "a round that does not count tells how many clients replied",
+    }
+    given = {
+        "bounds": spec.bounds.enabled,
+        "attack": spec.attack is not None,
+        "shift": spec.shift is not None,
+        "quorum": spec.quorum.min_replies > 1,
+    }
+    for name, reason in what.items():
+        if given[name]:
+            refuse(Problem(name, reason, getattr(spec, name), "none with privacy"))
+
+
+def _random_sampler(spec: RunSpec, privacy: Privacy) -> Sampler:
+    """The sampler of cohorts, if it is one that the accountant knows."""
+    sampler = spec.sampler
+    if not isinstance(sampler, Sampler) or sampler.kind == "cover_then_uniform":
+        got = "a function"
+        if isinstance(sampler, Sampler):
+            got = repr(sampler.kind)
+        raise ConfigError(
+            f"train.sampler: [privacy] needs cohorts that are drawn at random, got {got}; "
+            "expected 'poisson' or 'uniform'"
+        )
+    if sampler.kind == "uniform" and privacy.accountant == "pld":
+        raise ConfigError(
+            "privacy.accountant: knows no sampling without replacement, got 'pld'; expected 'rdp', "
+            "or train.sampler 'poisson'"
+        )
+    return sampler
+
+
+def _plan(privacy: Privacy, sampler: Sampler, rounds: int) -> tuple[float, Budget]:
+    """The noise of a round, and what the rounds spend.
+
+    Raises:
+        PrivacyError: if that is more than allowed.
+    """
+    # One client more or less moves the sums by a clip, one in the place of another by two.
+    if sampler.kind == "poisson":
+        unit = Release(1.0, sampler.rate)
+    else:
+        population = len(sampler.clients)
+        unit = Release(1 / 2, (min(sampler.per_round, population), population))
+    noise = privacy.noise
+    if noise is None:
+        assert privacy.epsilon is not None
+        all_rounds = (replace(unit, count=rounds),)
+        noise = least_noise(all_rounds, privacy.epsilon, privacy.delta, privacy.accountant)
+    each = replace(unit, noise=noise * unit.noise)
+    budget = Budget(each, privacy.delta, privacy.accountant)
+    _check_budget(budget, privacy, rounds, noise)
+    return noise, budget
+
+
+def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:
+    if privacy.epsilon is None:
+        return
+    spent = budget.epsilon(rounds)
+    if spent <= privacy.epsilon * (1 + _ROUNDING):
+        return
+    expected = f"at least {spent:.4g}, fewer rounds, or more noise"
+    raise PrivacyError(
+        f"privacy.epsilon: {rounds} rounds with noise {noise:g} cost {spent:.4g} at delta "
+        f"{privacy.delta:g}, got {privacy.epsilon:g}; expected {expected}"
+    )

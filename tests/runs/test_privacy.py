@@ -1,0 +1,168 @@
+"""Runs whose server sees noised sums: the budget, the rows, and what goes not with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+import torch
+
+import coterie as ct
+from coterie.config import check
+from coterie.errors import ConfigError, PrivacyError
+from coterie.math import accounting
+from coterie.runs.prepare import prepare
+from coterie.runs.run import execute, make_folder, run_config
+from coterie.runs.store import RunFolder
+
+LOCAL = ct.Solver(1, 20, 0.1)
+TABLES: dict[str, Any] = {
+    "data": {"source": "digits", "partition": {"kind": "iid", "clients": 12}},
+    "model": {"name": "mclr"},
+    "local": {"epochs": 1, "batch_size": 20},
+    "train": {"rounds": 4, "clients_per_round": 6},
+    "engine": {"name": "serial"},
+    "algorithm": {"name": "fedavg"},
+    "privacy": {"epsilon": 30.0, "accountant": "rdp"},
+}
+
+
+def federation() -> Any:
+    return ct.load("digits", partition={"kind": "iid", "clients": 12})
+
+
+def run(method: Any = None, **changed: Any) -> ct.Result:
+    settings = {
+        "data": federation(),
+        "model": "mclr",
+        "rounds": 2,
+        "clients_per_round": 6,
+        "engine": "serial",
+        "local": LOCAL,
+        **changed,
+    }
+    return ct.run(method or ct.fedavg(), **settings)
+
+
+def test_every_row_says_what_was_spent_so_far():
+    result = run(privacy=ct.Privacy(noise=2.0, clip=0.5), rounds=3)
+    event = dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(2.0))
+    for number, row in enumerate(result.rows, 1):
+        direct = dp.pld.PLDAccountant(value_discretization_interval=accounting.INTERVAL)
+        direct.compose(dp.SelfComposedDpEvent(event, number))
+        assert row["privacy"]["epsilon"] == direct.get_epsilon(1e-5)
+        assert row["privacy"]["clip"] == 0.5
+        assert row["privacy"]["noise"] == 2.0
+
+
+@pytest.mark.parametrize("method", [ct.fedavg(), ct.fedadam(), ct.ifca(groups=2)])
+def test_the_noise_follows_from_the_budget(method):
+    result = run(method, privacy=ct.Privacy(epsilon=20.0, accountant="rdp"))
+    spent = [row["privacy"]["epsilon"] for row in result.rows]
+    assert spent[0] < spent[1] <= 20.0
+    assert spent[1] > 19.8
+    assert torch.isfinite(result.state.models).all()
+
+
+def test_a_run_that_would_spend_too_much_does_not_begin():
+    too_little = ct.Privacy(epsilon=1.0, noise=0.5, accountant="rdp")
+    with pytest.raises(PrivacyError, match=r"2 rounds with noise 0.5 cost .*, got 1; expected"):
+        run(privacy=too_little)
+    with pytest.raises(ConfigError, match=r"privacy.epsilon: missing"):
+        ct.Privacy(clip=1.0)
+
+
+def test_cohorts_without_replacement_are_counted_with_half_the_noise():
+    privacy = ct.Privacy(noise=8.0, accountant="rdp")
+    row = run(privacy=privacy, sampler="uniform", rounds=1).rows[0]["privacy"]
+    # One client in the place of another moves a sum by two clips.
+    direct = dp.rdp.RdpAccountant(accounting.ORDERS, dp.NeighboringRelation.REPLACE_ONE)
+    direct.compose(dp.SampledWithoutReplacementDpEvent(12, 6, dp.GaussianDpEvent(4.0)))
+    assert row["epsilon"] == direct.get_epsilon(1e-5)
+    assert row["noise"] == 8.0
+
+
+def test_a_round_without_clients_has_noise_and_is_spent():
+    method = ct.fedavg()
+    result = run(method, privacy=ct.Privacy(noise=5.0), clients_per_round=1, rounds=5, seed=3)
+    empty = [row for row in result.rows if row["loss"] is None]
+    assert empty
+    assert not any(row["skipped"] for row in result.rows)
+    spent = [row["privacy"]["epsilon"] for row in result.rows]
+    assert spent == sorted(set(spent))
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"bounds": True}, "bounds: compare clients"),
+        ({"weigh": "trimmed_mean"}, "weigh: no sum in which all"),
+        ({"attack": "sign_flip"}, "attack: attackers send"),
+        ({"sampler": "cover_then_uniform"}, "train.sampler: .* drawn at random"),
+        ({"sampler": lambda number: np.arange(6)}, "train.sampler: .* got a function"),
+        ({"sampler": "uniform", "privacy": ct.Privacy(noise=1.0)}, "privacy.accountant: knows no"),
+        ({"method": ct.fedgsp()}, "algorithm.name: .*single updates"),
+        ({"method": ct.fedclust()}, "algorithm.name: .*single updates"),
+        ({"method": ct.ifca(groups=2, restarts=2)}, "algorithm.name: .*single updates"),
+        ({"method": ct.pooled()}, "algorithm.name: .*single updates"),
+    ],
+)
+def test_what_compares_clients_is_refused_in_one_line(changed, line):
+    settings = {"privacy": ct.Privacy(noise=1.0, accountant="rdp"), **changed}
+    with pytest.raises(ConfigError, match=line) as error:
+        run(**settings)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"bounds": {"enabled": True}}, "bounds.enabled: compares"),
+        ({"weigh": {"name": "krum"}}, "weigh.name: no sum"),
+        ({"attack": {"kind": "alie"}}, "attack: attackers send"),
+        ({"shift": {"kind": "swap_all"}}, "shift: moves data"),
+        ({"quorum": {"min_replies": 3}}, "quorum.min_replies: a round that does not count"),
+        ({"privacy": {"delta": 1e-6}}, "privacy.epsilon: missing"),
+        ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon: out of range"),
+    ],
+)
+def test_what_goes_not_with_it_is_refused_in_the_configuration(changed, line):
+    with pytest.raises(ConfigError, match=line):
+        check({**TABLES, **changed})
+
+
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
+    tables = {**TABLES, "privacy": {"noise": 2.0, "quantile": 0.5, "accountant": "rdp"}}
+    tables["checkpoint"] = {"seconds": 0.0}
+    straight = run_config(check(tables), tmp_path / "straight")
+    prepared = prepare(check(tables))
+    folder = make_folder(prepared, tmp_path / "stopped")
+    rounds = []
+
+    def stop() -> int:
+        rounds.append(1)
+        return 15 if len(rounds) == 2 else 0
+
+    with pytest.raises(ct.CoterieError, match="stopped after 2"):
+        execute(prepared, folder, stop=stop)
+    again = RunFolder.open(tmp_path / "stopped")
+    config = again.config({})
+    checkpoint = again.latest_checkpoint(config.resolved())
+    execute(prepare(config), again, checkpoint=checkpoint, resume=True)
+    name = "models/group-0.safetensors"
+    assert (tmp_path / "straight" / name).read_bytes() == (again.path / name).read_bytes()
+    kept = [row["privacy"] for row in RunFolder.open(tmp_path / "straight").rows()]
+    assert kept == [row["privacy"] for row in again.rows()]
+    assert straight["privacy"]["epsilon"] == kept[-1]["epsilon"]
+
+
+def test_randomness_of_the_system_is_not_that_of_the_seed():
+    models = [
+        run(privacy=ct.Privacy(noise=1.0, accountant="rdp", randomness=kind)).state.models
+        for kind in ("seed", "seed", "system", "system")
+    ]
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[2], models[3])
