@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
+from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.work import Train
 from coterie.math.group_count import GroupCount, Most, estimate_notes
@@ -35,10 +35,18 @@ from coterie.rules.cold_start import (
     Shortage,
 )
 from coterie.rules.inter_group import Rule, inter_group
-from coterie.rules.newcomers import Fallback, NearestDirection, Newcomer, RandomGroup
+from coterie.rules.newcomers import (
+    Ablation,
+    Fallback,
+    NearestDirection,
+    Newcomer,
+    RandomGroup,
+    follow_models,
+    random_groups,
+)
+from coterie.rules.private_start import PrivateColdStart, PrivateNewcomers, private_start_size
 
 AssignTime = Literal["on_first_selection", "upfront"]
-Ablation = Literal["none", "rcc", "rac", "rac_redraw"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,8 @@ class ByDirection(PlacesClients):
         random: the ablation RAC in place of ``newcomers``, ``None``: no ablation.
     """
 
-    cold_start: GroupColdStart
-    newcomers: NearestDirection = NearestDirection()
+    cold_start: GroupColdStart | PrivateColdStart
+    newcomers: NearestDirection | PrivateNewcomers = NearestDirection()
     upfront: bool = False
     random: RandomGroup | None = None
 
@@ -74,7 +82,7 @@ class ByDirection(PlacesClients):
                 return groups, Plan(no_clients, no_clients, notes={"uncounted": 1})
             notes["cold_start"] = int((groups.member >= 0).sum())
         elif not self.newcomers.frozen:
-            groups = _follow_models(groups)
+            groups = follow_models(groups)
 
         # Sec. 3.4, eq. 9: the client cold start, for those of the cohort without a group.
         new = self._newcomers(groups, round, first)
@@ -98,6 +106,17 @@ class ByDirection(PlacesClients):
             spent = pretrained[ids].astype(np.int64)
         found = estimate_notes(groups.k) if first and self.cold_start.groups == "auto" else {}
         return groups, Plan(ids, groups.member[ids], spent=spent, notes={**notes, **found})
+
+    def start_size(self) -> int:
+        """See `StartsPrivately`."""
+        return private_start_size(self.cold_start, self.newcomers)
+
+    def with_private_start(self, noise: float, rate: float, secret: Key | None) -> ByDirection:
+        """See `StartsPrivately`."""
+        start = PrivateColdStart(
+            self.cold_start.first_models, rate, noise, self.cold_start.pretraining, secret
+        )
+        return replace(self, cold_start=start, newcomers=PrivateNewcomers(start.pretraining))
 
     def _newcomers(self, groups: Groups, round: Round, first: bool) -> IntArray:
         """The clients that are to be placed in this round, int64, ascending."""
@@ -137,29 +156,6 @@ class ByDirection(PlacesClients):
         m = groups.k if self.cold_start.groups == "auto" else self.cold_start.groups
         notes["directions"] = m * new
         return groups.remember(replace(memory, equipped=equipped))
-
-
-def _follow_models(groups: Groups) -> Groups:
-    """Each group's latest update and the auxiliary model (Alg. 2 l. 11), from what changed since
-    the last round began."""
-    memory = groups.memory.get(DirectionMemory)
-    assert memory is not None
-    assert memory.seen is not None
-    assert groups.trained is not None
-    change = groups.models - memory.seen
-    # A group that no client trained keeps its last direction (of its last non-empty round).
-    moved = torch.from_numpy(groups.trained) & (change != 0).any(dim=1)
-    latest = torch.where(moved[:, None], change, memory.latest)
-    # GrouProx averages all groups, empty ones among them; FlexCFL only those with members.
-    auxiliary = groups.auxiliary(filled=False)
-    return groups.remember(replace(memory, latest=latest, auxiliary=auxiliary))
-
-
-def random_groups(ablation: Ablation) -> RandomGroup | None:
-    """The rule of the ablation RAC, ``None`` for any other."""
-    if ablation in ("rac", "rac_redraw"):
-        return RandomGroup(each_time=ablation == "rac_redraw")
-    return None
 
 
 @validated
@@ -235,6 +231,7 @@ def fedgroup(
         ByDirection(cold_start, newcomers, upfront, random_groups(ablation)),
         inter_group=inter_group(eta_g, inter_group_rule),
         groups=cold_start.first_models,
+        sums_only=True,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coterie.algorithms.fedgroup import Ablation, ByDirection, random_groups
+from coterie.algorithms.fedgroup import ByDirection
 from coterie.config.arguments import validated
 from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount, Most
@@ -22,7 +22,7 @@ from coterie.rules.cold_start import (
 )
 from coterie.rules.inter_group import Rule, inter_group
 from coterie.rules.migration import Migration, Tau, migrating
-from coterie.rules.newcomers import Fallback, NearestDirection
+from coterie.rules.newcomers import Ablation, Fallback, NearestDirection, random_groups
 
 
 @validated
@@ -96,4 +96,5 @@ def flexcfl(
         migrating(rule, Migration(migration, tau)),
         inter_group=inter_group(eta_g, inter_group_rule),
         groups=cold_start.first_models,
+        sums_only=True,
     )

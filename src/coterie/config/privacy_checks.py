@@ -36,6 +36,7 @@ def check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
     if _at(tables, "bounds", "enabled") is True:
         what = "compares clients with each other"
         found.append(Problem("bounds.enabled", what, True, f"false, or no [bounds], {_WITH}"))
+    # Also `by_size`, though it is the default without privacy: all clients would count the same.
     weigh = _at(tables, "weigh", "name")
     if weigh not in (None, "evenly"):
         what = "no sum in which all clients count the same"
@@ -44,6 +45,7 @@ def check_privacy(tables: Mapping[str, Any]) -> list[Problem]:
         what = "what drift reveals of a client is not counted"
         got = _at(tables, "migration", "detector")
         found.append(Problem("migration.detector", what, got, f"'none' {_WITH}"))
+    # A temperature of the exported models comes from these sums.
     held_out = _at(tables, "train", "hold_out")
     if held_out is not None:
         what = "calibration sums up what clients count, without noise"
@@ -76,6 +78,7 @@ def fit_to_privacy(config: RunConfig) -> RunConfig:
     """
     if config.privacy is None:
         return config
+    # What the file sets is left as it is; if it does not go with privacy, it was refused before.
     changed: dict[str, Any] = {}
     if "sampler" not in config.train.model_fields_set:
         changed["train"] = config.train.model_copy(update={"sampler": "poisson"})

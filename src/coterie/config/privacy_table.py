@@ -21,5 +21,7 @@ class PrivacyTable(Table):
     clip: Above = 1.0
     # The median, as Andrew et al. recommend; without the key the clip stays as it is.
     quantile: Probability | None = None
+    # Of a cold start as a whole, in multiples of that of a round.
+    start_noise: Above = 1.0
     accountant: Literal["pld", "rdp"] = "pld"
     randomness: Literal["seed", "system"] = "seed"

@@ -88,6 +88,7 @@ def epsilon_of(
         >>> round(epsilon_of((Release(noise=2.0, sampled=0.1, count=50),), delta=1e-5), 2)
         1.65
     """
+    # A run that has not begun has released nothing.
     spent = [release for release in releases if release.count]
     if any(release.noise == 0 for release in spent):
         return math.inf
@@ -95,6 +96,7 @@ def epsilon_of(
         found = _divergences(spent)
     else:
         found = _losses(spent)
+    # The bound of little noise for a small delta may be computed as slightly below zero.
     return max(0.0, float(found(delta)))
 
 
@@ -102,6 +104,8 @@ def _divergences(releases: Sequence[Release]) -> Any:
     """A function from delta to epsilon, by Renyi divergences."""
     import dp_accounting as dp
 
+    # A cohort of a fixed size stays as large as it is when a client is exchanged, not when one is
+    # added, so dp-accounting knows this sampling for the first relation alone.
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     if any(release.replaces for release in releases):
         relation = dp.NeighboringRelation.REPLACE_ONE
@@ -168,6 +172,7 @@ def least_noise(
     high = _lowered(releases, epsilon, delta, "rdp", high)
     if accountant == "rdp":
         return high
+    # It can be, by the width of an interval, where the noise is large.
     while _scaled_epsilon(releases, high, delta, accountant) > epsilon:
         high = 1.01 * high
     return _lowered(releases, epsilon, delta, accountant, high)

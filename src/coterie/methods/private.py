@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
 from coterie.rules.migration import Migrating
+from coterie.rules.private_start import StartsPrivately
 from coterie.rules.private_sums import PrivateSums
 from coterie.rules.weighing import by_size, evenly
 
-WORKING = "fedavg, fedprox, fedavgm, fedadam, ifca"
+# Examples for an error line; the trait of each method says whether it does with sums.
+WORKING = "fedavg, fedprox, fedadam, ifca, fedgroup"
 
 
-def make_private(made: Method | Algorithm, sums: PrivateSums, name: str = "method") -> Method:
-    """The method with noised sums in place of its weighted means.
-
-    All clients of a group count the same, whatever the method's own rule of weighing says.
+@dataclass(frozen=True, slots=True)
+class PrivateStart:
+    """The noised sums of a cold start.
 
     Args:
-        made: a method that does with sums of updates.
-        sums: how they are clipped and noised.
+        noise: noise multiplier of all of them together.
+        rate: probability with which each client takes part.
+    """
+
+    noise: float
+    rate: float
+
+
+def check_private(made: Method | Algorithm, name: str = "method") -> Method:
+    """The method, if it does with sums of updates.
+
+    Args:
+        made: a method.
         name: what to call it in an error.
 
     Raises:
@@ -30,8 +42,8 @@ def make_private(made: Method | Algorithm, sums: PrivateSums, name: str = "metho
 
     Example:
         >>> from coterie.algorithms import fedavg
-        >>> make_private(fedavg(), PrivateSums(clip=1.0, noise=1.0, clients=20)).private.noise
-        1.0
+        >>> check_private(fedavg()).sums_only
+        True
     """
     method = method_of(made)
     if method is None or not method.sums_only:
@@ -39,13 +51,47 @@ def make_private(made: Method | Algorithm, sums: PrivateSums, name: str = "metho
             f"algorithm.name: with these options its server needs single updates or statistics of "
             f"clients, got {name!r}; expected one that does with sums, as {WORKING}, or no [privacy]"
         )
+    # Whether a client drifted is told to the server without noise, and moves it to another group.
     if isinstance(method.assign, Migrating):
         raise ConfigError(
             "migration.detector: what drift reveals of a client is not counted, got migration with "
             "[privacy]; expected 'none'"
         )
     _check_whole_updates(method)
-    return replace(method, private=sums, weigh=evenly)
+    return method
+
+
+def start_size(method: Method) -> int | None:
+    """Clients of a method's cold start, on average; ``None`` where it has none.
+
+    Raises:
+        ConfigError: for an option of it that needs single updates.
+    """
+    if isinstance(method.assign, StartsPrivately):
+        return method.assign.start_size()
+    return None
+
+
+def make_private(method: Method, sums: PrivateSums, start: PrivateStart | None = None) -> Method:
+    """The method with noised sums in place of its weighted means.
+
+    All clients of a group count the same, whatever the method's own rule of weighing says.
+
+    Args:
+        method: that does with sums of updates.
+        sums: how they are clipped and noised.
+        start: of its cold start, where it has one.
+
+    Example:
+        >>> from coterie.algorithms import fedavg
+        >>> make_private(fedavg(), PrivateSums(clip=1.0, noise=1.0, clients=20)).private.noise
+        1.0
+    """
+    assign = method.assign
+    if isinstance(assign, StartsPrivately):
+        assert start is not None
+        assign = assign.with_private_start(start.noise, start.rate, sums.secret)
+    return replace(method, assign=assign, private=sums, weigh=evenly)
 
 
 def _check_whole_updates(method: Method) -> None:
@@ -54,11 +100,13 @@ def _check_whole_updates(method: Method) -> None:
     Raises:
         ConfigError: naming what it is.
     """
+    # What stays with a client is added to its model after the sums, and would not be clipped.
     if method.local.upload is not None or method.local.keep is not None:
         raise ConfigError(
             "privacy: clips whole updates, got a method whose clients send a part of theirs; "
             "expected whole updates, or no [privacy]"
         )
+    # A rule of weights by samples is replaced: a client could claim as many as it likes.
     if method.weigh not in (by_size, evenly):
         raise ConfigError(
             "weigh: no sum in which all clients count the same, got a rule of its own; expected none "

@@ -22,6 +22,7 @@ from coterie.rules.cold_start import DirectionMemory, Pretraining, has_direction
 from coterie.rules.migration import previous_group
 
 Newcomer = Literal["aux_latest", "w0_frozen"]
+Ablation = Literal["none", "rcc", "rac", "rac_redraw"]
 Fallback = Literal["largest", "lowest_loss", "none"]
 
 
@@ -83,12 +84,24 @@ class NearestDirection:
         """The group of each client without a direction."""
         if self.fallback == "largest":
             return int(np.argmax(groups.sizes()))
-        every = np.tile(np.arange(groups.k), (len(unusable), 1))
-        key = round.key.of("fallback")
-        reply = round.clients.run(Evaluate("train"), unusable, groups.models, every, key=key)
-        choice = np.full(len(unusable), NO_GROUP)
-        choice[np.searchsorted(unusable, reply.ids)] = reply.fields["loss"].argmin(axis=1)
-        return choice
+        return least_loss_groups(groups, unusable, round)
+
+
+def least_loss_groups(groups: Groups, ids: IntArray, round: Round) -> IntArray:
+    """The group whose model has the least loss on each client's data, int64 ``[n]``; none for a
+    client that does not answer.
+
+    Args:
+        groups: their models.
+        ids: int64 ``[n]``, the clients, ascending.
+        round: its stream.
+    """
+    every = np.tile(np.arange(groups.k), (len(ids), 1))
+    key = round.key.of("fallback")
+    reply = round.clients.run(Evaluate("train"), ids, groups.models, every, key=key)
+    choice = np.full(len(ids), NO_GROUP)
+    choice[np.searchsorted(ids, reply.ids)] = reply.fields["loss"].argmin(axis=1)
+    return choice
 
 
 def _compare(
@@ -157,3 +170,26 @@ class RandomGroup:
         random_group[new] = True
         groups = groups.with_members(new, np.array(group, np.int64))
         return groups.remember(replace(memory, random_group=random_group)), left
+
+
+def random_groups(ablation: Ablation) -> RandomGroup | None:
+    """The rule of the ablation RAC, ``None`` for any other."""
+    if ablation in ("rac", "rac_redraw"):
+        return RandomGroup(each_time=ablation == "rac_redraw")
+    return None
+
+
+def follow_models(groups: Groups) -> Groups:
+    """Each group's latest update and the auxiliary model (Alg. 2 l. 11), from what changed since
+    the last round began."""
+    memory = groups.memory.get(DirectionMemory)
+    assert memory is not None
+    assert memory.seen is not None
+    assert groups.trained is not None
+    change = groups.models - memory.seen
+    # A group that no client trained keeps its last direction (of its last non-empty round).
+    moved = torch.from_numpy(groups.trained) & (change != 0).any(dim=1)
+    latest = torch.where(moved[:, None], change, memory.latest)
+    # GrouProx averages all groups, empty ones among them; FlexCFL only those with members.
+    auxiliary = groups.auxiliary(filled=False)
+    return groups.remember(replace(memory, latest=latest, auxiliary=auxiliary))

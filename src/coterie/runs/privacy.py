@@ -15,7 +15,8 @@ from coterie.errors import ConfigError, PrivacyError
 from coterie.math import accounting
 from coterie.math.accounting import Accountant, Release, least_noise
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.private import make_private
+from coterie.methods.method import Method
+from coterie.methods.private import PrivateStart, check_private, make_private, start_size
 from coterie.rules.private_sums import PrivateSums
 from coterie.runs.budget import Budget
 from coterie.runs.cohort import Sampler
@@ -38,6 +39,7 @@ class Privacy:
             ``epsilon`` allows.
         clip: the longest update that counts in full; with a quantile that of the first round.
         quantile: of the lengths of updates that the clip follows; ``None``: it stays.
+        start_noise: noise of a whole cold start, in multiples of that of a round.
         accountant: ``pld`` or ``rdp``, see `coterie.math.accounting`.
         randomness: of the noise and the cohorts: ``seed``, so that a run can be repeated, or
             ``system``, which nobody can.
@@ -55,6 +57,7 @@ class Privacy:
     noise: Above | None = None
     clip: Above = 1.0
     quantile: Probability | None = None
+    start_noise: Above = 1.0
     accountant: Accountant = "pld"
     randomness: Literal["seed", "system"] = "seed"
 
@@ -83,15 +86,20 @@ def private_spec(spec: RunSpec, privacy: Privacy | None, name: str = "method") -
     accounting.check_package()
     _check_clients(spec)
     sampler = _random_sampler(spec, privacy)
+    # Cohorts from the same stream: whoever knew them would undo what sampling gains.
     secret = None
     if privacy.randomness == "system":
         secret = Key(secrets.randbits(63))
         sampler = replace(sampler, key=secret)
     # Of the method first: that it needs single updates is said before any noise is computed.
-    sums = PrivateSums(privacy.clip, 0.0, sampler.per_round, privacy.quantile, secret)
-    method = make_private(spec.algorithm, sums, name)
-    noise, budget = _plan(privacy, sampler, spec.rounds)
-    method = replace(method, private=replace(sums, noise=noise))
+    method = check_private(spec.algorithm, name)
+    rate = _start_rate(method, sampler)
+    noise, budget = _plan(privacy, sampler, spec.rounds, rate)
+    sums = PrivateSums(privacy.clip, noise, sampler.per_round, privacy.quantile, secret)
+    start = None
+    if rate is not None:
+        start = PrivateStart(noise * privacy.start_noise, rate)
+    method = make_private(method, sums, start)
     return replace(spec, algorithm=as_algorithm(method), sampler=sampler, budget=budget)
 
 
@@ -121,6 +129,8 @@ def _check_clients(spec: RunSpec) -> None:
 def _random_sampler(spec: RunSpec, privacy: Privacy) -> Sampler:
     """The sampler of cohorts, if it is one that the accountant knows."""
     sampler = spec.sampler
+    # A function of the user's own may draw as it likes, and the first rounds of the default sampler
+    # are no draw at all: in both an accountant would count an amplification that is not there.
     if not isinstance(sampler, Sampler) or sampler.kind == "cover_then_uniform":
         got = "a function"
         if isinstance(sampler, Sampler):
@@ -137,8 +147,33 @@ def _random_sampler(spec: RunSpec, privacy: Privacy) -> Sampler:
     return sampler
 
 
-def _plan(privacy: Privacy, sampler: Sampler, rounds: int) -> tuple[float, Budget]:
+def _start_rate(method: Method, sampler: Sampler) -> float | None:
+    """The probability with which a client takes part in a cold start; ``None`` where there is none.
+
+    Raises:
+        ConfigError: for cohorts of a fixed size, which are counted in another way.
+    """
+    size = start_size(method)
+    if size is None:
+        return None
+    if sampler.kind != "poisson":
+        raise ConfigError(
+            "train.sampler: a private cold start draws clients one by one, and cannot be counted "
+            f"together with other cohorts, got {sampler.kind!r}; expected 'poisson'"
+        )
+    return min(1.0, size / len(sampler.clients))
+
+
+def _plan(
+    privacy: Privacy, sampler: Sampler, rounds: int, start_rate: float | None
+) -> tuple[float, Budget]:
     """The noise of a round, and what the rounds spend.
+
+    Args:
+        privacy: what is asked for.
+        sampler: of the cohorts.
+        rounds: of the run.
+        start_rate: of a cold start, ``None``: there is none.
 
     Raises:
         PrivacyError: if that is more than allowed.
@@ -149,18 +184,23 @@ def _plan(privacy: Privacy, sampler: Sampler, rounds: int) -> tuple[float, Budge
     else:
         population = len(sampler.clients)
         unit = Release(1 / 2, (min(sampler.per_round, population), population))
+    start: tuple[Release, ...] = ()
+    if start_rate is not None:
+        start = (Release(privacy.start_noise, start_rate),)
     noise = privacy.noise
     if noise is None:
         assert privacy.epsilon is not None
-        all_rounds = (replace(unit, count=rounds),)
-        noise = least_noise(all_rounds, privacy.epsilon, privacy.delta, privacy.accountant)
+        all_of_it = (*start, replace(unit, count=rounds))
+        noise = least_noise(all_of_it, privacy.epsilon, privacy.delta, privacy.accountant)
     each = replace(unit, noise=noise * unit.noise)
-    budget = Budget(each, privacy.delta, privacy.accountant)
+    before = tuple(replace(one, noise=noise * one.noise) for one in start)
+    budget = Budget(each, privacy.delta, privacy.accountant, before)
     _check_budget(budget, privacy, rounds, noise)
     return noise, budget
 
 
 def _check_budget(budget: Budget, privacy: Privacy, rounds: int, noise: float) -> None:
+    # A noise without a budget: the rows say what it costs.
     if privacy.epsilon is None:
         return
     spent = budget.epsilon(rounds)

@@ -1,0 +1,183 @@
+"""Accuracy under differential privacy of updates: FedAvg and FedGroup on MNIST with 1,000 clients.
+
+    python -m benchmarks.private --seeds 0,1,2 --out private.json
+    python -m benchmarks.private --page --out private.json --machine "two cores" --commit 7da2de5
+
+Runs are written one by one, and those that the file has already are not done again. ``--page`` makes
+``benchmarks/results/private-updates.json`` of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import coterie as ct
+from benchmarks.attacks import mnist
+from benchmarks.results.records import FOLDER
+
+EPSILONS = (2.0, 4.0, 8.0, None)
+ROUNDS = 30
+COHORT = 200
+CLIP = 0.5
+LOCAL = ct.Solver(2, 10, 0.03)
+LAST = 3  # evaluations that are averaged
+NAMES = {"fedavg": "FedAvg", "fedgroup": "FedGroup"}
+
+
+def method(name: str) -> Any:
+    """The method of a run. 300 clients on average show the groups: sums of few clients drown."""
+    if name == "fedgroup":
+        return ct.fedgroup(groups=3, alpha=100)
+    return ct.fedavg()
+
+
+def run(name: str, epsilon: float | None, seed: int, data: Any) -> dict[str, Any]:
+    """The mean of the last evaluations, what was spent, and the noise."""
+    privacy = None
+    if epsilon is not None:
+        privacy = ct.Privacy(epsilon=epsilon, delta=1e-5, clip=CLIP)
+    began = time.perf_counter()
+    result = ct.run(
+        method(name),
+        data=data,
+        model="mclr",
+        engine="serial",
+        seed=seed,
+        rounds=ROUNDS,
+        clients_per_round=COHORT,
+        sampler="poisson",
+        local=LOCAL,
+        privacy=privacy,
+        evaluate_every=2,
+    )
+    last = result.accuracy[-LAST:]
+    row = result.rows[-1]
+    return {
+        "method": name,
+        "epsilon": epsilon,
+        "seed": seed,
+        "accuracy": 100 * sum(last) / len(last),
+        "privacy": row.get("privacy"),
+        "sizes": row["sizes"],
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Do the runs that the file does not have."""
+    done = read(arguments.out)
+    known = {key(one) for one in done}
+    end = time.monotonic() + 60 * arguments.minutes
+    for name, epsilon, seed in cases(arguments.seeds):
+        if (name, epsilon, seed) in known:
+            continue
+        if time.monotonic() > end:
+            break
+        data, _, _ = mnist(seed)
+        done.append(run(name, epsilon, seed, data))
+        print(done[-1], flush=True)
+        arguments.out.write_text(json.dumps(done) + "\n", encoding="utf-8")
+
+
+def cases(seeds: list[int]) -> Iterator[tuple[str, float | None, int]]:
+    """All runs, seed by seed."""
+    for seed in seeds:
+        for epsilon in EPSILONS:
+            for name in NAMES:
+                yield name, epsilon, seed
+
+
+def key(one: Mapping[str, Any]) -> tuple[str, float | None, int]:
+    """What tells a run from others."""
+    return one["method"], one["epsilon"], one["seed"]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The runs of a file, none where there is no file."""
+    if not path.exists():
+        return []
+    runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return runs
+
+
+def page(arguments: argparse.Namespace) -> None:
+    """Write the figures of the page."""
+    runs = read(arguments.out)
+    records = []
+    for epsilon in EPSILONS:
+        for name, title in NAMES.items():
+            ours = [one for one in runs if (one["method"], one["epsilon"]) == (name, epsilon)]
+            if ours:
+                records.append(record(title, epsilon, "accuracy", "%", ours))
+    for name, title in NAMES.items():
+        for epsilon in EPSILONS[:-1]:
+            ours = [one for one in runs if (one["method"], one["epsilon"]) == (name, epsilon)]
+            if ours:
+                records.append(record(title, epsilon, "noise", "", ours))
+    where = {
+        "machine": arguments.machine,
+        "date": datetime.date.today().isoformat(),
+        "commit": arguments.commit,
+        "command": "python -m benchmarks.private --seeds 0,1,2 --out private.json",
+    }
+    settings = (
+        f"{ROUNDS} rounds, each client takes part in a round with probability {COHORT / 1000:g}, "
+        f"{LOCAL.epochs} local epochs, batches of {LOCAL.batch_size}, learning rate {LOCAL.lr}, clip "
+        f"{CLIP}, delta 1e-5, accountant pld. FedGroup has 3 groups and alpha 100, its cold start is a "
+        "part of the budget, and its groups start from the first model where updates are private."
+    )
+    whole = {
+        "question": "What does differential privacy of updates cost?",
+        "topic": "accuracy",
+        "settings": "MNIST of 1,000 clients with two digits each, logistic regression. Accuracies are "
+        f"the mean of the last {LAST} evaluations, one every two rounds.",
+        "measurements": {"runs": {"what": "All runs", "settings": settings, **where}},
+        "records": records,
+    }
+    text = json.dumps(whole, indent=1) + "\n"
+    (FOLDER / "private-updates.json").write_text(text, encoding="utf-8")
+
+
+def record(
+    subject: str, epsilon: float | None, metric: str, unit: str, runs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A record as the file has it, its values by seed."""
+    case = "not private" if epsilon is None else f"epsilon {epsilon:g}"
+    ours = sorted(runs, key=lambda one: one["seed"])
+    values = [one["accuracy"] if metric == "accuracy" else one["privacy"][metric] for one in ours]
+    return {
+        "case": case,
+        "subject": subject,
+        "metric": metric,
+        "unit": unit,
+        "values": [round(value, 2) for value in values],
+        "seeds": [one["seed"] for one in ours],
+        "rounds": ROUNDS,
+        "measured": "runs",
+    }
+
+
+def main() -> None:
+    """Run what is not done yet, or make the figures of the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[0])
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--machine")
+    parser.add_argument("--commit")
+    arguments = parser.parse_args()
+    if arguments.page:
+        page(arguments)
+    else:
+        measure(arguments)
+
+
+if __name__ == "__main__":
+    main()
