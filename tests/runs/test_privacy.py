@@ -150,7 +150,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path):
         execute(prepared, folder, stop=stop)
     again = RunFolder.open(tmp_path / "stopped")
     config = again.config({})
-    checkpoint = again.latest_checkpoint(config.resolved())
+    checkpoint = again.checkpoints.latest(config.resolved())
     execute(prepare(config), again, checkpoint=checkpoint, resume=True)
     name = "models/group-0.safetensors"
     assert (tmp_path / "straight" / name).read_bytes() == (again.path / name).read_bytes()
