@@ -24,6 +24,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+# The library that kernels multiply by. It is loaded here and not by their first product: engines
+# hold the libraries that are there to one thread before clients train, and one that came later
+# would take more, with sums in another order.
+import scipy.linalg.cython_blas  # noqa: F401
 import torch
 from torch import Tensor
 
