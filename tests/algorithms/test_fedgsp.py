@@ -18,6 +18,7 @@ from coterie.local import LocalRunner
 from coterie.math.balanced import groups_sampled
 from coterie.models import initial_models
 from coterie.rules.chains import HistogramMemory
+from coterie.rules.migration import Migration
 from coterie.rules.single_group import everyone
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, remembered, small_net
@@ -163,7 +164,7 @@ def test_clients_that_come_later_are_taken_in_and_those_that_left_are_not_asked(
 
 def test_drifted_clients_are_described_anew() -> None:
     shift = make_shift([{"kind": "swap_all", "p": 1.0}])
-    results = play(ct.fedgsp(beta=3, migration="per_label", tau=0.01), shift=shift)
+    results = play(ct.fedgsp(beta=3, migration=Migration("per_label", 0.01)), shift=shift)
     assert results[-1].row["drifted"] > 0
     now = results[-1].snapshot.population.histograms()
     assert np.array_equal(reported_histograms(results[-1].groups), now)

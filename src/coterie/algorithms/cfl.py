@@ -24,7 +24,8 @@ from coterie.math.similarity import cosine
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import has_direction
-from coterie.rules.migration import Migration, Tau, migrating
+from coterie.rules.migration import Migration, migrating
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.split_tree import NEVER, SplitMemory
 
 
@@ -191,6 +192,7 @@ def _members(groups: Groups, row: int) -> IntArray:
     return np.flatnonzero((groups.member == row) & known)
 
 
+@tau_in_migration
 @validated
 def cfl(
     # The values of the authors' demonstration, found with a learning rate of 0.1.
@@ -201,8 +203,7 @@ def cfl(
     linkage: Halving = "single",
     gamma_max: Annotated[float, Field(ge=0, le=1)] | None = None,
     max_age: Annotated[int, Field(ge=0)] | None = None,
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
 ) -> Method:
     """CFL: starts with one group, and splits a group whose updates disagree.
 
@@ -222,7 +223,6 @@ def cfl(
         max_age: with a number, split only when every member that is present has sent an update in
             so many rounds.
         migration: with a detector, clients whose data drifted descend the tree of splits anew.
-        tau: threshold of the detector, as a share of a client's data.
 
     Models: one per group, their number by two thresholds.
 
@@ -234,4 +234,4 @@ def cfl(
         1
     """
     rule = Bipartition(eps1, eps2, after, linkage, gamma_max, max_age)
-    return Method(migrating(rule, Migration(migration, tau)), recluster=rule.recluster)
+    return Method(migrating(rule, migration), recluster=rule.recluster)

@@ -11,11 +11,13 @@ from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.cold_start import Outliers
-from coterie.rules.migration import Migration, Tau, migrating
+from coterie.rules.migration import Migration, migrating
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
 from coterie.rules.signatures import TrainedUpdate
 
 
+@tau_in_migration
 @validated
 def fedclust(
     # Neither the linkage nor lambda is printed; the poster's source for clustering covers
@@ -26,8 +28,7 @@ def fedclust(
     layer: str = "final",
     bias: bool = True,
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
     outliers: Outliers = "keep",
 ) -> Method:
     """FedClust: clusters clients once, by the final layers of their trained models. It needs no
@@ -50,7 +51,6 @@ def fedclust(
         bias: whether the layer's bias is uploaded, too.
         warmup_epochs: local epochs before the upload; ``None``: the run's.
         migration: with a detector, clients whose data drifted send their layer anew.
-        tau: threshold of the detector, as a share of a client's data.
         outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
             the nearest cluster.
 
@@ -76,4 +76,4 @@ def fedclust(
         fixed_groups(groups),
         outliers=outliers,
     )
-    return Method(migrating(rule, Migration(migration, tau)))
+    return Method(migrating(rule, migration))

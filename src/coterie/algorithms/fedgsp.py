@@ -27,7 +27,8 @@ from coterie.math.transport import Exact
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
-from coterie.rules.migration import Migration, Tau, migrating
+from coterie.rules.migration import Migration, migrating
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.weighing import evenly
 
 
@@ -74,6 +75,7 @@ class Growing(PlacesClients):
         return groups, plan_of_chains(ids[order], group[order], sampled, newcomers, count)
 
 
+@tau_in_migration
 @validated
 def fedgsp(
     # These four are the paper's, for 368 clients.
@@ -88,8 +90,7 @@ def fedgsp(
     solver: Exact = "transport",
     privacy: Privacy = "none",
     epsilon: Epsilon = 1.0,
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
 ) -> Method:
     """FedGSP: trains one model. Clients of a group train in sequence, and all groups have similar
     label distributions.
@@ -116,7 +117,6 @@ def fedgsp(
         privacy: how a client makes its histogram private before it sends it.
         epsilon: privacy budget.
         migration: with a detector, clients whose labels drifted are described anew.
-        tau: threshold of the detector.
 
     Models: one.
 
@@ -142,7 +142,7 @@ def fedgsp(
     # Evenly over the groups that trained. Alg. 1 l. 14 divides by f(r), of which only the share
     # kappa trained: the model would shrink by kappa in every round (erratum P12).
     return Method(
-        migrating(rule, Migration(migration, tau)),
+        migrating(rule, migration),
         weigh=evenly,
         samples_cohort=True,
         counts_classes=True,

@@ -20,7 +20,8 @@ from coterie.math.group_count import GroupCount, Most
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.group_count import count_if_auto
-from coterie.rules.migration import Migration, Tau, migrating, previous_group
+from coterie.rules.migration import Migration, migrating, previous_group
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.weighing import evenly
 
 Order = Literal["train_then_assign", "flexcfl"]
@@ -106,12 +107,12 @@ class AssignThenTrain(PlacesClients):
         return groups.remember(SolutionMemory(solution)), updates
 
 
+@tau_in_migration
 @validated
 def fesem(
     groups: GroupCount = 3,
     order: Order = "train_then_assign",
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
     max_groups: Most = 8,
 ) -> Method:
     """FeSEM: each client joins the group model nearest to its own trained model.
@@ -125,7 +126,6 @@ def fesem(
             reference code has.
         migration: with a detector this is FeSEM-MIG (the distance test needs no data, so nothing
             changes).
-        tau: threshold of the detector.
         max_groups: the most that ``auto`` finds.
 
     Models: one per group, their number set or estimated.
@@ -139,7 +139,7 @@ def fesem(
     rule = TrainThenAssign() if order == "train_then_assign" else AssignThenTrain()
     assign, first_models = count_if_auto(rule, groups, max_groups)
     return Method(
-        migrating(assign, Migration(migration, tau)),
+        migrating(assign, migration),
         recluster=rule.recluster,
         # "We still use simply averaging", FlexCFL sec. 5.1. Its code keeps the first client's
         # update alone, which is `coterie.studies.reproduce.faults`.

@@ -21,18 +21,19 @@ from coterie.rules.cold_start import (
     Shortage,
 )
 from coterie.rules.inter_group import Rule, inter_group
-from coterie.rules.migration import Migration, Tau, migrating
+from coterie.rules.migration import Migration, migrating
 from coterie.rules.newcomers import Ablation, Fallback, NearestDirection, random_groups
+from coterie.rules.old_arguments import tau_in_migration
 
 
+@tau_in_migration
 @validated
 def flexcfl(
     groups: GroupCount = 3,
     alpha: Annotated[int, Field(ge=1)] = 20,
     measure: Measure = "edc",
     # The code's detector is `counts`, which cannot see two clients swap their labels.
-    migration: Detector = "per_label",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "per_label",
     eta_g: Annotated[float, Field(ge=0)] = 0.0,
     # Alg. 2 l. 19 as printed adds up to eta_g (m - 1) to a model in every round and does not
     # contract; with eta_g = 5 it would soon outgrow the models. The authors' code has this rule
@@ -55,7 +56,6 @@ def flexcfl(
         alpha: ``alpha * m`` clients take part in the group cold start.
         measure: ``edc`` or ``madc``.
         migration: the drift detector, ``none`` is FedGroup as the FlexCFL paper compares with.
-        tau: a client drifted when its histogram moved by more than ``tau n / C`` (eq. 9; 0.2).
         eta_g: inter-group rate; 0.1 without and 5 with shift in the paper's FlexCFL-eta_g.
         inter_group_rule: ``convex`` is what the published numbers were made with.
         pretrain: length of pre-training.
@@ -93,7 +93,7 @@ def flexcfl(
     newcomers = NearestDirection("w0_frozen", pretraining, fallback)
     rule = ByDirection(cold_start, newcomers, random=random_groups(ablation))
     return Method(
-        migrating(rule, Migration(migration, tau)),
+        migrating(rule, migration),
         inter_group=inter_group(eta_g, inter_group_rule),
         groups=cold_start.first_models,
         sums_only=True,

@@ -10,11 +10,13 @@ from coterie.config.arguments import validated
 from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.migration import Migration, Tau, migrating
+from coterie.rules.migration import Migration, migrating
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
 from coterie.rules.signatures import Metric, TrainedUpdate
 
 
+@tau_in_migration
 @validated
 def flhc(
     # The rounds and the metric that the authors recommend.
@@ -24,8 +26,7 @@ def flhc(
     linkage: Literal["complete", "average", "single"] = "complete",
     threshold: Threshold = "auto",
     groups: GroupCount | None = None,
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
 ) -> Method:
     """FL+HC: runs FedAvg first, then clusters the updates of all clients once.
 
@@ -45,7 +46,6 @@ def flhc(
         groups: a number of groups instead of a threshold; ``auto`` is ``None``: the threshold
             decides.
         migration: with a detector, clients whose data drifted send their update anew.
-        tau: threshold of the detector, as a share of a client's data.
 
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for more groups than
@@ -67,4 +67,4 @@ def flhc(
         fixed_groups(groups),
         warmup_rounds,
     )
-    return Method(migrating(rule, Migration(migration, tau)))
+    return Method(migrating(rule, migration))

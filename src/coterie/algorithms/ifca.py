@@ -21,7 +21,8 @@ from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.group_count import count_if_auto
-from coterie.rules.migration import Migration, Tau, migrating, previous_group
+from coterie.rules.migration import Migration, migrating, previous_group
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.starts import BestOfStarts, StartsFromClusters
 from coterie.rules.weighing import evenly
 
@@ -57,11 +58,11 @@ def _place_drifted(groups: Groups, round: Round) -> Groups:
     return groups.with_members(reply.ids, reply.fields["loss"].argmin(axis=1))
 
 
+@tau_in_migration
 @validated
 def ifca(
     groups: GroupCount = 3,
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
     max_groups: Most = 8,
     init: Init = "random",
     restarts: Annotated[int, Field(ge=1)] = 1,
@@ -77,7 +78,6 @@ def ifca(
         groups: number of models ``m``, or ``auto``: as many as the clients of a cold start show.
         migration: with a detector this is IFCA-MIG: clients that have a group and drifted choose
             anew before each round.
-        tau: threshold of the detector, as a share of a client's data.
         max_groups: the most that ``auto`` finds.
         init: ``random`` models as in the paper, or those of FedGroup's ``cold_start``;
             ``robust_cold_start`` leaves out directions that are far from all others or against them.
@@ -113,7 +113,7 @@ def ifca(
     else:
         rule, first_models = count_if_auto(LeastLoss(), groups, max_groups)
     return Method(
-        migrating(rule, Migration(migration, tau)),
+        migrating(rule, migration),
         local=Train(plain, choose="least_loss"),
         # "We still use simply averaging", FlexCFL sec. 5.1.
         weigh=evenly,

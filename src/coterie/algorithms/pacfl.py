@@ -12,11 +12,13 @@ from coterie.config.tables import Detector
 from coterie.math.clustering import Automatic
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
-from coterie.rules.migration import Migration, Tau, migrating
+from coterie.rules.migration import Migration, migrating
+from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.one_shot import OneShot, fixed_groups
 from coterie.rules.signatures import Angle, Subspace
 
 
+@tau_in_migration
 @validated
 def pacfl(
     # The authors' script for CIFAR-10. Their text has the principal angle between spans; their code
@@ -26,8 +28,7 @@ def pacfl(
     threshold: Annotated[float, Field(gt=0, le=180)] | Automatic = "auto",
     groups: GroupCount | None = None,
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted",
-    migration: Detector = "none",
-    tau: Tau = 0.2,
+    migration: Detector | Migration = "none",
 ) -> Method:
     """PACFL: clusters clients by the subspaces of their data, before any training.
 
@@ -49,7 +50,6 @@ def pacfl(
             decides.
         linkage: how clusters are merged; ``weighted`` (WPGMA) is what the code calls average.
         migration: with a detector, clients whose data drifted send their directions anew.
-        tau: threshold of the detector, as a share of a client's data.
 
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for more groups than
@@ -65,4 +65,4 @@ def pacfl(
         4.9
     """
     rule = OneShot(Subspace(vectors, angle), linkage, threshold, fixed_groups(groups))
-    return Method(migrating(rule, Migration(migration, tau)), counts_classes=True)
+    return Method(migrating(rule, migration), counts_classes=True)

@@ -25,9 +25,6 @@ from coterie.config.tables import ChoiceTable
 from coterie.config.wording import describe_type, nearest, shown, spelled
 from coterie.errors import ConfigError, CoterieError
 
-# Arguments of Python factories that stand in [migration] in a configuration.
-MIGRATION_OPTIONS = ("migration", "tau")
-
 
 class Open(ChoiceTable, extra="allow"):
     """The table of a choice that is unknown: its options cannot be checked."""
@@ -140,13 +137,13 @@ def _not_options(kind: str, factory: Factory) -> tuple[str, ...]:
     where = KINDS[kind]
     found = (*where.context, where.selector)
     if kind == "algorithm" and migrates(factory):
-        found = (*found, *MIGRATION_OPTIONS)
+        found = (*found, "migration")
     return found
 
 
 def migrates(algorithm: Factory) -> bool:
-    """Whether a factory of Coterie's own has the deprecated arguments for migration, which a
-    configuration says in ``[migration]``."""
+    """Whether a factory of Coterie's own takes a migration, which a configuration says in
+    ``[migration]``."""
     own = builtin("algorithm").values()
     # A user's algorithm may have an option "migration" that means something else; it stays
     # an option.

@@ -6,16 +6,18 @@ method takes.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from coterie.config import registry, schema
+from coterie.config import registry
 from coterie.config.problems import Problem, refuse
+from coterie.config.tables import MigrationTable
 
 # Old option of algorithms -> key of the table.
-MIGRATION = dict(zip(registry.MIGRATION_OPTIONS, ("detector", "tau"), strict=True))
+MIGRATION = {"migration": "detector", "tau": "tau"}
 
 
 def upgrade(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,8 +59,14 @@ def deprecated_options(name: Any) -> dict[str, tuple[Any, Any]]:
         factory = registry.builtin("algorithm").get(name)
     if factory is None or not registry.migrates(factory):
         return {}
-    found = schema.factory_options(factory)
-    return {option: found[option] for option in MIGRATION}
+    fields = MigrationTable.model_fields
+    found = {
+        old: (fields[new].rebuild_annotation(), fields[new].default)
+        for old, new in MIGRATION.items()
+    }
+    # Which detector an algorithm has by default is its own.
+    default = inspect.signature(factory).parameters["migration"].default
+    return {**found, "migration": (found["migration"][0], default)}
 
 
 def default_detector(name: Any) -> str:

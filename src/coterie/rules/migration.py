@@ -248,16 +248,19 @@ def _drift_memory(groups: Groups) -> DriftMemory:
     return memory
 
 
-def migrating(assign: Assign, migration: Migration) -> Assign:
+def migrating(assign: Assign, migration: Detector | Migration) -> Assign:
     """The rule with this migration in place of its own, if any.
 
     Args:
         assign: a rule that `PlacesClients`.
-        migration: the detector; ``none`` takes migration away.
+        migration: a detector with the threshold of the paper, or with another one; ``none`` takes
+            migration away.
 
     Raises:
         ConfigError: for a rule that does not place clients.
     """
+    if not isinstance(migration, Migration):
+        migration = Migration(migration)
     # One migration, not one inside another: a table replaces what the algorithm had.
     inner = assign.assign if isinstance(assign, Migrating) else assign
     if migration.detector == "none":

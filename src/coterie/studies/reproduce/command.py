@@ -56,7 +56,7 @@ def open_reproduction(
         root: folder of the datasets; default: that of the environment.
 
     Raises:
-        ConfigError: for an unknown profile, paper, table or row, or a profile without lines.
+        ConfigError: for an unknown profile, paper, table or row.
     """
     known = get_args(Profile)
     if selection.profile not in known:
@@ -64,11 +64,6 @@ def open_reproduction(
         raise ConfigError(f"--profile: unknown, got {selection.profile!r}; expected {expected}")
     profile = cast(Profile, selection.profile)
     lines = choose(selection.papers, profile, selection.table, selection.rows)
-    if not lines:
-        raise ConfigError(
-            "--profile: nothing of this is in the quick one, got quick; expected --profile full, "
-            "or lines by --row"
-        )
     seeds = _default_seeds(lines, profile)
     if selection.seeds is not None:
         seeds = read_seeds(selection.seeds)
