@@ -101,6 +101,16 @@ def test_widely_different_scales_are_said(
     assert "features differ widely in scale" in capsys.readouterr().err
 
 
+def test_privacy_of_updates_does_not_cover_the_description(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tables(write(tmp_path, columns()))
+    prepare(check(config))
+    assert "privacy" not in capsys.readouterr().err
+    prepare(check({**config, "privacy": {"epsilon": 8.0}}))
+    assert "privacy: covers updates, and not what clients report" in capsys.readouterr().err
+
+
 def test_an_export_makes_the_inputs_of_a_table_without_coterie(tmp_path: Path) -> None:
     table = columns()
     config = check(tables(write(tmp_path, table), encode={"missing_flags": True}))

@@ -61,6 +61,12 @@ def warn_of_columns(config: RunConfig, population: Population) -> None:
         names = population.table.encoder.features
         for line in population.table.encoder.notes:
             warn(line)
+        # The guarantee is of updates; nobody should read it as one of means and counts.
+        if config.privacy is not None:
+            warn(
+                "privacy: covers updates, and not what clients report of their columns, which is "
+                "sent without noise (docs/tables.md)"
+            )
     elif isinstance(config.options("source").get("features"), list):
         names = config.options("source")["features"]
     # Other inputs are pixels or words, which are of one scale.
