@@ -167,7 +167,7 @@ def main() -> None:
     """Run what is not done yet, or make the figures of the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[0])
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--machine")

@@ -165,4 +165,9 @@ def test_randomness_of_the_system_is_not_that_of_the_seed():
         for kind in ("seed", "seed", "system", "system")
     ]
     assert torch.equal(models[0], models[1])
+    # With every client in every cohort the noise alone differs.
+    everyone = {"clients_per_round": 12, "rounds": 1}
+    drawn = ct.Privacy(noise=1.0, accountant="rdp", randomness="system")
+    one, other = (run(privacy=drawn, **everyone).state.models for _ in range(2))
+    assert not torch.equal(one, other)
     assert not torch.equal(models[2], models[3])

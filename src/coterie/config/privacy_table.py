@@ -23,5 +23,7 @@ class PrivacyTable(Table):
     quantile: Probability | None = None
     # Of a cold start as a whole, in multiples of that of a round.
     start_noise: Above = 1.0
+    # Of a round, on average.
+    least_group: Above | None = None
     accountant: Literal["pld", "rdp"] = "pld"
     randomness: Literal["seed", "system"] = "seed"

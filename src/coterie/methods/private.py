@@ -11,6 +11,7 @@ from coterie.methods.override import method_of
 from coterie.rules.migration import Migrating
 from coterie.rules.private_start import StartsPrivately
 from coterie.rules.private_sums import PrivateSums
+from coterie.rules.rebalancing import Rebalanced
 from coterie.rules.weighing import by_size, evenly
 
 # Examples for an error line; the trait of each method says whether it does with sums.
@@ -72,7 +73,12 @@ def start_size(method: Method) -> int | None:
     return None
 
 
-def make_private(method: Method, sums: PrivateSums, start: PrivateStart | None = None) -> Method:
+def make_private(
+    method: Method,
+    sums: PrivateSums,
+    start: PrivateStart | None = None,
+    least_group: float | None = None,
+) -> Method:
     """The method with noised sums in place of its weighted means.
 
     All clients of a group count the same, whatever the method's own rule of weighing says.
@@ -81,6 +87,10 @@ def make_private(method: Method, sums: PrivateSums, start: PrivateStart | None =
         method: that does with sums of updates.
         sums: how they are clipped and noised.
         start: of its cold start, where it has one.
+        least_group: clients of a round that each group should have; ``None``: nobody moves.
+
+    Raises:
+        ConfigError: for groups that nobody can move to before they train.
 
     Example:
         >>> from coterie.algorithms import fedavg
@@ -91,6 +101,14 @@ def make_private(method: Method, sums: PrivateSums, start: PrivateStart | None =
     if isinstance(assign, StartsPrivately):
         assert start is not None
         assign = assign.with_private_start(start.noise, start.rate, sums.secret)
+    if least_group is not None:
+        if method.groups < 2 or method.local.choose is not None:
+            raise ConfigError(
+                "privacy.least_group: needs groups that are known before clients train, got "
+                f"{least_group:g}; expected none, or fedgroup"
+            )
+        assign = Rebalanced(assign, least_group, sums.secret)
+        sums = replace(sums, counts=True)
     return replace(method, assign=assign, private=sums, weigh=evenly)
 
 

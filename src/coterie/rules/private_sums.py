@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,10 +36,12 @@ class PrivateMemory:
 
     Args:
         clip: of the next round.
+        counts: float64 ``[k]``, noised: clients of each group that replied in the last round.
     """
 
     record_name: ClassVar[str] = "private"
     clip: float
+    counts: FloatArray | None = None
 
 
 class Released(NamedTuple):
@@ -75,6 +78,7 @@ class PrivateSums:
         noise: ``z``, the noise multiplier of a round.
         clients: ``n``, of a round, on average.
         quantile: of the lengths of updates that the clip follows, ``None``: it stays.
+        counts: whether the clients of each group are counted, too.
         secret: the stream of the noise, ``None``: the run's own.
     """
 
@@ -82,22 +86,28 @@ class PrivateSums:
     noise: float
     clients: float
     quantile: float | None = None
+    counts: bool = False
     secret: Key | None = None
 
     @property
     def count_noise(self) -> float:
-        """Standard deviation of the noise of the count of clipped updates."""
-        # Not less than z: of the budget at most a quarter is spent on the count.
-        return max(COUNT_NOISE * self.clients, self.noise)
+        """Standard deviation of the noise of every count of clients."""
+        # Not less than 1.5 z: of the budget at most 5/9 is spent on counts.
+        return max(COUNT_NOISE * self.clients, 1.5 * self.noise)
 
     @property
     def sum_noise(self) -> float:
         """``z'``: standard deviation of the sums' noise, in multiples of the clip."""
-        if self.quantile is None or self.noise == 0:
-            return self.noise
-        # A client changes the centred count by 1/2, and 1/z'^2 + (1/2)^2/sigma_b^2 = 1/z^2
-        # (Andrew et al., theorem 1).
-        return (self.noise**-2 - (2 * self.count_noise) ** -2) ** -0.5
+        if self.noise == 0:
+            return 0.0
+        # A client changes the centred count of clipped updates by 1/2, and that of its group by 1.
+        # 1/z'^2 + sum of (change / sigma)^2 = 1/z^2 (Andrew et al., theorem 1).
+        changes = 0.0
+        if self.quantile is not None:
+            changes += 1 / 4
+        if self.counts:
+            changes += 1.0
+        return (self.noise**-2 - changes * self.count_noise**-2) ** -0.5
 
     def stream(self, round: Round) -> Key:
         """The random stream of a round's noise."""
@@ -116,10 +126,23 @@ class PrivateSums:
         total *= groups.k / self.clients
         clipped = int((lengths > clip).sum())
         notes = {"noise": self.noise, "clip": clip, "clipped": clipped}
+        following = clip
         if self.quantile is not None:
             following = self._following(clip, len(lengths), clipped, key)
-            groups = groups.remember(PrivateMemory(following))
+        counts = None
+        if self.counts:
+            # Of their own groups, where some of them trained another group's model.
+            counts = self._counts(groups.member[updates.ids], groups.k, key)
+        if self.quantile is not None or self.counts:
+            groups = groups.remember(PrivateMemory(following, counts))
         return Released(groups, total, notes)
+
+    def _counts(self, member: IntArray, k: int, key: Key) -> FloatArray:
+        """The noised number of clients of each group, float64 ``[k]``."""
+        counts = np.bincount(member[member >= 0], minlength=k).astype(np.float64)
+        if self.noise > 0:
+            counts += gaussian((k,), self.count_noise, key.of("groups")).numpy()
+        return counts
 
     def _clip(self, groups: Groups) -> float:
         memory = groups.memory.get(PrivateMemory)

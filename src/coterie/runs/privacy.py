@@ -40,6 +40,8 @@ class Privacy:
         clip: the longest update that counts in full; with a quantile that of the first round.
         quantile: of the lengths of updates that the clip follows; ``None``: it stays.
         start_noise: noise of a whole cold start, in multiples of that of a round.
+        least_group: clients of a round that each group should have: some of larger groups train the
+            models of smaller ones; ``None``: nobody moves.
         accountant: ``pld`` or ``rdp``, see `coterie.math.accounting`.
         randomness: of the noise and the cohorts: ``seed``, so that a run can be repeated, or
             ``system``, which nobody can.
@@ -58,6 +60,7 @@ class Privacy:
     clip: Above = 1.0
     quantile: Probability | None = None
     start_noise: Above = 1.0
+    least_group: Above | None = None
     accountant: Accountant = "pld"
     randomness: Literal["seed", "system"] = "seed"
 
@@ -95,11 +98,11 @@ def private_spec(spec: RunSpec, privacy: Privacy | None, name: str = "method") -
     method = check_private(spec.algorithm, name)
     rate = _start_rate(method, sampler)
     noise, budget = _plan(privacy, sampler, spec.rounds, rate)
-    sums = PrivateSums(privacy.clip, noise, sampler.per_round, privacy.quantile, secret)
+    sums = PrivateSums(privacy.clip, noise, sampler.per_round, privacy.quantile, secret=secret)
     start = None
     if rate is not None:
         start = PrivateStart(noise * privacy.start_noise, rate)
-    method = make_private(method, sums, start)
+    method = make_private(method, sums, start, privacy.least_group)
     return replace(spec, algorithm=as_algorithm(method), sampler=sampler, budget=budget)
 
 
