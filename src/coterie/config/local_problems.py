@@ -82,7 +82,7 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
         local: the table, not validated.
 
     Example:
-        >>> print(optimizer_problems(("local",), {"optimizer": "AdamW"})[0].line()[-29:])
+        >>> print(optimizer_problems(("local",), {"optimizer": "AdamW"})[0].line()[-28:])
         'sgd'; did you mean 'adamw'?
         >>> wrong = {"optimizer": "adam", "optimizer_options": {"beta": [0.9, 0.99]}}
         >>> print(optimizer_problems((), wrong)[0].line())
