@@ -92,9 +92,9 @@ def chance_records(seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
         sampler = Sampler("cover_then_uniform", able, settings["clients_per_round"], Key(seed))
         of_group = [data.planted == j for j in np.unique(data.planted)]
         hostile = max(of_group, key=lambda members: int((attacks & members).sum()))
-        most[seed] = float((attacks & hostile).sum())
+        most[seed] = int((attacks & hostile).sum())
         cohorts = [sampler(number) for number in range(settings["rounds"])]
-        lost[seed] = float(sum(_half(attacks[ids[hostile[ids]]]) for ids in cohorts))
+        lost[seed] = int(sum(_half(attacks[ids[hostile[ids]]]) for ids in cohorts))
     return [
         record("attackers, 20 %", "of one group of 20", metric, unit, values, "chance", None)
         for metric, unit, values in (
