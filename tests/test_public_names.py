@@ -17,8 +17,8 @@ from coterie.algorithms import ALGORITHMS
 
 PUBLIC = [
     *("Algorithm", "CheckpointError", "Clients", "ConfigError", "CoterieError", "DataError"),
-    *("Groups", "Key", "LrSchedule", "Method", "Plan", "Population", "QuorumError", "Result"),
-    *("Round", "Solver", "Train", "Updates", "load", "run"),
+    *("Groups", "Key", "LrSchedule", "Method", "Plan", "Population", "Privacy", "PrivacyError"),
+    *("QuorumError", "Result", "Round", "Solver", "Train", "Updates", "load", "run"),
 ]  # and every method
 
 

@@ -75,7 +75,7 @@ class Reproduction:
         >>> from coterie.studies.reproduce.choice import choose
         >>> made = Reproduction(choose(["rfedavg"], "quick"), [0], Path("runs"))
         >>> len(made.lines), len(made.all_runs)
-        (3, 4)
+        (6, 9)
     """
 
     def __init__(
