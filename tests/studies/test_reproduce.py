@@ -259,12 +259,10 @@ def test_settings_are_those_of_the_papers() -> None:
     assert line.configs(0)[0].algorithm.weigh == "first_client"
 
 
-def test_the_quick_profile_fits_twelve_minutes_with_the_data_that_are_published(
-    tmp_path: Path,
-) -> None:
+def test_the_quick_profile_is_announced_as_less_than_a_quarter_of_an_hour(tmp_path: Path) -> None:
     made = Reproduction(choose([], "quick"), [0], tmp_path)
     computing = sum(seconds_of(line) for line in made.lines)
-    assert sum(one.seconds for one in made.all_runs) + computing < 20 * 60
+    assert sum(one.seconds for one in made.all_runs) + computing < 15 * 60
     assert {line.paper for line in made.lines if not line.compute} == set(PAPERS)
 
 
@@ -458,7 +456,7 @@ def test_a_line_may_be_read_off_the_first_rounds_of_a_run(tmp_path: Path) -> Non
     (line,) = choose(["rfedavg"], "full", "budget", ["lr-0.01/25-rounds"])
     whole = replace(tiny(line, rounds=4), until=0)
     begun = replace(whole, until=3)
-    assert with_profile(replace(line, until=100), "quick").until == 10
+    assert with_profile(replace(line, until=100), "quick").until == 25
     made = Reproduction([whole, begun], [0], tmp_path / "runs")
     # Both lines are read off the same two runs.
     assert sorted(carry(made)) == ["fedavg", "rfedavg"]
