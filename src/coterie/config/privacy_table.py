@@ -13,7 +13,7 @@ Probability = Annotated[Float, Field(gt=0, lt=1)]
 
 
 class PrivacyTable(Table):
-    """``[privacy]``: differential privacy of updates; see ``docs/privacy.md``."""
+    """``[privacy]``: differential privacy of updates; see ``docs/private-updates.md``."""
 
     epsilon: Above | None = None
     delta: Probability = 1e-5

@@ -41,7 +41,7 @@ def write_columns(folder: Path, population: Population) -> None:
     record = json.dumps(table.encoder.record(), indent=1)
     (folder / COLUMNS).write_text(record + "\n", encoding="utf-8")
     (folder / MODULE).write_text(inspect.getsource(table_inputs), encoding="utf-8")
-    # Whoever gets the export cannot compare it with the run, so it is compared now.
+    # A reader of the export cannot compare it with the run, so it is compared now.
     rows = np.arange(min(TRIED_ROWS, len(table.raw.values)))
     made = _load(folder / MODULE).inputs([row_of(table, row) for row in rows.tolist()])
     # The first rows of the table, whatever split they are in: the rules are the same for all.
@@ -79,5 +79,6 @@ def _load(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # An import would leave bytecode in the export. The file was written by this package just now.
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     return module

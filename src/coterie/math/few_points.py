@@ -44,7 +44,7 @@ def cut_without_few(
         ([0, 0, 0, 1, 1, 1], [6])
     """
     n = len(distance)
-    nobody = np.zeros(n, bool)
+    nothing_apart = np.zeros(n, bool)
     first = agglomerate(distance, method, threshold, tolerated=tolerated)
     found = first
     kept = np.arange(n)
@@ -57,7 +57,7 @@ def cut_without_few(
             return found, aside
         kept = kept[~few]
         if not few.any() or n - len(kept) > MOST_ASIDE * n:
-            return first, nobody
+            return first, nothing_apart
         among_kept = distance[np.ix_(kept, kept)]
         found = agglomerate(among_kept, method, threshold, tolerated=tolerated)
 

@@ -1,7 +1,7 @@
 """The loss of logistic regression with weight decay over a whole federation: its minimum, and the
 gradient of each class.
 
-No run uses it. It is for whoever compares a run with RFedAvg's bound of convergence:
+No run uses it. It is for users who compare a run with RFedAvg's bound of convergence:
 `coterie.measures.imbalance_bound` takes the minimum, the gradients and the smoothness from here.
 Equations are those of that paper, see there.
 """

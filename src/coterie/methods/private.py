@@ -52,7 +52,7 @@ def check_private(made: Method | Algorithm, name: str = "method") -> Method:
             f"algorithm.name: with these options its server needs single updates or statistics of "
             f"clients, got {name!r}; expected one that does with sums, as {WORKING}, or no [privacy]"
         )
-    # Whether a client drifted is told to the server without noise, and moves it to another group.
+    # A client reports its drift to the server without noise, and may change its group by that.
     if isinstance(method.assign, Migrating):
         raise ConfigError(
             "migration.detector: what drift reveals of a client is not counted, got migration with "
