@@ -28,6 +28,7 @@ GROUPS = 4
 METHODS: Mapping[str, Callable[[], ct.Method]] = {
     "FLUX": ct.flux,
     "FLUX, groups = 4": lambda: ct.flux(groups=GROUPS),
+    "Feroma": ct.feroma,
     "PACFL": ct.pacfl,
     "k-FED": lambda: ct.k_fed(groups=GROUPS),
 }

@@ -381,6 +381,58 @@ FLUX = Figure(
 )
 
 
+FEROMA = Figure(
+    "feroma",
+    "Feroma: each client starts from a mix of the models whose data are like its own now.",
+    (
+        Step(
+            "First rounds: FedAvg",
+            one_model(),
+            "One model for all, for a few rounds. It is kept, and all profiles are made with it.",
+        ),
+        Step(
+            "Each round: profiles",
+            Exchange(
+                (("$w$", 0),),
+                tuple(Client() for _ in range(4)),
+                "the kept model",
+                "its profile $s_i$",
+            ),
+            "Moments of what the model's hidden layer makes of random halves of the samples.",
+        ),
+        Step(
+            "Near profiles count more",
+            Plane(
+                marks=(
+                    *(Mark(at, 1) for at in NEAR_A),
+                    *(Mark(at, 2) for at in NEAR_B),
+                    Mark((0.42, 0.34), 3, "$s_i$", centre=True),
+                ),
+                routes=(
+                    *(Route((at, (0.42, 0.34)), 1, head=False, width=2.2) for at in NEAR_A),
+                    *(Route((at, (0.42, 0.34)), 2, head=False, dashed=True) for at in NEAR_B),
+                ),
+                notes=(((0.5, 0.95), "profiles that models were trained on"),),
+            ),
+            "The share of a model falls with the distance between its profile and that of the client.",
+        ),
+        Step(
+            "Train the mix",
+            Exchange(
+                (("$w_1$", 1), ("$w_2$", 2), ("$w_3$", 3)),
+                tuple(
+                    Client(colour=colour, receives=(0, 1, 2), sends=colour - 1)
+                    for colour in (1, 2, 3)
+                ),
+                "its mix of all models",
+                "update $Δ_i$",
+            ),
+            "What a client trained replaces its own model. One without labels gets the nearest model.",
+        ),
+    ),
+)
+
+
 FEDGWC = Figure(
     "fedgwc",
     "FedGWC: clients whose losses are near the mean of a round in like company form a group.",

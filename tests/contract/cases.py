@@ -83,6 +83,8 @@ SPECIAL: dict[str, Make] = {
     "k_fed-two": lambda m: ct.k_fed(groups=m + 1, centres=2),
     "flux": lambda m: ct.flux(warmup_rounds=1),
     "flux-groups": lambda m: ct.flux(warmup_rounds=0, groups=m, migration="per_label"),
+    "feroma": lambda m: ct.feroma(warmup_rounds=1),
+    "feroma-sharp": lambda m: ct.feroma(warmup_rounds=0, draws=0, power=4),
     "pacfl-principal": lambda m: ct.pacfl(
         angle="principal", threshold=9.0, linkage="average", migration="counts"
     ),

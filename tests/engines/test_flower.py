@@ -55,6 +55,7 @@ METHODS: Mapping[str, dict[str, Any]] = {
     "ifca": {"groups": 2},
     "fedclust": {},
     "flux": {"warmup_rounds": 1},
+    "feroma": {"warmup_rounds": 0},
     "fedgsp": {"beta": 2},
     "rfedavg": {"l_star": 0.5},
 }
@@ -710,6 +711,7 @@ PRIVATE: Mapping[str, dict[str, Any]] = {
         "ida": {"intrac": True},
         "pacfl": {"vectors": 1},
         "flux": {"warmup_rounds": 1},
+        "feroma": {"warmup_rounds": 1},
     },
     **{"astraea": {"gamma": 2}, "flhc": {"warmup_rounds": 1}, "feddrift": {"every": 1}},
     "fedbn": {"layers": ["1.bias"]},

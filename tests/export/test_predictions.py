@@ -111,10 +111,11 @@ def test_known_and_new_clients(
     [
         ({"name": "flux", "warmup_rounds": 1}, {"name": "mlp", "hidden": 8}),
         ({"name": "flux", "migration": "per_label"}, {"name": "mclr"}),
+        ({"name": "feroma", "warmup_rounds": 1}, {"name": "mlp", "hidden": 8}),
         ({"name": "pacfl", "vectors": 1}, {"name": "mclr"}),
         ({"name": "k_fed", "groups": 2}, {"name": "mclr"}),
     ],
-    ids=["flux", "flux-migration", "pacfl", "k_fed"],
+    ids=["flux", "flux-migration", "feroma", "pacfl", "k_fed"],
 )
 def test_a_new_client_without_labels_is_placed_by_its_inputs(
     method: dict[str, Any],

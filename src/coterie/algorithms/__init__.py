@@ -32,6 +32,7 @@ from coterie.algorithms.fedclust import fedclust as fedclust
 from coterie.algorithms.pacfl import pacfl as pacfl
 from coterie.algorithms.k_fed import k_fed as k_fed
 from coterie.algorithms.flux import flux as flux
+from coterie.algorithms.feroma import feroma as feroma
 from coterie.algorithms.flhc import flhc as flhc
 from coterie.algorithms.sr_fca import sr_fca as sr_fca
 from coterie.algorithms.stocfl import stocfl as stocfl

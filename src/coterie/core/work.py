@@ -267,7 +267,8 @@ class Describe:
       17).
     - ``latent``: the mean and the standard deviation of its samples in the latent space of the model
       that it is sent, of all and of each class, in ``vectors`` random directions, ``[2 + 2c,
-      vectors]`` (FLUX). With no classes labels are not read.
+      vectors]`` (FLUX). With no classes labels are not read. With ``draws`` it is of that many random
+      halves of its samples, which are drawn anew for each request.
     - ``columns``: of each column of its table, how many values it has, their mean and the squares
       around it, or how often it has each category (``coterie.data.tabular.sums``).
 
@@ -277,6 +278,7 @@ class Describe:
         features: values of one sample (``subspace``, ``centres``), or of a report (``columns``).
         vectors: singular vectors per class (``subspace``), centres (``centres``), or directions
             (``latent``).
+        draws: random halves of the samples (``latent``); 0: all samples.
         level: samples per class of a balanced world, ``D / M`` (``imbalance``).
         privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the
             dominant class only, by ``randomised_response``. Drawn once per client and kept.
@@ -292,6 +294,7 @@ class Describe:
     classes: int = 0
     features: int = 0
     vectors: int = 0
+    draws: int = 0
     level: float = 0.0
     privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
     epsilon: Epsilon = 1.0

@@ -152,10 +152,8 @@ class Node:
 
     def _key(self, request: Request) -> Key:
         """The key of the random streams of a request, that of the simulation."""
-        if not isinstance(request.work, Describe):
+        if not isinstance(request.work, Describe) or request.work.privacy == "none":
             return Key(request.seed, request.purpose, request.round)
-        if request.work.privacy == "none":
-            return Key(request.seed)
         # The server knows the run's seed, and could take noise drawn from it off again.
         return Key(self.cache.secret())
 

@@ -119,11 +119,12 @@ class LatentMoments:
     Args:
         work: how many classes and dimensions.
         module: the network; it is copied.
-        key: its seed names the projection.
+        key: of the request; its seed names the projection.
     """
 
     def __init__(self, work: Describe, module: nn.Module, key: Key) -> None:
         self._work = work
+        self._key = key
         self._layout = Layout.of(module)
         self._network = copy.deepcopy(module).eval()
         features = latent_layer(module).in_features
@@ -156,6 +157,17 @@ class LatentMoments:
         shape = (2 + 2 * self._work.classes, self._work.vectors)
         found = np.zeros((len(ids), *shape), np.float32)
         for out, client, row in zip(found, ids.tolist(), which.reshape(len(ids)), strict=True):
-            held = torch.from_numpy(population.train[client])
+            held = torch.from_numpy(self._drawn(population.train[client], client))
             out[:] = self.of(models[int(row)], population.x[held], population.y[held])
         return found
+
+    def _drawn(self, held: IntArray, client: int) -> IntArray:
+        """The samples that are described: all of them, or random halves, one after another."""
+        if not self._work.draws:
+            return held
+        rng = self._key.of("halves").client(client).generator()
+        half = (len(held) + 1) // 2
+        drawn: IntArray = np.concatenate(
+            [rng.permutation(held)[:half] for _ in range(self._work.draws)]
+        )
+        return drawn

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.core.work import Describe
@@ -73,6 +74,27 @@ def centroid_distances(memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
     return distance
 
 
+def ask_descriptors(
+    model: Tensor, ids: IntArray, round: Round, dimensions: int | None, draws: int = 0
+) -> Reply:
+    """The descriptors of some clients by a model.
+
+    Args:
+        model: float32 ``[d]``.
+        ids: int64 ``[n]``, the clients.
+        round: its stream.
+        dimensions: ``l``; ``None``: the number of classes ``c``.
+        draws: random halves of a client's samples that are described, 0: all samples.
+
+    Returns:
+        Its field ``latent`` is float32 ``[n, 2 + 2c, l]``.
+    """
+    classes = round.clients.classes
+    work = Describe("latent", classes, vectors=dimensions or classes, draws=draws)
+    which = np.zeros(len(ids), np.int64)
+    return round.clients.run(work, ids, model[None], which, key=round.key)
+
+
 @dataclass(frozen=True)
 class DescriptorGroups(PlacesClients):
     """Assign rule: FedAvg at first, then groups of clients with like descriptors of their data.
@@ -126,11 +148,8 @@ class DescriptorGroups(PlacesClients):
         return groups.with_members(ids, centroid_distances(memory, groups.k, rows).argmin(axis=1))
 
     def _ask(self, model: Tensor, ids: IntArray, round: Round) -> tuple[IntArray, Tensor]:
-        """The descriptors of some clients by a model, float32 ``[n, 2 + 2c, l]``."""
-        classes = round.clients.classes
-        work = Describe("latent", classes, vectors=self.dimensions or classes)
-        which = np.zeros(len(ids), np.int64)
-        reply = round.clients.run(work, ids, model[None], which, key=round.key)
+        """Who replied, and their descriptors, float32 ``[n, 2 + 2c, l]``."""
+        reply = ask_descriptors(model, ids, round, self.dimensions)
         return reply.ids, torch.from_numpy(reply.fields["latent"]).to(torch.float32)
 
     def _cluster(self, groups: Groups, ids: IntArray, rows: Tensor) -> Groups:
