@@ -92,12 +92,32 @@ class CompiledTrainer:
     """
 
     def __init__(self, stack: Stack, mu: float = 0.0, squared: bool = False) -> None:
-        _kernels()  # loaded before worker processes fork, so that each of them finds it loaded
         self.stack = stack
         self.mu = mu
         self.squared = squared
         # The network as the kernels know it, by the shape of a sample.
         self._layers_of: dict[tuple[int, ...], Any] = {}
+
+    def load_scoring(self) -> None:
+        """Load what scores, and compile it where this machine never did: before worker processes
+        fork, so that each of them finds it loaded."""
+        self._kernel("score")
+
+    def load_training(self, solver: Solver) -> None:
+        """Load what trains by a solver, likewise."""
+        self._kernel(self._descent(solver))
+
+    def _descent(self, solver: Solver) -> str:
+        """The name of the kernel that trains by a solver."""
+        return "descend" if solver.is_plain_sgd and not self.squared else "descend_by_rule"
+
+    def _kernel(self, name: str) -> Any:
+        """A kernel for networks of this kind."""
+        kernels = _kernels()
+        if not self.stack.convs:
+            return getattr(kernels, name).of(kernels.DENSE_LAYERS)
+        kernels.compile_the_rest()
+        return getattr(kernels, name).of(kernels.CONV_LAYERS)
 
     def train(
         self,
@@ -125,15 +145,15 @@ class CompiledTrainer:
             orders = [part.order[: part.steps * solver.batch_size] for part in passes]
             ends = np.array([len(order) for order in orders]).cumsum()
             kept = kernels.Batches(np.concatenate(orders), ends, solver.batch_size)
-            if solver.is_plain_sgd and not self.squared:
+            name = self._descent(solver)
+            descend = self._kernel(name)
+            if name == "descend":
                 sgd = self._sgd(solver)
-                summed = kernels.descend(vector, anchor, layers, rows, targets.labels, kept, sgd)
+                summed = descend(vector, anchor, layers, rows, targets.labels, kept, sgd)
             else:
                 rule = self._rule(solver, solver.count(len(y)))
                 with _denormals_flushed():
-                    summed = kernels.descend_by_rule(
-                        vector, anchor, layers, rows, targets, kept, rule
-                    )
+                    summed = descend(vector, anchor, layers, rows, targets, kept, rule)
             loss = float(summed / len(orders[-1]))
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), loss)
@@ -197,8 +217,10 @@ class CompiledTrainer:
         # Kernels are compiled for arrays whose values are side by side, and for nothing else.
         weights = vector.contiguous().numpy()
 
+        score = self._kernel("score")
+
         def part(at: slice) -> None:
-            _kernels().score(weights, layers, samples, labels, rows[at], correct[at], loss[at])
+            score(weights, layers, samples, labels, rows[at], correct[at], loss[at])
 
         threads = 1
         if len(rows) > MANY:
@@ -220,7 +242,8 @@ class CompiledTrainer:
         if layers is None:
             widths = np.array(self.stack.widths)
             decayed = np.array(self.stack.decayed)
-            layers = _kernels().Layers(self.stack.table(shape), widths, decayed)
+            convs = self.stack.table(shape)
+            layers = _kernels().Layers(convs if self.stack.convs else None, widths, decayed)
             # Kept, since a small client's training takes hardly longer than making it.
             self._layers_of[shape] = layers
         return layers

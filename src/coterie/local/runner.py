@@ -14,7 +14,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.mixtures import ClientShares
 from coterie.core.solver import Solver
-from coterie.core.task import Task, with_smoothing
+from coterie.core.task import Task, has_squared_error, is_classes, with_smoothing
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train
 from coterie.data.population import Population, Split
@@ -87,6 +87,13 @@ class LocalRunner:
     def batch_invariant(self) -> bool:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
         return self.scorer.batch_invariant
+
+    def load_kernels(self) -> None:
+        """Load the compiled code that this work needs most of the time, and compile it where this
+        machine never did. Processes that fork later find it loaded."""
+        self.scorer.load()
+        if is_classes(self.trained_task) or has_squared_error(self.trained_task):
+            self._trainers.load(self.solver, squared=has_squared_error(self.trained_task))
 
     # --- who holds what ---------------------------------------------------------------------------
 

@@ -60,6 +60,11 @@ class Scorer:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
         return self._compiled is not None
 
+    def load(self) -> None:
+        """Load the compiled code, where there is any."""
+        if self._compiled is not None:
+            self._compiled.load_scoring()
+
     @torch.inference_mode()
     def score(
         self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray

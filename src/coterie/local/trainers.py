@@ -36,6 +36,16 @@ class Trainers:
         self._compiled: dict[tuple[Objective, float], Trainer] = {}
         self._masked: dict[tuple[Objective, Keep], Trainer] = {}
 
+    def load(self, solver: Solver, *, squared: bool) -> None:
+        """Load the compiled code that trains by a solver, if this network has any.
+
+        Args:
+            solver: how clients train.
+            squared: whether the loss is the mean squared error in place of the cross-entropy.
+        """
+        if self.stack is not None and compiles(solver):
+            CompiledTrainer(self.stack, squared=squared).load_training(solver)
+
     def train(
         self,
         work: Train,

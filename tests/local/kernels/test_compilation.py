@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import coterie as ct
+from coterie.core.vectors import flatten
+from coterie.local import Stack, kernels
+from coterie.local.compiled import CompiledTrainer
 from coterie.local.kernels import compilation
 
 CALLED = """
@@ -64,3 +72,57 @@ def test_a_kernel_is_compiled_anew_when_another_file_has_changed(
     assert loaded_from_disk(again)
     # The caller's own file is as it was.
     assert load(folder, 5).two_steps(0) == 10
+
+
+LOADED = """
+import json
+import coterie as ct
+from torch import nn
+from coterie.local import LocalRunner, kernels
+from coterie.local.kernels import compilation
+
+data = ct.load("digits", partition={"kind": "iid", "clients": 2})
+LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver()).load_kernels()
+names = ["score", "descend", "descend_by_rule"]
+kinds = {"dense": kernels.DENSE_LAYERS, "convs": kernels.CONV_LAYERS}
+loaded = [f"{n} {k}" for n in names for k in kinds if kinds[k] in getattr(kernels, n).kernels]
+print(json.dumps([loaded, [kernel.__name__ for kernel, _ in compilation.put_off]]))
+"""
+
+
+def test_a_dense_network_by_sgd_compiles_nothing_of_convolutions_and_of_other_optimisers() -> None:
+    """Else the first run on a machine takes thrice as long to begin."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
+    )
+    loaded, put_off = json.loads(done.stdout)
+    assert loaded == ["score dense", "descend dense"]
+    assert "conv_backward" in put_off
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(61, 17), torch.nn.ReLU(), torch.nn.Linear(17, 5))
+    x = torch.randn(43, 61)
+    y = torch.randint(5, (43,))
+    start = flatten(net)
+    solver = ct.Solver(epochs=2, batch_size=7, lr=0.01, optimizer=optimizer)
+    found = []
+    for with_convolutions in (False, True):
+        trainer = CompiledTrainer(Stack.of(net), mu=0.1)
+        if with_convolutions:
+            _take_code_of_convolutions(trainer)
+        out = torch.empty_like(start)
+        trained = trainer.train(x, y, start, out, solver, ct.Key(0))
+        correct, loss = trainer.score(x, y, np.arange(43), start + out)
+        found.append((out.numpy().tobytes(), trained.loss, correct.tolist(), loss.tobytes()))
+    assert found[0] == found[1]
+
+
+def _take_code_of_convolutions(trainer: CompiledTrainer) -> None:
+    """Train a dense network by the code for convolutions, of which it has none."""
+    kernels.compile_the_rest()
+    trainer._kernel = lambda name: getattr(kernels, name).of(kernels.CONV_LAYERS)
+    dense = trainer._layers((61,))
+    trainer._layers_of[61,] = dense._replace(convs=np.empty((0, 7), np.int64))

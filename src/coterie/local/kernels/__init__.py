@@ -5,7 +5,8 @@ products of ten rows, or convolutions of a few channels, run at a quarter of the
 Here sums of five inputs for two outputs at a time stay in registers (`inner_loops`). The layers are
 made of them (`dense`, `convolutions`, `pooling`), networks of layers (`network`), and a client's
 work of networks (`losses`, `sgd`, `gradient`, `rules`, `training`, `scoring`). How all of it is compiled, and where the
-machine code is kept, is in `compilation`.
+machine code is kept, is in `compilation`. Kernels that Python calls are compiled when they are first
+needed, for networks without convolutions apart.
 
 Nothing here is parallel: an engine has one process a core.
 
@@ -15,7 +16,8 @@ puts out before the relu, ``b`` the samples of a batch, ``o`` an output, ``i`` o
 
 from __future__ import annotations
 
-from coterie.local.kernels.network import Layers
+from coterie.local.kernels.compilation import compile_the_rest
+from coterie.local.kernels.network import CONV_LAYERS, DENSE_LAYERS, Layers
 from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule
 from coterie.local.kernels.scoring import score
 from coterie.local.kernels.sgd import Sgd
@@ -23,12 +25,15 @@ from coterie.local.kernels.training import Batches, Targets, descend, descend_by
 
 __all__ = [
     "ADAM_RULE",
+    "CONV_LAYERS",
+    "DENSE_LAYERS",
     "SGD_RULE",
     "Batches",
     "Layers",
     "Rule",
     "Sgd",
     "Targets",
+    "compile_the_rest",
     "descend",
     "descend_by_rule",
     "score",

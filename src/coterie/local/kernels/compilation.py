@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 Real = float | np.floating[Any]
+# Kernels with a signature that only networks of convolutions need, and their signatures.
+put_off: list[tuple[Any, Any]] = []
 _F = TypeVar("_F", bound=Callable[..., Any])
 ZERO = np.float32(0)
 ONE = np.float32(1)
@@ -50,8 +52,11 @@ def _keep_machine_code(kernel: Any) -> None:
     index._source_stamp = (index._source_stamp, _KERNELS)
 
 
-def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F], _F]:
-    """Compile, now for these types or with the caller. What is not finite stays so.
+def compiled(
+    signature: Any = None, *, in_order: bool = False, later: bool = False
+) -> Callable[[_F], _F]:
+    """Compile, now for these types or with the caller; ``later``: for these types, when
+    `compile_the_rest` is called. What is not finite stays so.
 
     Sums may be reordered, unless they are to be taken ``in_order``: of a function whose caller gets
     a copy of its own, the compiler may reorder the two in two ways, and which one runs depends on
@@ -75,9 +80,12 @@ def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F],
         try:
             kernel = numba.njit(**options)(function)
             _keep_machine_code(kernel)
-            return _with_signature(kernel, signature)
         except (RuntimeError, OSError, AttributeError):  # nowhere to keep the machine code
-            return _with_signature(numba.njit(**options)(function), signature)
+            kernel = numba.njit(**options)(function)
+        if later:
+            put_off.append((kernel, signature))
+            return kernel
+        return _with_signature(kernel, signature)
 
     return wrap
 
@@ -88,6 +96,42 @@ def _with_signature(kernel: Any, signature: Any) -> Any:
         kernel.compile(signature)
         kernel.disable_compile()
     return kernel
+
+
+def compile_the_rest() -> None:
+    """Compile what was put off, callees before callers, as they stand in the files."""
+    while put_off:
+        _with_signature(*put_off.pop(0))
+
+
+class OnDemand:
+    """A kernel that Python calls. It is compiled for a kind of network when the first of that kind
+    is trained or scored: to compile all kernels for all kinds takes a processor half a minute.
+
+    Args:
+        function: the kernel's source.
+        signature: from the type of the record of layers to the kernel's own type.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: Callable[[Any], Any]) -> None:
+        self._function = function
+        self._signature = signature
+        self.kernels: dict[Any, Any] = {}
+
+    def of(self, layers: Any) -> Any:
+        """The machine code for networks of a kind.
+
+        Args:
+            layers: the type of their record, as in `coterie.local.kernels.network`.
+        """
+        if layers not in self.kernels:
+            self.kernels[layers] = compiled(self._signature(layers))(self._function)
+        return self.kernels[layers]
+
+
+def on_demand(signature: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], OnDemand]:
+    """Compile later; the argument is that of `OnDemand`."""
+    return lambda function: OnDemand(function, signature)
 
 
 def inlined(function: _F) -> _F:

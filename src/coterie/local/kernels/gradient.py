@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, compiled, inlined
 from coterie.local.kernels.convolutions import conv_backward
 from coterie.local.kernels.dense import accumulate, hand_down_wide, slope_wide
-from coterie.local.kernels.network import Buffers, Layers
+from coterie.local.kernels.network import Buffers, Layers, conv_count
 from coterie.local.kernels.rules import Rule, Training, penalise_span
 
 
@@ -62,6 +65,19 @@ def conv_gradient(
     conv_backward(training.vector, conv, images, delta, spots, below, gradient)
 
 
+@compiled()
+def conv_gradients(
+    training: Training, convs: I64 | None, buffers: Buffers, wanted: Any, b: int
+) -> None:
+    """The gradient of every convolution, the last one first; arguments as of `gradients`."""
+    if convs is None:
+        return
+    for at in range(len(convs) - 1, -1, -1):
+        images = buffers.images[at][:b]
+        spots = buffers.spots[at][:b]
+        conv_gradient(training, convs[at], images, wanted[at + 1][:b], spots, wanted[at][:b])
+
+
 @inlined
 def gradients(
     training: Training, layers: Layers, buffers: Buffers, wanted: Any, b: int, wide: bool
@@ -80,7 +96,7 @@ def gradients(
     """
     convs = layers.convs
     widths = layers.widths
-    seen = len(convs)
+    seen = conv_count(convs)
     end = len(training.vector)
     delta = buffers.given[-1][:b]
     for at in range(len(widths) - 2, -1, -1):
@@ -88,26 +104,36 @@ def gradients(
         below = wanted[seen + at][:b]
         end = dense_gradient(training, end, h, delta, below, wide)
         delta = below
-    for at in range(seen - 1, -1, -1):
-        images = buffers.images[at][:b]
-        spots = buffers.spots[at][:b]
-        conv_gradient(training, convs[at], images, wanted[at + 1][:b], spots, wanted[at][:b])
+    conv_gradients(training, convs, buffers, wanted, b)
+
+
+@compiled()
+def penalise_convs(
+    training: Training, rule: Rule, convs: I64 | None, decayed: NDArray[np.bool_]
+) -> int:
+    """L2 and the proximal term of every convolution; returns where the last one ends."""
+    begin = 0
+    if convs is None:
+        return begin
+    for at in range(len(convs)):
+        conv = convs[at]
+        biases = conv[5]
+        kernel = biases * conv[0] * conv[4] * conv[4]
+        penalise_span(training, rule, begin, begin + kernel, decayed[at])
+        penalise_span(training, rule, begin + kernel, begin + kernel + biases, False)
+        begin += kernel + biases
+    return begin
 
 
 @compiled()
 def penalise(training: Training, rule: Rule, layers: Layers) -> None:
     """L2 and the proximal term, layer by layer: L2 is of kernels, not of biases."""
     widths = layers.widths
-    seen = len(layers.convs)
-    begin = 0
-    for at in range(seen + len(widths) - 1):
-        if at < seen:
-            conv = layers.convs[at]
-            biases = conv[5]
-            kernel = biases * conv[0] * conv[4] * conv[4]
-        else:
-            biases = widths[at - seen + 1]
-            kernel = biases * widths[at - seen]
-        penalise_span(training, rule, begin, begin + kernel, layers.decayed[at])
+    seen = conv_count(layers.convs)
+    begin = penalise_convs(training, rule, layers.convs, layers.decayed)
+    for at in range(len(widths) - 1):
+        biases = widths[at + 1]
+        kernel = biases * widths[at]
+        penalise_span(training, rule, begin, begin + kernel, layers.decayed[seen + at])
         penalise_span(training, rule, begin + kernel, begin + kernel + biases, False)
         begin += kernel + biases

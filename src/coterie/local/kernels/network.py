@@ -18,17 +18,20 @@ class Layers(NamedTuple):
 
     Args:
         convs: ``[l, 7]``, see ``conv_forward``; the images of one are what the one before gave.
+            ``None`` in a network without: code for it has no convolutions, and compiles sooner.
         widths: of the dense layers, from input to classes.
         decayed: of all layers in turn, which kernels have L2.
     """
 
-    convs: I64
+    convs: I64 | None
     widths: I64
     decayed: NDArray[np.bool_]
 
 
-# The type of the record in the signatures of the kernels that Python calls.
-LAYERS = numba.types.NamedTuple((numba.int64[:, ::1], numba.int64[::1], numba.boolean[::1]), Layers)
+# The types of the record in the signatures of the kernels that Python calls.
+_REST = (numba.int64[::1], numba.boolean[::1])
+CONV_LAYERS = numba.types.NamedTuple((numba.int64[:, ::1], *_REST), Layers)
+DENSE_LAYERS = numba.types.NamedTuple((numba.none, *_REST), Layers)
 
 
 class Buffers(NamedTuple):
@@ -46,34 +49,48 @@ class Buffers(NamedTuple):
 
 
 @compiled()
+def conv_count(convs: I64 | None) -> int:
+    """How many convolutions there are."""
+    # In each function that is given `None`, what follows such a test is not compiled.
+    if convs is None:
+        return 0
+    return len(convs)
+
+
+@compiled()
+def image_sizes(convs: I64 | None, framed: bool) -> I64:
+    """How many values the images have that each convolution is given, with their frames or
+    without."""
+    if convs is None:
+        return np.empty(0, np.int64)
+    sizes = np.empty(len(convs), np.int64)
+    for at in range(len(convs)):
+        channels, height, width, pad = convs[at, :4]
+        margins = 2 * pad * framed
+        sizes[at] = channels * (height + margins) * (width + margins)
+    return sizes
+
+
+@compiled()
 def make_buffers(layers: Layers, b: int) -> Buffers:
     """Room for ``b`` samples."""
     convs = layers.convs
-    given = [np.zeros((b, c[0] * c[1] * c[2]), np.float32) for c in convs]
+    given = [np.zeros((b, n), np.float32) for n in image_sizes(convs, False)]
     for n in layers.widths:
         given.append(np.zeros((b, n), np.float32))
-    images = [
-        np.zeros((b, c[0] * (c[1] + 2 * c[3]) * (c[2] + 2 * c[3])), np.float32) for c in convs
-    ]
-    spots = [np.zeros(given[at + 1].shape, np.int64) for at in range(len(convs))]
+    images = [np.zeros((b, n), np.float32) for n in image_sizes(convs, True)]
+    spots = [np.zeros(given[at + 1].shape, np.int64) for at in range(conv_count(convs))]
     return Buffers(given, images, spots)
 
 
 @compiled()
-def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool) -> None:
-    """From the samples in ``given[0]`` to the outputs in ``given[-1]``, ``b`` of them; ``wide``:
-    with a library's products, see ``dense``."""
-    convs = layers.convs
-    widths = layers.widths
+def forward_convs(vector: F32, convs: I64 | None, buffers: Buffers, b: int) -> None:
+    """From the samples in ``given[0]`` to what the last convolution gives, ``b`` of them."""
+    if convs is None:
+        return
     given = buffers.given
     images = buffers.images
-    spots = buffers.spots
-    # Dense layers end the vector, so their beginning is counted from its end.
-    begin = len(vector)
-    seen = len(convs)
-    for at in range(len(widths) - 1):
-        begin -= (widths[at] + 1) * widths[at + 1]
-    for at in range(seen):
+    for at in range(len(convs)):
         for s in range(b):
             frame(
                 given[at][s],
@@ -84,7 +101,22 @@ def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool) -
                 images[at][s],
                 False,
             )
-        conv_forward(vector, convs[at], images[at][:b], given[at + 1][:b], spots[at][:b])
+        conv_forward(vector, convs[at], images[at][:b], given[at + 1][:b], buffers.spots[at][:b])
+
+
+@compiled()
+def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool) -> None:
+    """From the samples in ``given[0]`` to the outputs in ``given[-1]``, ``b`` of them; ``wide``:
+    with a library's products, see ``dense``."""
+    convs = layers.convs
+    widths = layers.widths
+    given = buffers.given
+    # Dense layers end the vector, so their beginning is counted from its end.
+    begin = len(vector)
+    seen = conv_count(convs)
+    for at in range(len(widths) - 1):
+        begin -= (widths[at] + 1) * widths[at + 1]
+    forward_convs(vector, convs, buffers, b)
     for at in range(len(widths) - 1):
         i = widths[at]
         o = widths[at + 1]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from coterie.local.kernels.compilation import F32, I64, ZERO, compiled
-from coterie.local.kernels.network import LAYERS, Layers, forward, make_buffers
+from coterie.local.kernels.compilation import F32, I64, ZERO, on_demand
+from coterie.local.kernels.network import Layers, forward, make_buffers
 
 _F4 = numba.float32
 _I8 = numba.int64
 
 
-@compiled(numba.void(_F4[::1], LAYERS, _F4[:, ::1], _I8[::1], _I8[::1], _F4[::1], _F4[::1]))
+@on_demand(
+    lambda layers: numba.void(_F4[::1], layers, _F4[:, ::1], _I8[::1], _I8[::1], _F4[::1], _F4[::1])
+)
 def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, loss: F32) -> None:
     """Of samples ``rows``, whether the largest logit is the label's, and the cross-entropy.
 

@@ -10,7 +10,7 @@ import numpy as np
 from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled, inlined
 from coterie.local.kernels.convolutions import conv_backward
 from coterie.local.kernels.dense import accumulate
-from coterie.local.kernels.network import Buffers, Layers
+from coterie.local.kernels.network import Buffers, Layers, conv_count
 
 
 class Sgd(NamedTuple):
@@ -127,6 +127,30 @@ def conv_step(descent: Descent, conv: I64, decays: bool, gradient: F32, share: R
         out[begin + f] += share * gradient[f]
 
 
+@compiled()
+def conv_steps(
+    descent: Descent,
+    layers: Layers,
+    convs: I64 | None,
+    buffers: Buffers,
+    wanted: Any,
+    b: int,
+    share: Real,
+) -> None:
+    """A step of every convolution, the last one first; arguments as of `backward`."""
+    if convs is None:
+        return
+    vector = descent.vector
+    for at in range(len(convs) - 1, -1, -1):
+        conv = convs[at]
+        images = buffers.images[at][:b]
+        spots = buffers.spots[at][:b]
+        # The kernel's gradient, of c k^2 values for each of o channels, and that of its bias.
+        gradient = np.empty(conv[5] * (conv[0] * conv[4] * conv[4] + 1), np.float32)
+        conv_backward(vector, conv, images, wanted[at + 1][:b], spots, wanted[at][:b], gradient)
+        conv_step(descent, conv, layers.decayed[at], gradient, share)
+
+
 @inlined
 def backward(
     descent: Descent, layers: Layers, buffers: Buffers, wanted: Any, b: int, share: Real
@@ -145,7 +169,7 @@ def backward(
     convs = layers.convs
     widths = layers.widths
     decayed = layers.decayed
-    seen = len(convs)
+    seen = conv_count(convs)
     end = len(descent.vector)
     delta = buffers.given[-1][:b]
     for at in range(len(widths) - 2, -1, -1):
@@ -154,12 +178,4 @@ def backward(
         dense_step(descent, end, decayed[seen + at], h, delta, below, share)
         end -= widths[at + 1] * (widths[at] + 1)
         delta = below
-    for at in range(seen - 1, -1, -1):
-        conv = convs[at]
-        images = buffers.images[at][:b]
-        spots = buffers.spots[at][:b]
-        # The kernel's gradient, of c k^2 values for each of o channels, and that of its bias.
-        gradient = np.empty(conv[5] * (conv[0] * conv[4] * conv[4] + 1), np.float32)
-        vector = descent.vector
-        conv_backward(vector, conv, images, wanted[at + 1][:b], spots, wanted[at][:b], gradient)
-        conv_step(descent, conv, decayed[at], gradient, share)
+    conv_steps(descent, layers, convs, buffers, wanted, b, share)

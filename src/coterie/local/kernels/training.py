@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled
+from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled, on_demand
 from coterie.local.kernels.dense import WIDE
 from coterie.local.kernels.gradient import gradients, penalise
 from coterie.local.kernels.losses import errors, squared_errors
-from coterie.local.kernels.network import LAYERS, Layers, forward, make_buffers
+from coterie.local.kernels.network import Layers, forward, make_buffers
 from coterie.local.kernels.rules import ADAM_RULE, RULE, Rule, Training, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward
 
@@ -37,7 +37,7 @@ class Batches(NamedTuple):
 BATCHES = numba.types.NamedTuple((_I8[::1], _I8[::1], _I8), Batches)
 
 
-@compiled(_F4(_F4[::1], _F4[::1], LAYERS, _F4[:, ::1], _I8[::1], BATCHES, SGD))
+@on_demand(lambda layers: _F4(_F4[::1], _F4[::1], layers, _F4[:, ::1], _I8[::1], BATCHES, SGD))
 def descend(
     vector: F32, start: F32, layers: Layers, x: F32, y: I64, batches: Batches, sgd: Sgd
 ) -> Real:
@@ -129,7 +129,7 @@ def output_errors(z: F32, targets: Targets, rows: I64, record: bool) -> Real:
     return loss
 
 
-@compiled(_F4(_F4[::1], _F4[::1], LAYERS, _F4[:, ::1], TARGETS, BATCHES, RULE))
+@on_demand(lambda layers: _F4(_F4[::1], _F4[::1], layers, _F4[:, ::1], TARGETS, BATCHES, RULE))
 def descend_by_rule(
     vector: F32, start: F32, layers: Layers, x: F32, targets: Targets, batches: Batches, rule: Rule
 ) -> Real:
