@@ -381,6 +381,47 @@ FLUX = Figure(
 )
 
 
+CORNFLQS = Figure(
+    "cornflqs",
+    "CORNFLQS: the server clusters trained models, and clients choose by loss, until both agree.",
+    (
+        Step(
+            "First round: one model",
+            one_model(),
+            "Clients count the same, however many samples they have.",
+        ),
+        Step(
+            "The server clusters",
+            Plane(
+                marks=(
+                    *(Mark(at, 1) for at in NEAR_A),
+                    *(Mark(at, 2) for at in NEAR_B),
+                ),
+                rings=(((0.25, 0.32), 30, 1), ((0.71, 0.66), 30, 2)),
+                notes=(((0.5, 0.95), "trained models"),),
+            ),
+            "Ward's linkage. The mean of each cluster, weighted by samples, is the model of a group.",
+        ),
+        Step(
+            "Clients choose",
+            Exchange(
+                TWO_GROUPS,
+                tuple(Client(receives=(0, 1), sends=None) for _ in range(4)),
+                "all $k$ models",
+                "the loss of each model",
+            ),
+            "A client trains the model with its least loss. When all choose the cluster that they were "
+            "put in, the server clusters no more.",
+        ),
+        Step(
+            "Each group trains",
+            grouped(),
+            "Clients go on to choose until all keep their group. Then the groups are fixed.",
+        ),
+    ),
+)
+
+
 FEROMA = Figure(
     "feroma",
     "Feroma: each client starts from a mix of the models whose data are like its own now.",

@@ -85,6 +85,7 @@ SPECIAL: dict[str, Make] = {
     "flux-groups": lambda m: ct.flux(warmup_rounds=0, groups=m, migration="per_label"),
     "feroma": lambda m: ct.feroma(warmup_rounds=1),
     "feroma-sharp": lambda m: ct.feroma(warmup_rounds=0, draws=0, power=4),
+    "cornflqs": lambda m: ct.cornflqs(groups=m, together=2),
     "pacfl-principal": lambda m: ct.pacfl(
         angle="principal", threshold=9.0, linkage="average", migration="counts"
     ),

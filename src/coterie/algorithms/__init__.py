@@ -23,6 +23,7 @@ from coterie.algorithms.fedgroup import fedgrouprox as fedgrouprox
 from coterie.algorithms.flexcfl import flexcfl as flexcfl
 from coterie.algorithms.ifca import ifca as ifca
 from coterie.algorithms.clove import clove as clove
+from coterie.algorithms.cornflqs import cornflqs as cornflqs
 from coterie.algorithms.fesem import fesem as fesem
 from coterie.algorithms.fedsoft import fedsoft as fedsoft
 from coterie.algorithms.feddrift import feddrift as feddrift
