@@ -18,23 +18,41 @@ def deployment(tmp_path: Path) -> Path:
     return write_deployment(tmp_path)
 
 
+NODE = {"--server", "--ca", "--name", "--folder", "--cache"}
+DATA = {"--data", "--label", "--input", "--shape", "--classes", "--loader"}
+
+
 def test_commands_and_options_are_frozen() -> None:
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    deploy = root.commands["deploy"]
-    assert isinstance(deploy, click.Group)
-    found = {
-        name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)} - {"--help"}
-        for name, command in deploy.commands.items()
-    }
-    assert found == {
+    assert options_of("deploy") == {
         "init": {"folder", "--config", "--clients", "--host", "--debug"},
         "run": {"folder", "--resume", "--set", "--debug"},
         "local": {"folder", "--clients", "--resume", "--set", "--debug"},
-        "key": {"folder", "names", "--debug"},
         "check": {"folder", "--superlink", "--root-certificates", "--debug"},
+    }
+    assert options_of("server") == {
+        "up": {"folder", "--foreground", "--json-logs", "--debug"},
+        "add": {"folder", "keys", "--name", "--replace", "--debug"},
+        "remove": {"folder", "names", "--debug"},
+        "status": {"folder", "--debug"},
+        "stop": {"folder", "--debug"},
+    }
+    assert options_of("node") == {
+        "join": {*NODE, *DATA, "--json-logs", "--debug"},
+        "check": {*NODE, *DATA, "--debug"},
+        "key": {"names", "--folder", "--debug"},
         "export": {"name", "--out", "--cache", "--debug"},
         "forget": {"name", "--cache", "--debug"},
+    }
+
+
+def options_of(name: str) -> dict[str, set[str]]:
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    group = root.commands[name]
+    assert isinstance(group, click.Group)
+    return {
+        name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)} - {"--help"}
+        for name, command in group.commands.items()
     }
 
 
@@ -78,7 +96,7 @@ def test_a_client_is_forgotten_but_for_its_secret(
         cache = NodeCache(cache_root({"cache": tmp_path}, name), "a")
         cache.secret()
         (cache.folder / "kept.safetensors").write_bytes(b"its own")
-    command = ["deploy", "forget", "hospital-3", "--cache", str(tmp_path)]
+    command = ["node", "forget", "hospital-3", "--cache", str(tmp_path)]
     assert invoke(command) == 0
     removed, left = capsys.readouterr().out.replace("\n/", " /").splitlines()[:2]
     root = cache_root({"cache": tmp_path}, "hospital-3")

@@ -25,7 +25,8 @@ def test_commands_and_options_are_frozen() -> None:
     assert isinstance(root, click.Group)
     data = root.commands.pop("data")
     study = root.commands.pop("study")
-    assert root.commands.pop("deploy")  # tests/deploy/test_folder.py has its options
+    for name in ("deploy", "server", "node"):  # tests/cli/test_deploy.py has their options
+        assert root.commands.pop(name)
     assert isinstance(data, click.Group)
     assert isinstance(study, click.Group)
     assert options(root) == {"--version", "--install-completion", "--show-completion"}

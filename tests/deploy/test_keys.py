@@ -11,16 +11,16 @@ from coterie.deploy.private_file import write_private
 
 
 def test_keys_are_private_and_stay(deployment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["deploy", "key", str(deployment), "hospital-3"]) == 0
+    assert invoke(["node", "key", "hospital-3", "--folder", str(deployment / "keys")]) == 0
     private = deployment / "keys" / "hospital-3.key"
     public = deployment / "keys" / "hospital-3.pub"
-    assert str(private) in capsys.readouterr().out
+    assert str(public) in capsys.readouterr().out
     assert public.read_text().startswith("ecdsa-sha2-nistp384 ")
     assert all(
         file.stat().st_mode & 0o077 == 0 for file in (private, deployment / "keys" / "server.key")
     )
     before = private.read_bytes()
-    assert invoke(["deploy", "key", str(deployment), "hospital-3"]) == 0
+    assert invoke(["node", "key", "hospital-3", "--folder", str(deployment / "keys")]) == 0
     assert private.read_bytes() == before
 
 

@@ -152,7 +152,7 @@ def test_an_export_lacks_what_stays_on_nodes_and_says_so(
     assert invoke(["export", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     assert "the shared models alone: clients also have layers of their own" in said
-    assert "`coterie deploy export NAME`, on a client's own machine" in said
+    assert "`coterie node export NAME`, on a client's own machine" in said
     card = (tmp_path / "run" / "export" / "README.md").read_text()
     assert "**These are the shared models.**" in card
     # Nodes score the model that serves them, with what they keep in it.

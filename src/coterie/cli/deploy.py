@@ -15,13 +15,6 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the d
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the last run from its newest checkpoint.")
 ]
-Client = Annotated[str, typer.Argument(help="The name of a client of this machine.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="The node's cache. Default: COTERIE_CACHE, then ~/.cache/coterie."
-    ),
-]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a value of run.toml. Repeatable."),
@@ -110,22 +103,6 @@ def deploy_local(
             run_remote(folder, config, federation.settings(settings), resume)
 
 
-def deploy_key(
-    folder: Folder,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of clients.")],
-    debug: Debug = False,
-) -> None:
-    """Make keys of nodes for a trial.
-
-    In a real federation each site makes its own.
-    """
-    from coterie.deploy.keys import make_node_key
-    from coterie.terminal import say
-
-    for name in names:
-        say(str(make_node_key(folder / "keys", name)))
-
-
 def deploy_check(
     folder: Folder,
     superlink: Annotated[
@@ -157,36 +134,3 @@ def deploy_check(
         state = "OPEN" if attempt.worked else "closed"
         say(f"{state}: {attempt.what}: {attempt.answer}")
     refuse_exposed(superlink, attempts)
-
-
-def deploy_export(
-    name: Client,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write, safetensors.")],
-    cache: Cache = None,
-    debug: Debug = False,
-) -> None:
-    """Write what a client keeps to a file, on its own machine.
-
-    Its personal layers, or what it stores for a model of its own, of the run in which it trained last.
-    """
-    from coterie.deploy.export_kept import export_kept
-    from coterie.terminal import say
-
-    names = export_kept(name, out, cache)
-    say(f"{out}: {', '.join(names)}")
-
-
-def deploy_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None:
-    """Remove what the node of a client keeps on this machine.
-
-    Its layers and models of its own, the models that it was sent, and its label histograms, of all
-    runs. If it takes part again, it begins anew.
-    """
-    from coterie.deploy.forget import forget
-    from coterie.terminal import say
-
-    removed, secret = forget(name, cache)
-    for folder in removed:
-        say(f"removed {folder}")
-    if secret is not None:
-        say(f"left {secret}: with a new one, noise on the client's statistics is drawn again")

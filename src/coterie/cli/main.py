@@ -13,7 +13,18 @@ from typing import Annotated
 import click
 import typer
 
-from coterie.cli import compare, data, deploy, pages, predict, runs, scoreboard, studies
+from coterie.cli import (
+    compare,
+    data,
+    deploy,
+    node,
+    pages,
+    predict,
+    runs,
+    scoreboard,
+    server,
+    studies,
+)
 from coterie.cli.errors import INTERRUPT, discard_output, failure_code, usage_code
 from coterie.cli.help import command_group
 
@@ -70,16 +81,35 @@ deploy_app = command_group(
         "init": deploy.deploy_init,
         "run": deploy.deploy_run,
         "local": deploy.deploy_local,
-        "key": deploy.deploy_key,
         "check": deploy.deploy_check,
-        "export": deploy.deploy_export,
-        "forget": deploy.deploy_forget,
     },
     help="Run a federation of real clients over Flower.",
+)
+server_app = command_group(
+    {
+        "up": server.server_up,
+        "add": server.server_add,
+        "remove": server.server_remove,
+        "status": server.server_status,
+        "stop": server.server_stop,
+    },
+    help="Keep the server of a federation up, and say who takes part.",
+)
+node_app = command_group(
+    {
+        "join": node.node_join,
+        "check": node.node_check,
+        "key": node.node_key,
+        "export": node.node_export,
+        "forget": node.node_forget,
+    },
+    help="Take part in a federation, on the machine of a client.",
 )
 app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(server_app, name="server")
+app.add_typer(node_app, name="node")
 
 
 @app.callback()

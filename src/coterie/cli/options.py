@@ -44,6 +44,9 @@ Trust = Annotated[
     bool,
     typer.Option("--trust", help="Run the code that the run's configuration names."),
 ]
+JsonLogs = Annotated[
+    bool, typer.Option("--json-logs", help="Write each line of the logs as a JSON object.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, get_type_hints
@@ -69,7 +69,8 @@ def _parameters_of(record: type) -> list[Parameter]:
         Parameter(
             field.name,
             Parameter.KEYWORD_ONLY,
-            default=field.default,
+            # A field without a default is a required option.
+            default=Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
         for field in fields(record)

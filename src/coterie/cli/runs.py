@@ -278,7 +278,7 @@ def _say_exported(exported: Exported) -> None:
             say(f"the shared models alone: clients also have {card.own_part}, not in these files")
             # Real clients have scored with all that they keep, and have it on their own machines.
             if card.figures.groups[0].train is None:
-                say("`coterie deploy export NAME`, on a client's own machine, writes what it keeps")
+                say("`coterie node export NAME`, on a client's own machine, writes what it keeps")
                 whose = f" with {card.own_part}"
             else:
                 say("`coterie export RUN --client NAME` writes that of a client of a simulation")

@@ -37,7 +37,7 @@ def export_kept(name: str, out: Path, cache: Path | None) -> list[str]:
     files = sorted(root.glob(f"run-*/{FILE}"), key=lambda file: file.stat().st_mtime)
     if not files:
         what = f"nothing stays with such a client, got {name!r} and no {FILE} in {root}"
-        raise ConfigError(f"deploy export: {what}; expected the name and the cache of a node here")
+        raise ConfigError(f"node export: {what}; expected the name and the cache of a node here")
     tensors = newest_tensors(files[-1])
     replace_private(out, save(tensors))
     return list(tensors)

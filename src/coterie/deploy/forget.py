@@ -38,7 +38,7 @@ def forget(name: str, cache: Path | None) -> tuple[list[Path], Path | None]:
     runs = sorted(root.glob("run-*"))
     if not runs:
         what = f"nothing is kept for such a client, got {name!r} and no run in {root}"
-        raise ConfigError(f"deploy forget: {what}; expected the name and the cache of a node here")
+        raise ConfigError(f"node forget: {what}; expected the name and the cache of a node here")
     for run in runs:
         shutil.rmtree(run)
     secret = root / SECRET

@@ -39,6 +39,7 @@ class Cryptography:
     ec: Any
     hashes: Any
     serialization: Any
+    unsupported: type[Exception]  # raised for keys of a kind that the package does not know
 
     @classmethod
     def load(cls) -> Cryptography:
@@ -49,12 +50,13 @@ class Cryptography:
         """
         try:
             from cryptography import x509
+            from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives import hashes, serialization
             from cryptography.hazmat.primitives.asymmetric import ec
         except ImportError:
             what = "the package cryptography is missing, got no import"
             raise ConfigError(f"deploy: {what}; expected {install_command('flower')}") from None
-        return cls(x509, ec, hashes, serialization)
+        return cls(x509, ec, hashes, serialization, UnsupportedAlgorithm)
 
     def new_key(self) -> Any:
         """A private key on the curve NIST P-384, which Flower asks for."""

@@ -16,6 +16,7 @@ from coterie.deploy.flower_commands import (
     run_flwr,
     write_connection,
 )
+from coterie.deploy.flower_processes import superlink_command, supernode_command
 from coterie.deploy.keys import make_node_key, make_server_keys
 from coterie.deploy.process import Popen, free_ports, start, stop, wait_for_port
 from coterie.deploy.proxy import find_nginx, start_proxy
@@ -90,19 +91,9 @@ class LocalFederation:
     def start_superlink(self) -> None:
         """Start the SuperLink, with TLS and authentication of nodes."""
         log = self.folder / "logs" / "superlink.log"
-        arguments = {
-            "--host": "127.0.0.1",
-            "--port": str(self.port),
-            # The SuperLink starts the server's app by itself.
-            "--isolation": "subprocess",
-            "--ssl-ca-certfile": str(self.keys / "ca.crt"),
-            "--ssl-certfile": str(self.keys / "server.pem"),
-            "--ssl-keyfile": str(self.keys / "server.key"),
-        }
-        flags = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
         # One thread: the server's sums come in the order of a simulation's.
         env = environment(self.home / "superlink", OMP_NUM_THREADS="1")
-        self.superlink = start(["flower-superlink", *_words(arguments), *flags], env, log)
+        self.superlink = start(superlink_command(self.port, self.keys), env, log)
         wait_for_port(self.port, self.superlink, log)
 
     def start_proxy(self, nginx: str) -> None:
@@ -130,18 +121,17 @@ class LocalFederation:
             share: which client of the simulation its data are.
         """
         cache = self.home / "cache"
-        arguments = {
-            "--superlink": self.address,
-            "--root-certificates": str(self.keys / "ca.crt"),
-            "--auth-supernode-private-key": str(self.keys / f"{name}.key"),
-            "--host": "127.0.0.1",
-            "--port": str(free_ports(1)[0]),
-            "--node-config": f'client="{name}" share={share} cache="{cache}"',
-        }
+        command = supernode_command(
+            self.address,
+            self.keys / "ca.crt",
+            self.keys / f"{name}.key",
+            free_ports(1)[0],
+            f'client="{name}" share={share} cache="{cache}"',
+        )
         # One thread: all nodes share these cores, and sums come in the order of a simulation's.
         env = environment(self.home / f"node-{name}", OMP_NUM_THREADS="1")
         log = self.folder / "logs" / f"{name}.log"
-        self.nodes[name] = start(["flower-supernode", *_words(arguments)], env, log)
+        self.nodes[name] = start(command, env, log)
 
     def stop(self) -> None:
         """Stop all processes."""
@@ -195,8 +185,3 @@ def client_names(clients: int) -> list[str]:
     """
     width = max(2, len(str(clients - 1)))
     return [f"client-{i:0{width}d}" for i in range(clients)]
-
-
-def _words(arguments: dict[str, str]) -> list[str]:
-    """Options and their values as the words of a command line."""
-    return [word for pair in arguments.items() for word in pair]

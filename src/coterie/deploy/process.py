@@ -56,20 +56,32 @@ def start(arguments: Sequence[str], env: dict[str, str], log: Path) -> Popen:
         env: its environment.
         log: file that its output is added to.
     """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        return _start(arguments, env, out.fileno())
+
+
+def start_piped(arguments: Sequence[str], env: dict[str, str]) -> Popen:
+    """The same, with its output in the pipe ``stdout`` of what is returned.
+
+    Linux ends the process with the *thread* that starts it, so that has to be one that lasts.
+    """
+    return _start(arguments, env, subprocess.PIPE)
+
+
+def _start(arguments: Sequence[str], env: dict[str, str], out: int) -> Popen:
     preexec = None
     if sys.platform == "linux":
         preexec = _end_with_parent
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            [find_command(arguments[0]), *arguments[1:]],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=preexec,
-        )
+    return subprocess.Popen(
+        [find_command(arguments[0]), *arguments[1:]],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=preexec,
+    )
 
 
 def _end_with_parent() -> None:
@@ -162,10 +174,10 @@ def _stop(processes: Sequence[Popen], wait: float) -> None:
         process.wait()
     for child in started:
         with suppress(ProcessLookupError, PermissionError):
-            if _is_running(child):
+            if is_running(child):
                 os.kill(child.pid, signal.SIGKILL)
     end = time.monotonic() + wait + 2.0
-    while any(map(_is_running, started)) and time.monotonic() < end:
+    while any(map(is_running, started)) and time.monotonic() < end:
         time.sleep(0.05)
 
 
@@ -193,7 +205,15 @@ def descendants(pid: int) -> set[ProcessId]:
     return found
 
 
-def _is_running(process: ProcessId) -> bool:
+def identify(pid: int) -> ProcessId | None:
+    """A process by its number; ``None`` where there is none."""
+    status = _status(pid)
+    if status is None:
+        return None
+    return ProcessId(pid, status.born)
+
+
+def is_running(process: ProcessId) -> bool:
     """Whether a process is running; a zombie is not: its parent has yet to take note of its end."""
     status = _status(process.pid)
     return status is not None and status.born == process.born and status.state != "Z"

@@ -28,7 +28,13 @@ def find_nginx() -> str | None:
     return shutil.which("nginx", path=os.pathsep.join(folders))
 
 
-def nginx_text(listen: str, superlink: str, keys: str = "keys/", state: str = ".nginx-") -> str:
+def nginx_text(
+    listen: str,
+    superlink: str,
+    keys: str = "keys/",
+    state: str = ".nginx-",
+    home: str = ".flwr/",
+) -> str:
     """A configuration of nginx.
 
     Args:
@@ -36,8 +42,15 @@ def nginx_text(listen: str, superlink: str, keys: str = "keys/", state: str = ".
         superlink: ``host:port`` of the SuperLink.
         keys: where the certificates are, seen from the folder of this file; ends in a slash.
         state: begins the names of the files that nginx writes, seen from the same folder.
+        home: where the description of the federation is, seen from the same folder.
     """
-    values = {"listen": listen, "superlink": superlink, "keys": keys, "state": state}
+    values = {
+        "listen": listen,
+        "superlink": superlink,
+        "keys": keys,
+        "state": state,
+        "card": f"{home}federation*.conf",
+    }
     return render_template(NGINX, values)
 
 
@@ -55,7 +68,7 @@ def start_proxy(nginx: str, folder: Path, port: int, superlink: str) -> Popen:
     """
     home = folder / ".flwr" / "nginx"
     home.mkdir(parents=True, exist_ok=True)
-    text = nginx_text(f"127.0.0.1:{port}", superlink, keys="../../keys/", state="")
+    text = nginx_text(f"127.0.0.1:{port}", superlink, keys="../../keys/", state="", home="../")
     (home / NGINX).write_text(text, encoding="utf-8")
     log = folder / "logs" / "nginx.log"
     # In the foreground, so that it ends with this process; its messages go into the log.

@@ -56,7 +56,7 @@ def number_of(source: ExportSource, name: str) -> int:
     if source.real:
         raise ConfigError(
             f"--client: what real clients keep is on their own nodes, got {name!r}; expected "
-            f"`coterie deploy export {name}` there, or the shared models without --client"
+            f"`coterie node export {name}` there, or the shared models without --client"
         )
     names = list(map(str, source.population.names))
     if name not in names:

@@ -80,7 +80,7 @@ class ClientRegister:
 
     Clients have names. A client's number is the place of its name in ``names``, and stays its own
     for the whole run, whatever node it comes back on. A name belongs to the key that was registered
-    with it (``flwr supernode register KEY --name NAME``): a node with another key cannot take it.
+    with it (``coterie server add DIR NAME.pub``): a node with another key cannot take it.
 
     Args:
         grid: Flower's.
@@ -261,7 +261,7 @@ class ClientRegister:
             return None
         if not registered:
             what = "the key of its node was registered without a name"
-            expected = f"flwr supernode register KEY FEDERATION --name {name}"
+            expected = f"coterie server add DIR KEY --name {name}"
             return f"client {name!r}: {what}, got node {node}; expected {expected}"
         return f"node {node}: another client's name, got {name!r}; expected {registered!r}"
 

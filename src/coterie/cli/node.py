@@ -1,0 +1,200 @@
+"""``coterie node``: a site of a federation of real clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.cli.options import Debug, JsonLogs
+from coterie.cli.signals import stop_once
+
+if TYPE_CHECKING:
+    from coterie.deploy.site import Site
+
+Client = Annotated[str, typer.Argument(help="The name of a client of this machine.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The node's cache. Default: COTERIE_CACHE, then ~/.cache/coterie."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What a node is and where its server is.
+
+    Args:
+        server: where nodes connect.
+        ca: of the authority of the certificate there.
+        name: of the client.
+        folder: of the key, the configuration and the logs.
+        cache: what the node keeps from round to round.
+    """
+
+    server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where nodes connect to the server.")
+    ]
+    ca: Annotated[
+        Path, typer.Option(metavar="FILE", help="ca.crt, from the operator of the server.")
+    ]
+    name: Annotated[str, typer.Option(help="The name of this client, as hospital-3.")]
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For key, logs. Default: ~/.coterie/NAME."),
+    ] = None
+    cache: Cache = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """Where a node's samples are.
+
+    Args:
+        data: a file or a folder.
+        label: the column of labels.
+        input: the column of inputs that are lists.
+        shape: of an input in flat rows.
+        classes: between commas.
+        loader: a Python file with ``load_client``.
+    """
+
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="A parquet file, or a folder with train.parquet."),
+    ] = None
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The labels. Default: label.")
+    ] = None
+    input: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Inputs that are lists of numbers. Default: x."),
+    ] = None
+    shape: Annotated[
+        str | None, typer.Option(help="The shape of an input in flat rows, as 8,8.")
+    ] = None
+    classes: Annotated[str | None, typer.Option(help="This site's class list, as healthy,ill.")] = (
+        None
+    )
+    loader: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A Python file with load_client, in place of --data."),
+    ] = None
+
+    def values(self) -> dict[str, Any]:
+        """What is given, as the node's configuration has it."""
+        paths = {"data": self.data, "loader": self.loader}
+        # Flower starts the node's processes in another folder.
+        found: dict[str, Any] = {
+            name: str(Path(path).expanduser().absolute())
+            for name, path in paths.items()
+            if path is not None
+        }
+        texts = {
+            "label": self.label,
+            "input": self.input,
+            "shape": self.shape,
+            "classes": self.classes,
+        }
+        return found | {name: text for name, text in texts.items() if text is not None}
+
+
+def node_join(
+    node: NodeOptions, data: DataOptions, json_logs: JsonLogs = False, debug: Debug = False
+) -> None:
+    """Check this site, and run its node until Ctrl-C.
+
+    The first time it makes the node's key, and says what to send to the operator of the server.
+    """
+    with stop_once():
+        from coterie.deploy.site import check_site, make_key, run_node
+
+        site = _site(node, data)
+        say = _say_with_time(json_logs)
+        say(make_key(site))
+        check_site(site, say)
+        run_node(site, say, json_logs)
+
+
+def node_check(node: NodeOptions, data: DataOptions, debug: Debug = False) -> None:
+    """Check data, classes, clock, versions and connection, and join nothing."""
+    from coterie.deploy.site import check_site
+    from coterie.terminal import say
+
+    check_site(_site(node, data), say)
+
+
+def node_key(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of clients.")],
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Default: ~/.coterie/NAME.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Make the key of a node, where it has none, and say where the public half is."""
+    from coterie.deploy.keys import make_node_key
+    from coterie.deploy.server_nodes import check_name
+    from coterie.deploy.site import default_folder
+    from coterie.terminal import say
+
+    for name in names:
+        key = make_node_key(folder or default_folder(check_name(name)), name)
+        say(str(key.with_name(f"{name}.pub")))
+
+
+def _site(node: NodeOptions, data: DataOptions) -> Site:
+    from coterie.deploy.flower_commands import require_flower
+    from coterie.deploy.server_nodes import check_name
+    from coterie.deploy.site import Site, default_folder
+
+    require_flower()
+    name = check_name(node.name)
+    options = data.values()
+    if node.cache is not None:
+        options["cache"] = str(node.cache.expanduser().absolute())
+    folder = (node.folder or default_folder(name)).expanduser().absolute()
+    return Site(node.server, node.ca.expanduser(), name, folder, options)
+
+
+def _say_with_time(as_json: bool) -> Any:
+    """Lines with their times, as the node's log has them."""
+    from coterie.deploy.service import log_line
+    from coterie.terminal import say
+
+    return lambda line: say(log_line("node", line, as_json))
+
+
+def node_export(
+    name: Client,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write, safetensors.")],
+    cache: Cache = None,
+    debug: Debug = False,
+) -> None:
+    """Write what a client keeps to a file, on its own machine.
+
+    Its personal layers, or what it stores for a model of its own, of the run in which it trained last.
+    """
+    from coterie.deploy.export_kept import export_kept
+    from coterie.terminal import say
+
+    names = export_kept(name, out, cache)
+    say(f"{out}: {', '.join(names)}")
+
+
+def node_forget(name: Client, cache: Cache = None, debug: Debug = False) -> None:
+    """Remove what the node of a client keeps on this machine.
+
+    Its layers and models of its own, the models that it was sent, and its label histograms, of all
+    runs. If it takes part again, it begins anew.
+    """
+    from coterie.deploy.forget import forget
+    from coterie.terminal import say
+
+    removed, secret = forget(name, cache)
+    for folder in removed:
+        say(f"removed {folder}")
+    if secret is not None:
+        say(f"left {secret}: with a new one, noise on the client's statistics is drawn again")

@@ -1,0 +1,97 @@
+"""``coterie server``: the server of a federation of real clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.options import Debug, JsonLogs
+from coterie.cli.signals import stop_once
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the deployment.")]
+
+
+def server_up(
+    folder: Folder,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, as a service manager wants it.")
+    ] = False,
+    json_logs: JsonLogs = False,
+    debug: Debug = False,
+) -> None:
+    """Start the server, and keep it up: the SuperLink, and nginx before it.
+
+    Each is started again when it ends. The server goes on in the background.
+    """
+    from coterie.deploy.flower_commands import require_flower
+    from coterie.deploy.server_up import keep_server_up, start_server
+    from coterie.terminal import say
+
+    require_flower()
+    if foreground:
+        with stop_once():
+            keep_server_up(folder, json_logs)
+        return
+    server = start_server(folder, json_logs)
+    say(f"up: nodes connect to port {server.node_port} of this machine; logs in {folder / 'logs'}")
+    say(f"next: coterie server add {folder} NAME.pub, with the file that each site sends")
+
+
+def server_stop(folder: Folder, debug: Debug = False) -> None:
+    """Stop the server; a run that is in progress can be resumed."""
+    from coterie.deploy.server_up import stop_server
+    from coterie.terminal import say
+
+    say("stopped" if stop_server(folder) else "was down")
+
+
+def server_status(folder: Folder, debug: Debug = False) -> None:
+    """Show the server's processes, its certificate, its nodes and its runs.
+
+    The exit code is 7 where the server is down.
+    """
+    from coterie.deploy.server_status import show_status
+
+    show_status(folder)
+
+
+def server_add(
+    folder: Folder,
+    keys: Annotated[
+        list[Path],
+        typer.Argument(metavar="NAME.pub...", help="Public keys, named as their clients."),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="The name of the client. Default: that of the file.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="The site lost its key: take this one in its place.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Let nodes in: bind each public key to the name of its client."""
+    from coterie.deploy.server_nodes import add_node
+    from coterie.errors import ConfigError
+    from coterie.terminal import say
+
+    if name is not None and len(keys) > 1:
+        what = f"one name, got {len(keys)} keys"
+        raise ConfigError(f"--name: {what}; expected one")
+    for key in keys:
+        say(add_node(folder, key, name, replace))
+
+
+def server_remove(
+    folder: Folder,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of clients.")],
+    debug: Debug = False,
+) -> None:
+    """Let nodes in no longer."""
+    from coterie.deploy.server_nodes import remove_node
+    from coterie.terminal import say
+
+    for name in names:
+        remove_node(folder, name)
+        say(f"{name}: removed")

@@ -1,0 +1,215 @@
+"""The folder of a deployment as the server's operator uses it: what has to hold before the server
+starts, who was added, and which process runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import re
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.flower_commands import flower_home
+from coterie.deploy.keys import Cryptography
+from coterie.deploy.private_file import replace_private
+from coterie.deploy.process import ProcessId, is_running
+from coterie.deploy.proxy import NGINX
+from coterie.deploy.settings import DeploymentSettings
+from coterie.errors import ConfigError
+
+NODES_ADDED = "nodes-added.json"
+SERVER_PROCESS = "server.json"
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """The process that keeps a server up.
+
+    Args:
+        pid: its number.
+        born: see `coterie.deploy.process.ProcessId`.
+        since: when it was ready, in seconds since 1970.
+        node_port: where nodes connect.
+    """
+
+    pid: int
+    born: int
+    since: float
+    node_port: int
+
+    @property
+    def id(self) -> ProcessId:
+        """Which process it is."""
+        return ProcessId(self.pid, self.born)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedNode:
+    """A node whose key the operator registered.
+
+    Args:
+        node: Flower's number of it.
+        key: `fingerprint` of its public key.
+        added: when, in seconds since 1970.
+    """
+
+    node: str
+    key: str
+    added: float
+
+
+def running_server(folder: Path) -> ServerProcess | None:
+    """The process that keeps the server of a deployment up; ``None`` where it is down."""
+    try:
+        server = ServerProcess(**json.loads((flower_home(folder) / SERVER_PROCESS).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+    if not is_running(server.id):
+        return None
+    return server
+
+
+def note_server(folder: Path, server: ServerProcess | None) -> None:
+    """Note which process keeps the server up, or that none does."""
+    file = flower_home(folder) / SERVER_PROCESS
+    if server is None:
+        file.unlink(missing_ok=True)
+    else:
+        replace_private(file, json.dumps(asdict(server)).encode())
+
+
+def added_nodes(folder: Path) -> dict[str, AddedNode]:
+    """The nodes that were added, by the names of their clients.
+
+    Raises:
+        ConfigError: if the file is damaged.
+    """
+    file = flower_home(folder) / NODES_ADDED
+    if not file.exists():
+        return {}
+    try:
+        return {str(name): AddedNode(**one) for name, one in json.loads(file.read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise ConfigError(f"{file}: damaged, got no list of nodes; expected one") from None
+
+
+def note_nodes(folder: Path, nodes: dict[str, AddedNode]) -> None:
+    """Note which nodes were added."""
+    tables = {name: asdict(one) for name, one in sorted(nodes.items())}
+    replace_private(flower_home(folder) / NODES_ADDED, json.dumps(tables, indent=1).encode())
+
+
+def fingerprint(public_key: Path) -> str:
+    """Sixteen letters that stand for a public key.
+
+    Raises:
+        ConfigError: if there is no such key, or it is none that Flower takes.
+    """
+    crypto = Cryptography.load()
+    try:
+        text = public_key.read_bytes()
+    except OSError as error:
+        what = f"cannot be read ({error.strerror}), got no file"
+        raise ConfigError(f"{public_key}: {what}; expected the .pub file of a node") from None
+    if b"PRIVATE KEY" in text:
+        what = "a private key, got one that must not leave its site"
+        raise ConfigError(f"{public_key}: {what}; expected the .pub file beside it")
+    try:
+        key = crypto.serialization.load_ssh_public_key(text)
+        curve = key.curve.name
+    except (ValueError, AttributeError, crypto.unsupported):
+        curve = "another kind of key"
+    if curve != "secp384r1":
+        what = f"no key on NIST P-384, got {curve}"
+        raise ConfigError(f"{public_key}: {what}; expected the file that `coterie node` wrote")
+    return hashlib.sha256(b" ".join(text.split()[:2])).hexdigest()[:16]
+
+
+# --- before the server starts ---------------------------------------------------------------------
+
+
+def node_port(folder: Path, settings: DeploymentSettings) -> int:
+    """The port of nginx, by its configuration, which has to lead to the SuperLink.
+
+    Raises:
+        ConfigError: if it does not.
+    """
+    file = folder / NGINX
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError:
+        what = "no file, got none"
+        raise ConfigError(f"{file}: {what}; expected that of `coterie deploy init`") from None
+    text = re.sub(r"#.*", "", text)
+    upstream = re.search(r"\bserver\s+([^\s;{]+)\s*;", text)
+    if upstream is None or upstream[1] != settings.superlink:
+        got = upstream[1] if upstream is not None else "none"
+        expected = f"{settings.superlink}, the superlink of deploy.toml"
+        raise ConfigError(f"{file}: another SuperLink, got {got}; expected {expected}")
+    listen = re.search(r"\blisten\s+(?:\S*:)?(\d+)\b", text)
+    if listen is None:
+        raise ConfigError(f"{file}: no port, got none; expected listen PORT ssl;")
+    return int(listen[1])
+
+
+def control_port(settings: DeploymentSettings) -> int:
+    """The port of the SuperLink on this machine.
+
+    Raises:
+        ConfigError: if it is another machine's, or would be open to others.
+    """
+    host, _, port = settings.superlink.rpartition(":")
+    if host not in _LOOPBACK or not port.isdigit():
+        expected = "127.0.0.1:PORT, since everyone who reaches it can run code"
+        raise ConfigError(
+            f"deploy.toml: superlink: not this machine, got {settings.superlink!r}; "
+            f"expected {expected}"
+        )
+    return int(port)
+
+
+def require_free(port: int, what: str) -> None:
+    """Refuse a port on which another process listens.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        raise ConfigError(f"{what}: in use, got port {port}; expected a free one")
+
+
+def certificate_end(file: Path) -> dt.datetime:
+    """Until when a certificate is valid.
+
+    Raises:
+        ConfigError: if it cannot be read, or is not valid now.
+    """
+    certificate = read_certificate(file)
+    end: dt.datetime = certificate.not_valid_after_utc
+    begin: dt.datetime = certificate.not_valid_before_utc
+    now = dt.datetime.now(dt.UTC)
+    if not begin <= now <= end:
+        got = f"{begin:%Y-%m-%d} to {end:%Y-%m-%d}"
+        raise ConfigError(f"{file}: not valid now, got {got}; expected one that holds today")
+    return end
+
+
+def read_certificate(file: Path) -> Any:
+    """The first certificate of a file.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    crypto = Cryptography.load()
+    try:
+        return crypto.x509.load_pem_x509_certificate(file.read_bytes())
+    except OSError as error:
+        what = f"cannot be read ({error.strerror}), got no file"
+        raise ConfigError(f"{file}: {what}; expected a certificate") from None
+    except ValueError:
+        raise ConfigError(f"{file}: no certificate, got other text; expected PEM") from None

@@ -1,0 +1,215 @@
+"""A site of a federation: its key, its checks, and its SuperNode, kept up until it is stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from coterie.deploy.flower_commands import environment
+from coterie.deploy.flower_processes import supernode_command
+from coterie.deploy.keys import make_node_key
+from coterie.deploy.process import free_ports
+from coterie.deploy.server_folder import fingerprint
+from coterie.deploy.service import Service, ServiceLog, stop_services
+from coterie.deploy.site_checks import check_clock, check_data, check_versions, meet_server
+from coterie.errors import ConfigError, CoterieError
+
+NOT_ADDED = 20.0  # seconds before a node that was not added yet tries again
+_LOOK = 0.2  # seconds between two looks at the process
+# What Flower's SuperNode prints.
+_UNKNOWN_KEY = "Failed to activate SuperNode"
+_CONNECTED = "SuperNode ID:"
+_LOST = "Connection attempt failed"
+_FOUND = "Connection successful"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A client's machine.
+
+    Args:
+        server: ``host:port`` where nodes connect.
+        certificates: of the authority that signed the certificate there.
+        name: of the client.
+        folder: of the node's key, configuration and logs.
+        options: of the node, as ``docs/deploy.md`` lists them, but for its name.
+    """
+
+    server: str
+    certificates: Path
+    name: str
+    folder: Path
+    options: Mapping[str, Any]
+
+    @property
+    def public_key(self) -> Path:
+        """The file to send to the operator of the server."""
+        return self.folder / f"{self.name}.pub"
+
+    @property
+    def private_key(self) -> Path:
+        """The file that never leaves this machine."""
+        return self.folder / f"{self.name}.key"
+
+    @property
+    def config_file(self) -> Path:
+        """The node's configuration, as Flower reads it."""
+        return self.folder / "node.toml"
+
+
+def default_folder(name: str) -> Path:
+    """Where the key of a node is kept unless its site says otherwise."""
+    return Path.home() / ".coterie" / name
+
+
+def make_key(site: Site) -> str:
+    """Make the node's key, if it has none; returns what to do with it, in a line."""
+    site.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = not site.private_key.exists()
+    make_node_key(site.folder, site.name)
+    begin = "made" if new else "there"
+    return f"key: {begin}, {fingerprint(site.public_key)}, public half in {site.public_key}"
+
+
+def check_site(site: Site, say: Callable[[str], None]) -> None:
+    """Check all that can be checked before a node joins.
+
+    Args:
+        site: the node's machine.
+        say: called with a line for each thing that is as it should be.
+
+    Raises:
+        CoterieError: naming all that is wrong, a line each.
+    """
+    wrong: list[CoterieError] = []
+
+    def attempt(check: Callable[[], Any]) -> Any:
+        try:
+            return check()
+        except CoterieError as error:
+            wrong.append(error)
+            return None
+
+    answer = attempt(lambda: meet_server(site.server, site.certificates))
+    form = None
+    if answer is not None:
+        say(f"server: {site.server} answers, with a certificate of the authority")
+        for check in (lambda: check_clock(answer), lambda: check_versions(answer.card)):
+            line = attempt(check)
+            if line is not None:
+                say(line)
+        if answer.card is not None:
+            form = answer.card.form
+    line = attempt(lambda: check_data(site.options, form))
+    if line is not None:
+        say(line)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        raise ConfigError("\n".join(" ".join(str(error).split()) for error in wrong))
+
+
+# --- the node itself ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class NodeWatch:
+    """What the lines of a SuperNode mean for those who look after it.
+
+    Args:
+        say: called with a line when something changes.
+        name: of the client.
+        connected: whether the server let the node in.
+        unknown: whether the server refused its key.
+        lost: whether there is no connection at the moment.
+    """
+
+    say: Callable[[str], None]
+    name: str
+    connected: bool = False
+    unknown: bool = False
+    lost: bool = False
+
+    def begin(self) -> None:
+        """Forget what another process of the node printed."""
+        self.connected = False
+        self.unknown = False
+        self.lost = False
+
+    def __call__(self, line: str) -> None:
+        """Read a line."""
+        if _CONNECTED in line:
+            self.connected = True
+            self.unknown = False
+            self._found(f"joined as {self.name}; waiting for work")
+        elif _UNKNOWN_KEY in line:
+            self.unknown = True
+        # Before it is in, and after it ended, the node's own processes print the same of each other.
+        elif _LOST in line and self.connected and not self.lost:
+            self.lost = True
+            self.say("no connection to the server; trying again")
+        elif _FOUND in line and self.lost:
+            self._found("connected again")
+
+    def _found(self, line: str) -> None:
+        self.lost = False
+        self.say(line)
+
+
+def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> None:
+    """Run the SuperNode, and start it again when it ends, until a signal comes.
+
+    A node whose key the operator has not added yet waits for that.
+
+    Args:
+        site: the node's machine.
+        say: called with a line when something changes.
+        as_json: write the log as JSON.
+    """
+    config = {"client": site.name, **site.options}
+    site.config_file.write_text(tomli_w.dumps(config), encoding="utf-8")
+    command = supernode_command(
+        site.server,
+        site.certificates.resolve(),
+        site.private_key,
+        free_ports(1)[0],
+        str(site.config_file),
+    )
+    watch = NodeWatch(say, site.name)
+    log = ServiceLog(site.folder / "node.log", "node", as_json)
+    service = Service(command, environment(site.folder / "flower"), log, watch)
+    told = False
+    service.start()
+    try:
+        while True:
+            time.sleep(_LOOK)
+            code = service.code
+            if code is None:
+                continue
+            service.drain()
+            pause = service.pause()
+            if watch.unknown:
+                pause = NOT_ADDED
+                # Said once: a site may wait for days.
+                if not told:
+                    say(_not_added(site))
+                told = True
+            else:
+                say(f"ended with {code} ({log.last}); starting again in {pause:g} s")
+                told = False
+            time.sleep(pause)
+            watch.begin()
+            service.start()
+    finally:
+        stop_services([service])
+
+
+def _not_added(site: Site) -> str:
+    file = site.public_key
+    command = f"coterie server add DIR {file.name}"
+    return f"not added yet: send {file} to the operator of the server, for `{command}`; waiting"
