@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coterie.deploy.data_form import DataForm
     from coterie.deploy.federation_spec import FederationSpec
     from coterie.deploy.node import Node, UndescribedNode
+    from coterie.engines.flower import Answered
 
 log = logging.getLogger("flwr")
 KEYS = {
@@ -81,17 +82,29 @@ def describe_client(message: Message, context: Context) -> Message:
 @client.train()
 @client.evaluate()
 def answer_request(message: Message, context: Context) -> Message:
-    """Train, evaluate, or compute a statistic, on the client's own data."""
-    from coterie.engines.flower import read_request, write_answer, write_failure
+    """Train, evaluate, or compute a statistic, on the client's own data: all that a message asks, in
+    its order."""
+    from coterie.engines.flower import requests_in, write_answers, write_failure
 
     try:
         node = _node(message, context)
-        request = read_request(message, node.local, node.sums, node.kept_model)
-        if request is None:
-            return write_failure(message, "missing")
-        return write_answer(message, request, node.answer(request))
+        answers = [_answer(message, number, node) for number in range(requests_in(message))]
+        return write_answers(message, answers)
     except Exception as error:  # noqa: BLE001 - the error is only in this node's log
         return write_failure(message, _reason(error))
+
+
+def _answer(message: Message, number: int, node: Node | UndescribedNode) -> Answered | str:
+    """The answer to one request of a message, or one word: what fails in one spoils no other."""
+    from coterie.engines.flower import Answered, read_request
+
+    try:
+        request = read_request(message, number, node.local, node.sums, node.kept_model)
+        if request is None:
+            return "missing"
+        return Answered(request, node.answer(request))
+    except Exception as error:  # noqa: BLE001 - the error is only in this node's log
+        return _reason(error)
 
 
 def _reason(error: Exception) -> str:

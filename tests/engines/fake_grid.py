@@ -15,11 +15,27 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
 from coterie.config import check
+from coterie.engines.flower.messages import FIELDS, NOTE, part_name
 from coterie.flower_app import client
 from coterie.runs.data import load_data
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 Meddle = Callable[[int, Message, list[Message]], list[Message]]
+
+
+def parts_of(message: Message) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+    """The notes and the fields of the requests in a message, or of the answers to them."""
+    found = []
+    for number in range(len(message.content.config_records)):
+        fields = message.content.array_records.get(part_name(FIELDS, number), {})
+        note = dict(message.content.config_records[part_name(NOTE, number)])
+        found.append((note, {name: array.numpy() for name, array in fields.items()}))
+    return found
+
+
+def as_deployed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose simulation scores models when a federation does: before a round."""
+    return {**config, "evaluate": {"order": "before"}}
 
 
 class FakeGrid:

@@ -38,7 +38,7 @@ from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.serve import serve
 from coterie.engines import SerialEngine
 from coterie.engines.flower import FlowerEngine, Terms
-from coterie.engines.flower.messages import FLOWER_ERRORS
+from coterie.engines.flower.messages import FIELDS, FLOWER_ERRORS, NOTE, part_name
 from coterie.errors import CheckpointError, ConfigError, QuorumError
 from coterie.export import export_run
 from coterie.local import LocalRunner
@@ -46,7 +46,7 @@ from coterie.report.load import view_of
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
-from tests.engines.fake_grid import FakeGrid, Meddle, contexts
+from tests.engines.fake_grid import FakeGrid, Meddle, as_deployed, contexts, parts_of
 
 METHODS: Mapping[str, dict[str, Any]] = {
     "fedavg": {},
@@ -196,10 +196,15 @@ def test_a_deployed_run_is_exported_without_its_data(tmp_path: Path) -> None:
 def test_models_are_those_of_the_serial_engine(name: str, tmp_path: Path) -> None:
     config = tables(name)
     reported = deploy(tmp_path, config)
-    run_config(check(config), tmp_path / "here")
+    run_config(check(as_deployed(config)), tmp_path / "here")
     assert not reported.refused
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
     assert groups(tmp_path / "run") == groups(tmp_path / "here")
+    rows = (reported.rows, RunFolder(tmp_path / "here").rows())
+    for ours, theirs in zip(*rows, strict=True):
+        assert ours["scored"] == theirs["scored"]
+        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1e-6)
+        assert ours["accuracy_groups"] == pytest.approx(theirs["accuracy_groups"], abs=1e-6)
 
 
 # --- what clients and the way do to replies -------------------------------------------------------
@@ -517,14 +522,10 @@ def test_models_that_a_client_keeps_are_sent_once_and_again_if_it_lost_them(tmp_
                     file.unlink()
 
     play(tmp_path, config, grid, reported := Twice())
-    places = [m for m in grid.sent if '"select_group"' in str(note_of(m).get("work", ""))]
-    assert [len(m.content.array_records) for m in places] == [
-        3,
-        3,
-        0,
-        0,
-        3,
-    ]  # two newcomers; none; none, again
+    asked = [(message, note) for message in grid.sent for note, _ in parts_of(message)]
+    asked = [(m, note) for m, note in asked if '"select_group"' in str(note.get("work", ""))]
+    sent = [sum(name in m.content for name in note["models"].split()) for m, note in asked]
+    assert sent == [3, 3, 0, 0, 3]  # two newcomers; none; none, again
     assert sum(row["migrations"] for row in reported.rows) == 2
     assert not reported.refused
 
@@ -702,6 +703,14 @@ DEPLOYED = {
     kind: set(re.findall(r"`(\w+)`", words))
     for kind, words in re.findall(r"^\| \*(\w+)\* \| ([^|]+)", PAGE, re.M)
 }
+COUNTED = (Path(__file__).resolve().parents[2] / "docs" / "exchanges.md").read_text(
+    encoding="utf-8"
+)
+# method -> exchanges of each of the four rounds of a run, as the page says.
+EXCHANGES = {
+    name: [int(one) for one in counts.split(",")]
+    for name, counts in re.findall(r"^\| `(\w+)` \| [^|]+\| ([\d, ]+) \|$", COUNTED, re.M)
+}
 PRIVATE: Mapping[str, dict[str, Any]] = {
     **{name: {"groups": 2, "alpha": 1} for name in ("fedgroup", "fedgrouprox", "flexcfl")},
     **{name: {"groups": 2} for name in ("ifca", "fesem")},
@@ -718,12 +727,19 @@ PRIVATE: Mapping[str, dict[str, Any]] = {
 }
 
 
-# Rounds until clients have sent all that a method asks of them, where these are more than two.
-LATE = {"cornflqs": 3}
 # A deployment refuses pooled training alone.
 FEDERATED = [name for name in ALGORITHMS if name != "pooled"]
 MODELS = {"fedfusion": "mlp", "fedclust": "mlp", "fedper": "mlp", "fedrep": "mlp"}
 MODELS |= {"lg_fedavg": "mlp"}
+
+
+def every_method(name: str) -> dict[str, Any]:
+    """Four rounds of a method with four clients."""
+    config = tables("fedavg", clients=4)
+    config["algorithm"] = {"name": name, **PRIVATE.get(name, {})}
+    config["train"] = {"rounds": 4, "clients_per_round": 4}
+    config["model"] = {"name": MODELS.get(name, "mclr")}
+    return config
 
 
 def shared_values(config: Mapping[str, Any]) -> int:
@@ -734,12 +750,9 @@ def shared_values(config: Mapping[str, Any]) -> int:
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_what_is_on_the_wire_is_what_the_page_says(name: str, tmp_path: Path) -> None:
-    config = tables("fedavg", clients=4)
-    config["algorithm"] = {"name": name, **PRIVATE.get(name, {})}
+    config = every_method(name)
     with_loss = name == "fedavg"
-    rounds = LATE.get(name, 2)
-    config["train"] = {"rounds": rounds, "clients_per_round": 4, "evaluate_loss": with_loss}
-    config["model"] = {"name": MODELS.get(name, "mclr")}
+    config["train"]["evaluate_loss"] = with_loss
     settings = {"clients": 4, "min_clients": 4}
     grid = nodes(tmp_path, config, 4)
     reported = deploy(tmp_path, config, grid, **settings)
@@ -747,23 +760,27 @@ def test_what_is_on_the_wire_is_what_the_page_says(name: str, tmp_path: Path) ->
     seen: dict[str, set[str]] = {"hello": set(), "note": set(), "test": set(), "work": set()}
     d = shared_values(config)
     for request, reply in zip(grid.sent, grid.replied, strict=True):
-        note = note_of(reply)
-        assert set(reply.content) <= {"coterie", "fields"}
-        if "identity" in note:
-            assert set(note) == {"identity"}
-            seen["hello"] |= set(json.loads(note["identity"]))
+        asked = parts_of(request)
+        answers = parts_of(reply)
+        # Two records for each request of the message, and nothing beside them.
+        records = {part_name(one, n) for one in (NOTE, FIELDS) for n in range(len(asked))}
+        assert set(reply.content) <= records
+        if "identity" in answers[0][0]:
+            assert set(answers[0][0]) == {"identity"}
+            seen["hello"] |= set(json.loads(answers[0][0]["identity"]))
             continue
-        seen["note"] |= set(note)
-        fields = reply.content.array_records["fields"]
-        work = json.loads(note_of(request)["work"])
-        kind = "test" if work.get("split") == "test" else "work"
-        # Of a model that stays with its client nothing is sent, whatever the empty array is called.
-        arrays = {name: array.numpy() for name, array in fields.items() if array.numpy().size}
-        parts = {
-            "slice" if name == "delta" and values.shape[-1] != d else name: values
-            for name, values in arrays.items()
-        }
-        seen[kind] |= set(parts)
+        for (wanted, _), (note, fields) in zip(asked, answers, strict=True):
+            seen["note"] |= set(note)
+            kind = "test" if json.loads(wanted["work"]).get("split") == "test" else "work"
+            # Of a model that stays with its client nothing is sent, whatever the empty array is
+            # called.
+            seen[kind] |= {
+                "slice" if name == "delta" and values.shape[-1] != d else name
+                for name, values in fields.items()
+                if values.size
+            }
+    counted = [row["exchanges"] for row in reported.rows]
+    assert counted == EXCHANGES.get(name), "python -m benchmarks.exchanges writes the page"
     migrates = name in ("flexcfl",)
     places = {"choice"} if name in ("fedgroup", "fedgrouprox", "flexcfl") else set()
     assert seen["work"] == TABLE[name] | places
@@ -785,7 +802,7 @@ def test_noise_comes_from_a_secret_of_the_client(tmp_path: Path) -> None:
             {**request, "out": str(tmp_path / run / f"run{again}"), "resume": False},
             Reported(),
         )
-        fields = [m.content.array_records["fields"] for m in grid.replied if "fields" in m.content]
-        seen.append(np.stack([f["histogram"].numpy() for f in fields if "histogram" in f]))
+        fields = [one for message in grid.replied for _, one in parts_of(message)]
+        seen.append(np.stack([f["histogram"] for f in fields if "histogram" in f]))
     assert not np.array_equal(seen[0], seen[1])
     assert np.array_equal(seen[1], seen[2])

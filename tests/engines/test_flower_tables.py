@@ -31,7 +31,7 @@ from coterie.export import export_run
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
-from tests.engines.fake_grid import FakeGrid
+from tests.engines.fake_grid import FakeGrid, as_deployed
 from tests.engines.test_flower import SETTINGS, deploy, models, note_of
 
 CLIENTS = 4
@@ -141,7 +141,7 @@ def test_tables_over_nodes_are_those_of_the_serial_engine(
 ) -> None:
     config, settings, grid = federation
     reported = deploy(tmp_path, config, grid, **settings)
-    run_config(check(config), tmp_path / "here")
+    run_config(check(as_deployed(config)), tmp_path / "here")
     assert not reported.refused
     assert "column site: only the value 'x' in training rows; left out" in reported.lines
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))

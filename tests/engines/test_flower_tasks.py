@@ -27,8 +27,8 @@ from coterie.errors import ConfigError, DataError
 from coterie.export import export_run
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
-from tests.engines.fake_grid import FakeGrid, contexts
-from tests.engines.test_flower import SETTINGS, Reported, deploy, models, note_of
+from tests.engines.fake_grid import FakeGrid, as_deployed, contexts, parts_of
+from tests.engines.test_flower import SETTINGS, Reported, deploy, models
 
 FOUR = {"clients": 4, "min_clients": 4}
 Targets = Callable[[Tensor], Tensor]
@@ -96,7 +96,7 @@ def compare(tmp_path: Path, config: dict[str, Any], headline: str) -> tuple[Repo
     }
     grid = FakeGrid(contexts(config, settings, range(4), tmp_path))
     reported = deploy(tmp_path, config, grid, **settings)
-    run_config(check(config), tmp_path / "here")
+    run_config(check(as_deployed(config)), tmp_path / "here")
     assert not reported.refused
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
     rows = [RunFolder(tmp_path / run).rows() for run in ("run", "here")]
@@ -118,8 +118,9 @@ def test_a_task_over_nodes_is_that_of_the_serial_engine(name: str, tmp_path: Pat
     sent = {
         field
         for message in grid.replied
-        if note_of(message).get("purpose", "").endswith("evaluate")
-        for field in message.content.array_records["fields"]
+        for note, fields in parts_of(message)
+        if note.get("purpose", "").endswith("evaluate")
+        for field in fields
     }
     assert "loss" in sent
     if name == "regression":

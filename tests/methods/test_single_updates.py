@@ -111,7 +111,7 @@ def run(method: Method, monkeypatch: Any, mask: bool) -> tuple[list[Any], Seen]:
     seen = Seen()
     in_training = [False]
     train = step.train
-    ask = Clients.run
+    ask = Clients.post
 
     def training(local: Train, groups: Any, plan: Any, round: Any) -> Updates:
         in_training[0] = True
@@ -122,8 +122,11 @@ def run(method: Method, monkeypatch: Any, mask: bool) -> tuple[list[Any], Seen]:
             updates = masked(method, updates, groups.k, round)
         return updates
 
-    def asking(self: Clients, work: Any, *arguments: Any, key: Key) -> Any:
-        reply = ask(self, work, *arguments, key=key)
+    def asking(self: Clients, work: Any, *arguments: Any, key: Key) -> Callable[[], Reply]:
+        reply = watched(work, ask(self, work, *arguments, key=key)(), key)
+        return lambda: reply
+
+    def watched(work: Any, reply: Reply, key: Key) -> Reply:
         # What clients say of their data when they train all models.
         if "shares" in reply.fields:
             seen.kinds.add("statistics")
@@ -147,7 +150,7 @@ def run(method: Method, monkeypatch: Any, mask: bool) -> tuple[list[Any], Seen]:
     shape = shape_of(net, population)
     with monkeypatch.context() as patch:
         patch.setattr(step, "train", training)
-        patch.setattr(Clients, "run", asking)
+        patch.setattr(Clients, "post", asking)
         with Clients(
             KeepingEngine(OwnModelEngine(engine), store),
             shape=shape,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -19,7 +20,7 @@ from coterie.clients.quorum import Quorum
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core.arrays import IntArray, places_of
 from coterie.core.client_store import ClientStore
-from coterie.core.engine import DriftReports, Engine, Reply, Simulated
+from coterie.core.engine import DriftReports, Engine, Reply, SendsTogether, Simulated
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.solver import Solver
@@ -104,14 +105,45 @@ class Clients:
     def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
         """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of
         clients."""
+        return self.post(work, ids, models, which, key=key)()
+
+    def post(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Callable[[], Reply]:
+        """Ask clients, and read their replies later: what several calls ask travels in one exchange
+        where exchanges take long (`coterie.core.engine.SendsTogether`). A simulation asks at once.
+
+        What is asked must not depend on replies that were not read yet.
+
+        Returns:
+            What gives the reply of `run`, once.
+        """
         # A method compares losses; a task without right and wrong answers counts nothing beside.
         if isinstance(work, Evaluate):
             work = replace(work, sums=self.shape.sums)
         shared = self._shared_size(work, models.shape[1])
         # All who are asked count, whether they answer or not: in either case the server has sent.
         self.ledger.sent(key, np.asarray(ids), models, which, shared)
+        if isinstance(self.engine, SendsTogether):
+            fetch = self.engine.post(work, ids, models, which, key=key)
+            return partial(self._receive, work, ids, models, which, key, fetch)
+        ask = partial(self.engine.run, work, ids, models, which, key=key)
+        reply = self._receive(work, ids, models, which, key, ask)
+        return lambda: reply
+
+    def _receive(
+        self,
+        work: Work,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
+        fetch: Callable[[], Sequence[Reply]],
+    ) -> Reply:
+        """The clean block of the replies to a request, counted in the ledger."""
+        shared = self._shared_size(work, models.shape[1])
         begun = time.perf_counter()
-        replies = self.engine.run(work, ids, models, which, key=key)
+        replies = fetch()
         # Only training: what scoring takes is in the row's seconds of evaluation.
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
@@ -144,11 +176,23 @@ class Clients:
     ) -> Reply:
         """The same for the experimenter alone. The ledger has no transfer, since no deployment
         would send it; refusals count."""
-        replies = self.engine.run(work, ids, models, which, key=key)
-        # Checked as every reply is: what is measured goes into the rows of the run.
-        reply, refused = self._validate(work, ids, models, which, replies, key)
-        self.ledger.refused += refused
-        return reply
+        return self.post_measure(work, ids, models, which, key=key)()
+
+    def post_measure(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Callable[[], Reply]:
+        """The same, to be read later, as `post` is to `run`."""
+
+        def receive(fetch: Callable[[], Sequence[Reply]]) -> Reply:
+            # Checked as every reply is: what is measured goes into the rows of the run.
+            reply, refused = self._validate(work, ids, models, which, fetch(), key)
+            self.ledger.refused += refused
+            return reply
+
+        if isinstance(self.engine, SendsTogether):
+            return partial(receive, self.engine.post(work, ids, models, which, key=key))
+        reply = receive(partial(self.engine.run, work, ids, models, which, key=key))
+        return lambda: reply
 
     def served_models(self, ids: IntArray, served: Served, key: Key) -> Tensor:
         """What some clients of a simulation predict by, with what each has of its own in it, float32

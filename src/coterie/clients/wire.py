@@ -17,7 +17,9 @@ from coterie.core.task import CORRECT, SumShapes
 from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
-PROTOCOL = 3  # 1: clients chose models in an exchange of its own; 2: they kept nothing of a model
+# 1: clients chose models in an exchange of its own; 2: they kept nothing of a model; 3: one request a
+# message.
+PROTOCOL = 4
 
 # What of a training every client knows from the run's configuration. A message says only whether it
 # is used.

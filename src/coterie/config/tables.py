@@ -75,6 +75,9 @@ class EvaluateTable(Table):
     rounds: Literal["evaluated", "last"] = "evaluated"
     # Scores choose settings here, so they must not be those of the test samples.
     validation: Share | None = None
+    # Of which models a round's figures are, those after its update or those before it. By default
+    # real clients score those that they are sent to train, which costs no exchange of its own.
+    order: Literal["after", "before"] | None = None
 
 
 class QuorumTable(Table):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -62,6 +62,23 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of processes and shared memory."""
+        ...
+
+
+@runtime_checkable
+class SendsTogether(Protocol):
+    """An engine whose exchanges take long, so that requests which do not wait for each other travel
+    in one: each client is sent one message, does what it asks in the order in which it was posted,
+    and answers all of it at once."""
+
+    def post(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Callable[[], Sequence[Reply]]:
+        """Ask clients in the next exchange; arguments as of `Engine.run`.
+
+        Returns:
+            What gives the replies. The first such call sends all that was posted until then.
+        """
         ...
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray, empty_mapping
+from coterie.core.groups import Groups
 from coterie.core.mixtures import with_mixtures
 
 
@@ -34,6 +35,8 @@ class Plan:
             none. Each sums to 1.
         shares: float64 ``[n, k]``, what clients that train all models are told of their shares
             (``Train.mixture``); ``None``: they train one.
+        answers: reads what clients were asked beside their training, once they have trained, and
+            puts it into the groups and the notes; ``None``: nothing. No training may depend on it.
         label_prior: float64 ``[k, c]``, with ``shares``: how often each model's samples have each
             class (``ClientShares.label_prior``).
     """
@@ -46,6 +49,14 @@ class Plan:
     mixtures: FloatArray | None = None
     shares: FloatArray | None = None
     label_prior: FloatArray | None = None
+    answers: Callable[[Groups], tuple[Groups, Mapping[str, Any]]] | None = None
+
+    def answered(self, groups: Groups) -> tuple[Groups, Plan]:
+        """The groups and the plan with what clients answered beside their training."""
+        if self.answers is None:
+            return groups, self
+        groups, notes = self.answers(groups)
+        return groups, replace(self, notes={**self.notes, **notes}, answers=None)
 
     def start_models(self, models: Tensor) -> Tensor:
         """The vectors ``[k + m, d]`` that ``row`` counts in: the models, then their mixtures."""

@@ -42,6 +42,7 @@ def configured_spec(federation: FederationSpec, settings: DeploymentSettings) ->
             clients=train.evaluate_clients,
             loss=train.evaluate_loss,
             task=federation.task,
+            order=config.evaluate.order or "before",
         ),
         bounds=make_bounds(config),
     )

@@ -318,5 +318,6 @@ def _annotate(engine: FlowerEngine, result: RoundResult) -> None:
         refused[reason] = refused.get(reason, 0) + count
     row["refused"] = dict(sorted(refused.items()))
     row["attendance"] = row.pop("shift")
+    row["exchanges"] = engine.take_exchanges()
     del row["changed"]
     del row["missed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.clients.clients import Clients
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.served import Served
@@ -79,7 +81,7 @@ def score_round(
         its mean, quantiles and fairness.
     """
     scoring = scoring or Scoring()
-    found = _score_served(clients, testable, served, groups, key, scoring)
+    found = post_scores(clients, testable, served, groups, key, scoring)()
     if scoring.adapt is not None:
         grouped = _scored(testable, groups, scoring.sample)
         grouped = grouped[groups.member[grouped] >= 0]
@@ -105,18 +107,23 @@ def _scored(
     return sample.draw(testable, groups.member >= 0)
 
 
-def _score_served(
+def post_scores(
     clients: Clients,
     testable: NDArray[np.bool_],
     served: Served,
     groups: Groups,
     key: Key,
     scoring: Scoring,
-) -> dict[str, Any]:
-    """The figures of each client with the model that serves it."""
-    sample = scoring.sample
-    has_group = groups.member >= 0
-    ids = _scored(testable, groups, sample)
+) -> Callable[[], dict[str, Any]]:
+    """Have the clients scored with the models that serve them now, and read the figures later: the
+    request travels with what clients are asked next, see ``Clients.post``.
+
+    Arguments as of `score_round`.
+
+    Returns:
+        What gives the figures, of `score_round` those of the models as they are.
+    """
+    ids = _scored(testable, groups, scoring.sample)
     # With the group's model as it is now. The later code of FlexCFL scores the model that a client
     # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which, shares = served.to_score(ids)
@@ -125,7 +132,17 @@ def _score_served(
     work = Evaluate(
         "test", loss=scoring.loss, sums=task.sums, served_by=served.personal, shares=shares
     )
-    reply = clients.measure(work, ids, models, which, key=key)
+    read = clients.post_measure(work, ids, models, which, key=key)
+    return lambda: _served_figures(read(), testable, groups, scoring)
+
+
+def _served_figures(
+    reply: Reply, testable: NDArray[np.bool_], groups: Groups, scoring: Scoring
+) -> dict[str, Any]:
+    """The figures of each client with the model that serves it."""
+    task = scoring.task
+    sample = scoring.sample
+    has_group = groups.member >= 0
     sums = own_sums(reply, task)
     known = has_group[reply.ids]
     found = _metrics(task, sums, groups.member[reply.ids], known, groups.k)

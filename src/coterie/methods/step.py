@@ -101,6 +101,7 @@ class Clustered:
 
         # Step 2: the clients train.
         total, updates = _train(method, groups, plan, round.of("train"))
+        groups, plan = plan.answered(groups)
         notes = {**_training_notes(method, groups, plan, updates), "seconds": seconds}
         if method.local.choose is not None:
             groups = _take_choices(groups, updates, notes)

@@ -133,6 +133,8 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
     starts = plan.start_models(groups.models)
     chains = _Chains.begin(starts.numpy()[row])
     for wave in range(int(place.max(initial=-1)) + 1):
+        models = torch.from_numpy(chains.start + chains.moved)
+        posted = []
         # A request has one budget, and clients that pre-trained in this round have less of it left.
         for budget in np.unique(spent[place == wave]):
             asked = np.flatnonzero((place == wave) & (spent == budget))
@@ -140,8 +142,10 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
             # The first wave has the stream of a round without chains, so a chain of one client is
             # that client alone to the bit.
             key = round.key.of(str(wave)) if wave else round.key
-            models = torch.from_numpy(chains.start + chains.moved)
-            reply = round.clients.run(work, plan.ids[asked], models, chain[asked], key=key)
+            read = round.clients.post(work, plan.ids[asked], models, chain[asked], key=key)
+            posted.append((asked, read))
+        for asked, read in posted:
+            reply = read()
             chains.add(reply, chain[asked[places_of(reply.ids, plan.ids[asked])]])
     replied = np.flatnonzero(chains.last >= 0)
     # In client order, as the updates of clients side by side.

@@ -73,6 +73,7 @@ def run(
     evaluate_unseen: Share | tuple[str | int, ...] | None = None,
     evaluate_rounds: Literal["evaluated", "last"] = "evaluated",
     evaluate_validation: Share | None = None,
+    evaluate_order: Literal["after", "before"] = "after",
     hold_out: Share | None = None,
     measures: Sequence[Measure | str] = (),
     server: Server | Choice | None = None,
@@ -130,6 +131,8 @@ def run(
         evaluate_rounds: whether those two are done in every evaluated round, or in the last alone.
         evaluate_validation: share of each client's training samples on which it is scored in place
             of its test samples, and does not train; to choose settings by. ``None``: none.
+        evaluate_order: whether the figures of a round are of the models ``after`` its update, or
+            ``before`` it, as in a federation of real clients. The last round is scored after it.
         hold_out: share of each client's training samples that is kept from training, so that
             ``Result.predict`` can calibrate probabilities.
         measures: what else to measure in every round, see ``coterie.measures.optional``.

@@ -115,6 +115,7 @@ def _evaluation(call: Call, fitted: Fitted, unseen: tuple[int, ...]) -> Evaluati
         adapt=adaptation_work(call["evaluate_adapt"], fitted),
         unseen=unseen,
         often=call["evaluate_rounds"] == "evaluated",
+        order=call["evaluate_order"],
     )
 
 

@@ -182,6 +182,8 @@ def evaluate_table(call: Mapping[str, Any]) -> dict[str, Any]:
         table["unseen"] = list(unseen) if isinstance(unseen, tuple) else unseen
     if call["evaluate_validation"] is not None:
         table["validation"] = call["evaluate_validation"]
+    if call["evaluate_order"] != "after":
+        table["order"] = call["evaluate_order"]
     return table
 
 

@@ -4,7 +4,7 @@ label histograms. Its clusters' weights are made of the answers."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -80,18 +80,22 @@ class ClusterMemory:
         return replace(self, cluster=cluster, size=size)
 
 
+# The groups that remember what was answered, and notes for the round's row.
+Answers = Callable[[Groups], tuple[Groups, Mapping[str, Any]]]
+
+
 class Query(Protocol):
     """What the cohort is asked for before it trains."""
 
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        """The groups that remember the answers, and notes for the round's row."""
+    def ask(self, groups: Groups, round: Round) -> Answers:
+        """Ask; the answers are read when the cohort has trained, since weights alone need them."""
         ...
 
 
 @dataclass(frozen=True)
 class WithQueries:
-    """Assign rule: all clients train the one model, after the cohort was asked for what the weights
-    will need.
+    """Assign rule: all clients train the one model, and the cohort is asked for what the weights will
+    need. It answers before it trains; real clients do both in one exchange.
 
     Args:
         queries: in the order in which they are asked.
@@ -101,11 +105,16 @@ class WithQueries:
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         groups, plan = everyone(groups, round)
-        notes: dict[str, Any] = {}
-        for query in self.queries:
-            groups, found = query.ask(groups, round)
-            notes |= found
-        return groups, replace(plan, notes=notes)
+        asked = [query.ask(groups, round) for query in self.queries]
+
+        def answers(groups: Groups) -> tuple[Groups, Mapping[str, Any]]:
+            notes: dict[str, Any] = {}
+            for read in asked:
+                groups, found = read(groups)
+                notes |= found
+            return groups, notes
+
+        return groups, replace(plan, answers=answers)
 
 
 @dataclass(frozen=True)
@@ -128,11 +137,15 @@ class LossThreshold:
     l_star: float
     ema: float
 
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        memory = ClusterMemory.of(groups)
+    def ask(self, groups: Groups, round: Round) -> Answers:
         which = np.zeros(len(round.cohort), np.int64)
         key = round.key.of("losses")
-        reply = round.clients.run(Evaluate("train"), round.cohort, groups.models, which, key=key)
+        read = round.clients.post(Evaluate("train"), round.cohort, groups.models, which, key=key)
+        return lambda groups: self._set(groups, read())
+
+    def _set(self, groups: Groups, reply: Reply) -> tuple[Groups, Mapping[str, Any]]:
+        """The threshold by the losses that were reported."""
+        memory = ClusterMemory.of(groups)
         past = memory.loss
         if not len(reply) and past is None:
             # No client has reported a loss yet: the threshold of the first round, where l_t = l_0.
@@ -188,7 +201,7 @@ class AskImbalance:
     privacy: Privacy = "none"
     epsilon: float = 1.0
 
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+    def ask(self, groups: Groups, round: Round) -> Answers:
         memory = ClusterMemory.of(groups)
         clients = len(groups.member)
         counted = round.cohort
@@ -200,25 +213,34 @@ class AskImbalance:
         new = counted[size[counted] == 0]
         if len(new):
             # With a level of 0 the reply is sum_m |0 - D_m|, which is D_k.
-            reply = self._report(groups, new, round.of("sizes"), 0.0)
+            reply = self._report(groups, new, round.of("sizes"), 0.0)()
             size[reply.ids] = np.clip(reply.fields["imbalance"], 0, round.clients.validator.cap)
         total = float(size[counted].sum())
         level = total / max(1, round.clients.classes)
-        reply = self._report(groups, round.cohort, round.of("imbalance"), level)
-        # Below every legal value, so a client that did not answer is clipped to its least, D - D_k.
-        imbalance = np.full(clients, -1.0)
-        imbalance[reply.ids] = reply.fields["imbalance"]
-        memory = replace(memory, size=size, imbalance=imbalance, total=total)
-        return groups.remember(memory), {"total": total}
+        read = self._report(groups, round.cohort, round.of("imbalance"), level)
 
-    def _report(self, groups: Groups, ids: IntArray, round: Round, level: float) -> Reply:
+        def answers(groups: Groups) -> tuple[Groups, Mapping[str, Any]]:
+            reply = read()
+            # Below every legal value, so a client that did not answer is clipped to its least,
+            # D - D_k.
+            imbalance = np.full(clients, -1.0)
+            imbalance[reply.ids] = reply.fields["imbalance"]
+            memory = ClusterMemory.of(groups)
+            memory = replace(memory, size=size, imbalance=imbalance, total=total)
+            return groups.remember(memory), {"total": total}
+
+        return answers
+
+    def _report(
+        self, groups: Groups, ids: IntArray, round: Round, level: float
+    ) -> Callable[[], Reply]:
         """``sum_m |level - D_m|`` of each client. Only a number goes to the clients, no model."""
         clients = round.clients
         work = Describe(
             "imbalance", clients.classes, level=level, privacy=self.privacy, epsilon=self.epsilon
         )
         no_model = np.empty((len(ids), 0), np.int64)
-        return clients.run(work, ids, groups.models, no_model, key=round.key)
+        return clients.post(work, ids, groups.models, no_model, key=round.key)
 
 
 @dataclass(frozen=True)
@@ -233,13 +255,18 @@ class AskHistogram:
     privacy: HistogramPrivacy = "none"
     epsilon: float = 1.0
 
-    def ask(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+    def ask(self, groups: Groups, round: Round) -> Answers:
         clients = round.clients
         work = Describe("histogram", clients.classes, privacy=self.privacy, epsilon=self.epsilon)
         no_model = np.empty((len(round.cohort), 0), np.int64)
         key = round.key.of("histograms")
-        reply = clients.run(work, round.cohort, groups.models, no_model, key=key)
-        histogram = np.zeros((len(groups.member), clients.classes))
-        # Noise for privacy makes counts negative, and a claimed count may be anything.
-        histogram[reply.ids] = np.clip(reply.fields["histogram"], 0, clients.validator.cap)
-        return groups.remember(replace(ClusterMemory.of(groups), histogram=histogram)), {}
+        read = clients.post(work, round.cohort, groups.models, no_model, key=key)
+
+        def answers(groups: Groups) -> tuple[Groups, Mapping[str, Any]]:
+            reply = read()
+            histogram = np.zeros((len(groups.member), clients.classes))
+            # Noise for privacy makes counts negative, and a claimed count may be anything.
+            histogram[reply.ids] = np.clip(reply.fields["histogram"], 0, clients.validator.cap)
+            return groups.remember(replace(ClusterMemory.of(groups), histogram=histogram)), {}
+
+        return answers

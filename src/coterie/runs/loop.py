@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
 from coterie.headline import Keys
-from coterie.measures.scoring import Scoring, agreement, score_round
+from coterie.measures.scoring import Scoring, agreement, post_scores, score_round
 from coterie.measures.shares import share_error
 from coterie.measures.unseen import score_unseen
 from coterie.measures.view import Measure, RoundView
@@ -144,6 +144,15 @@ class RoundEvaluation:
             scoring = replace(scoring, adapt=None)
         return score_round(self.clients, testable, served, groups, key.of("evaluate"), scoring)
 
+    def post_scores(
+        self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key
+    ) -> Callable[[], dict[str, Any]]:
+        """The same of the models before a round moves them, read after it: real clients score them
+        in the exchange in which they train."""
+        testable = snapshot.testable & self.honest
+        stream = key.of("evaluate")
+        return post_scores(self.clients, testable, served, groups, stream, self.scoring)
+
     def unseen_scores(
         self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
     ) -> dict[str, Any]:
@@ -226,6 +235,9 @@ def simulate(
             clients.set_population(snapshot.population, snapshot.present)
 
         # Step 2: some clients are sampled, and the method does its round with them.
+        scores = None
+        if schedule.evaluates_before(number):
+            scores = evaluation.post_scores(snapshot, algorithm.serve(groups), groups, key)
         cohort = _cohort(algorithm, schedule, snapshot, number)
         round = Round(number, key, cohort, clients, solver or Solver())
         groups, notes = algorithm.step(groups, round)
@@ -240,7 +252,9 @@ def simulate(
 
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
-        if schedule.evaluates(number):
+        if scores is not None:
+            row |= scores()
+        elif schedule.evaluates(number):
             adapts = schedule.adapts(number)
             served = algorithm.serve(groups)
             row |= evaluation.scores(snapshot, served, groups, key, adapts=adapts)
@@ -249,6 +263,9 @@ def simulate(
         row |= evaluation.measured(snapshot, groups, notes, key)
         row |= attack_columns(ledger, schedule.attackers, cohort)
         row |= privacy_columns(schedule.budget, number, notes) | secure_columns(notes)
+
+        if schedule.evaluation.order == "before":
+            row["scored"] = "after" if scores is None else "before"
 
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + clients.ledger.read().refused)

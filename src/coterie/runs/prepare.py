@@ -163,6 +163,7 @@ def prepare_on(
             adapt=adaptation_work(make_adaptation(config), fitted),
             unseen=unseen,
             often=config.evaluate.rounds == "evaluated",
+            order=config.evaluate.order or "after",
         ),
         attack=make_attack(config),
         bounds=make_bounds(config),

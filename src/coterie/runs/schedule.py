@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,9 @@ class Evaluation:
             ``None``: none.
         unseen: clients that never train, and are scored as newcomers.
         often: whether those two are done in every evaluated round, or in the last alone.
+        order: ``after``: a round's figures are of the models after its update; ``before``: of those
+            before it, which real clients score in the exchange in which they train. The last round
+            is always scored after its update, since the run ends with these models.
     """
 
     every: int = 1
@@ -48,6 +52,7 @@ class Evaluation:
     adapt: Train | None = None
     unseen: tuple[int, ...] = ()
     often: bool = True
+    order: Literal["after", "before"] = "after"
 
     def scoring(self, population: int, key: Key) -> Scoring:
         """Which clients are scored, and by what.
@@ -99,6 +104,11 @@ class Schedule:
         # The last round always, so that a run ends with a figure.
         return (number + 1) % self.evaluation.every == 0 or number == self.rounds - 1
 
+    def evaluates_before(self, number: int) -> bool:
+        """Whether a round scores the models that it begins with."""
+        last = number == self.rounds - 1
+        return self.evaluation.order == "before" and self.evaluates(number) and not last
+
     def adapts(self, number: int) -> bool:
         """Whether clients are scored after adaptation, and unseen ones, in a round that is
         evaluated."""
@@ -131,11 +141,20 @@ class Schedule:
         return self.shift(snapshot, initial, number, member >= 0, key)
 
     def check(self, population: Population) -> None:
-        """Refuse a shift of a population that is made lazily, and one that unseen clients are in.
+        """Refuse a shift of a population that is made lazily, and one that unseen clients are in; and
+        other ways of scoring where models are scored before the round.
 
         Raises:
-            ConfigError: for such a shift.
+            ConfigError: for such a shift, or such an order.
         """
+        evaluation = self.evaluation
+        # These look at what clients did in a round.
+        others = bool(evaluation.local or evaluation.adapt or evaluation.unseen)
+        if evaluation.order == "before" and others:
+            raise ConfigError(
+                "evaluate.order: models are scored before the round, and adapted, unseen and local "
+                "scores are of what it left, got 'before'; expected 'after', or none of these"
+            )
         if self.shift is not None and self.evaluation.unseen:
             raise ConfigError(
                 "evaluate.unseen: a shift moves samples between clients and says who is there, got "

@@ -5,23 +5,27 @@ What a message holds is listed in ``docs/privacy.md``.
 
 from coterie.engines.flower.engine import FlowerEngine
 from coterie.engines.flower.node_messages import (
+    Answered,
     columns_of,
     read_request,
+    requests_in,
     run_of,
-    write_answer,
+    write_answers,
     write_failure,
     write_identity,
 )
 from coterie.engines.flower.register import ClientRegister, Terms
 
 __all__ = [
+    "Answered",
     "ClientRegister",
     "FlowerEngine",
     "Terms",
     "columns_of",
     "read_request",
+    "requests_in",
     "run_of",
-    "write_answer",
+    "write_answers",
     "write_failure",
     "write_identity",
 ]

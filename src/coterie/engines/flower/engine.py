@@ -1,52 +1,27 @@
-"""Real clients through Flower's grid: one message per client and request, with all models that it
-needs."""
+"""Real clients through Flower's grid: one message per client and exchange, with all requests and all
+models that it needs."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients import wire
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
-from coterie.engines.flower.inbox import Arrival, ReplyLimit, open_inbox, reply_limit
-from coterie.engines.flower.messages import NOTE, SHARES, parts_of, read_array
+from coterie.core.work import SelectGroup, Work
+from coterie.engines.flower.answers import PartAnswer, read_part
+from coterie.engines.flower.inbox import Arrival, open_inbox
+from coterie.engines.flower.outgoing import OutgoingRequest, kind_of, limit_of
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
-    """A request as messages are made of it.
-
-    Args:
-        work: what to do.
-        text: the same, as it travels.
-        key: the stream.
-        wanted: client -> the digests of its models.
-        records: digest -> the model, as it travels.
-        fields: the names of what a reply holds.
-        limit: on each reply.
-    """
-
-    work: Work
-    text: str
-    key: Key
-    wanted: Mapping[int, Sequence[str]]
-    records: Mapping[str, ArrayRecord]
-    fields: frozenset[str]
-    limit: ReplyLimit
 
 
 class FlowerEngine:
@@ -75,6 +50,8 @@ class FlowerEngine:
         self.terms = terms
         self.inbox = open_inbox(grid)
         self.register = ClientRegister(grid, self.inbox, terms, names, say, joined)
+        self._exchanges = 0
+        self._posted: list[OutgoingRequest] = []
         self._lost: Counter[str] = Counter()
         # client -> digests of the models that it keeps
         self._kept: dict[int, set[str]] = {}
@@ -94,110 +71,87 @@ class FlowerEngine:
     ) -> Sequence[Reply]:
         """One message per client that is there; what came by the timeout. See
         ``coterie.core.engine.Engine``."""
-        request = self._request(work, ids, models, which, key)
-        # Who left since the cohort was drawn is not waited for.
-        asked = [client for client in request.wanted if client in self.register.nodes]
-        self._lost["not there"] += len(request.wanted) - len(asked)
-        replies: list[Reply] = []
-        # A client that lost a model which it should have kept says so, and is asked once more.
-        for attempt in (0, 1):
-            messages = [self._message(request, client) for client in asked]
-            again = []
-            for client, arrival in self._exchange(asked, messages, request.limit):
-                if arrival.failure == "missing" and not attempt:
-                    self._kept.pop(client, None)
-                    again.append(client)
-                else:
-                    replies += self._read(request, client, arrival)
-            asked = again
-            if not asked:
-                break
+        return self.post(work, ids, models, which, key=key)()
+
+    def post(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Callable[[], Sequence[Reply]]:
+        """See ``coterie.core.engine.SendsTogether``."""
+        request = OutgoingRequest.of(work, ids, models, which, key, self.terms.local)
+        self._posted.append(request)
+
+        def replies() -> Sequence[Reply]:
+            if not request.sent:
+                self._send_posted()
+            return request.replies
+
         return replies
 
-    def _request(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key
-    ) -> OutgoingRequest:
-        rows = which
-        if which.ndim == 1:
-            rows = which[:, None]
-        # A description of data needs no model, or one.
-        if isinstance(work, Describe) and not work.needs_model:
-            rows = rows[:, :0]
-        # Models are named by their content: a client that keeps one is sent only its name, and one
-        # that serves many clients is serialised once.
-        digests = {}
-        records = {}
-        sent = self._shared(models)
-        for row in np.unique(rows).tolist():
-            vector = sent[row].contiguous()
-            digests[row] = wire.digest(vector)
-            records[digests[row]] = ArrayRecord({"w": Array(vector.numpy())})
-        wanted = {
-            client: [digests[row] for row in mine]
-            for client, mine in zip(ids.tolist(), rows.tolist(), strict=True)
+    def _send_posted(self) -> None:
+        """One exchange with all that was posted."""
+        posted = self._posted
+        self._posted = []
+        asked: dict[int, list[OutgoingRequest]] = {}
+        for request in posted:
+            request.sent = True
+            # Who left since the cohort was drawn is not waited for.
+            there = [client for client in request.wanted if client in self.register.nodes]
+            self._lost["not there"] += len(request.wanted) - len(there)
+            for client in there:
+                asked.setdefault(client, []).append(request)
+        # A client that lost a model which it should have kept says so, and is asked once more.
+        for attempt in (0, 1):
+            again: dict[int, list[OutgoingRequest]] = {}
+            for client, arrival in self._exchange(asked):
+                missing = self._read(asked[client], client, arrival, last=attempt == 1)
+                if missing:
+                    self._kept.pop(client, None)
+                    again[client] = missing
+            asked = again
+
+    def _message(self, requests: Sequence[OutgoingRequest], client: int) -> Message:
+        """A message with records of its own: what one client is sent, no other sees."""
+        envelope = {
+            "protocol": wire.PROTOCOL,
+            "run": self.terms.run,
+            "server": self.terms.server,
+            "since": self.terms.since,
+            "columns": self.terms.columns,
+            "client": client,
+            "assignment_version": int(self._assignment_version[client]),
+            "parts": len(requests),
         }
-        text = wire.dumps(work, self.terms.local)
-        d = models.shape[1]
-        r = rows.shape[1]
-        fields = frozenset(work.fields(d, r))
-        limit = reply_limit(work, d, r)
-        return OutgoingRequest(work, text, key, wanted, records, fields, limit)
-
-    def _shared(self, models: Tensor) -> Tensor:
-        """The coordinates of models that are sent: all but those that stay with clients."""
-        stays = self.terms.local.stays
-        if stays is None:
-            return models
-        return models[:, torch.from_numpy(stays.shared(models.shape[1]))]
-
-    def _message(self, request: OutgoingRequest, client: int) -> Message:
-        """A message with a record of its own: what one client is sent, no other sees."""
-        names = request.wanted[client]
-        kept: set[str] = set()
-        if isinstance(request.work, SelectGroup):
-            kept = self._kept.get(client, kept)
-        key = request.key
-        note = ConfigRecord(
-            {
-                "protocol": wire.PROTOCOL,
-                "run": self.terms.run,
-                "server": self.terms.server,
-                "since": self.terms.since,
-                "columns": self.terms.columns,
-                "work": request.text,
-                "round": key.round,
-                "purpose": key.purpose,
-                "seed": key.seed,
-                "client": client,
-                "assignment_version": int(self._assignment_version[client]),
-                "models": " ".join(names),
-            }
-        )
-        sent = {name: request.records[name] for name in names if name not in kept}
-        sent |= _shares_record(request.work, client)
+        kept = self._kept.get(client, set())
+        content: dict[str, ArrayRecord | ConfigRecord] = {}
+        for number, request in enumerate(requests):
+            content |= request.part(number, client, kept, envelope)
         return Message(
-            RecordDict({NOTE: note, **sent}),
+            RecordDict(content),
             self.register.nodes[client],
-            _kind(request.work),
+            kind_of([request.work for request in requests]),
             ttl=self.terms.timeout,
-            group_id=str(key.round),
+            group_id=str(requests[0].key.round),
         )
 
     def _exchange(
-        self, clients: Sequence[int], messages: Sequence[Message], limit: ReplyLimit
+        self, asked: Mapping[int, Sequence[OutgoingRequest]]
     ) -> list[tuple[int, Arrival]]:
-        """Send messages and wait for the replies to them, until all are there or the time is over.
+        """Send each client its message and wait for the replies, until all are there or the time is
+        over.
 
         What ``grid.send_and_receive`` does, which polls every 3 s; polling more often at first ends
         an exchange sooner.
         """
-        if not messages:
+        if not asked:
             return []
+        self._exchanges += 1
         pause = Pause(time.monotonic() + self.terms.timeout, self.terms.least_poll)
+        messages = [self._message(requests, client) for client, requests in asked.items()]
         sent = list(self.grid.push_messages(messages))
         # What could not be sent has no name.
-        owner = {name: client for name, client in zip(sent, clients, strict=True) if name}
-        self._lost["not sent"] += len(clients) - len(owner)
+        owner = {name: client for name, client in zip(sent, asked, strict=True) if name}
+        self._lost["not sent"] += len(asked) - len(owner)
+        limit = limit_of(list({id(one): one for many in asked.values() for one in many}.values()))
         left = set(owner)
         came = []
         while left:
@@ -211,35 +165,55 @@ class FlowerEngine:
         self._lost["no answer"] += len(left)
         return came
 
-    def _read(self, request: OutgoingRequest, client: int, arrival: Arrival) -> list[Reply]:
-        """A reply as the validator wants it. Whatever a client sent, this does not raise: what is
-        no reply is counted."""
+    def _read(
+        self, requests: Sequence[OutgoingRequest], client: int, arrival: Arrival, *, last: bool
+    ) -> list[OutgoingRequest]:
+        """Take a client's answers to its requests; returns those for which it lacked a model.
+
+        Whatever a client sent, this does not raise: what is no reply is counted.
+
+        Args:
+            requests: of its message.
+            client: its number.
+            arrival: what came.
+            last: whether a model that it lacks is a failure.
+        """
+        if arrival.failure == "missing" and not last:
+            return list(requests)
         if arrival.failure is not None:
             self._lost[arrival.failure] += 1
             return []
         assert arrival.message is not None, "a reply without a failure is a message"
-        try:
-            note, fields, other = parts_of(arrival.message.content)
-            round = note["round"]
-            purpose = note["purpose"]
-            sender = note["client"]
-            # A bool is an int in Python, and no round.
-            if type(round) is not int or not isinstance(purpose, str):
-                raise ValueError("no round")
-            values = _read_fields(fields, request)
-        except Exception:  # noqa: BLE001 - the sender is not trusted
-            self._lost["malformed"] += 1
-            return []
-        if other:  # a field too many, which the validator will refuse
-            values["another record"] = np.zeros(1)
+        content = arrival.message.content
+        missing = []
+        for number, request in enumerate(requests):
+            try:
+                answer = read_part(content, number, len(requests), request)
+            except Exception:  # noqa: BLE001 - the sender is not trusted
+                self._lost["malformed"] += 1
+                continue
+            if isinstance(answer, PartAnswer):
+                self._take(request, client, answer)
+            elif answer == "missing" and not last:
+                missing.append(request)
+            else:
+                self._lost[answer] += 1
+        return missing
+
+    def _take(self, request: OutgoingRequest, client: int, answer: PartAnswer) -> None:
+        """Add a client's answer to the replies of a request, and remember what it reports beside
+        it."""
+        sender = answer.sender
+        round = answer.round
+        purpose = answer.purpose
         # A reply to an earlier request would put an old report over a newer one.
         if (sender, round, purpose) == (client, request.key.round, request.key.purpose):
-            self._take_report(request, client, note)
+            self._take_report(request, client, answer.note)
         # A client may only speak for itself; as -1 the validator knows it for a stranger.
         speaks_for = client
         if sender != client:
             speaks_for = -1
-        return [Reply(round, np.array([speaks_for]), values, purpose)]
+        request.replies.append(Reply(round, np.array([speaks_for]), answer.values, purpose))
 
     def _take_report(self, request: OutgoingRequest, client: int, note: Mapping[str, Any]) -> None:
         """Remember what a client reported beside its reply, and which models it keeps now."""
@@ -269,6 +243,13 @@ class FlowerEngine:
         self._lost = Counter()
         return past
 
+    def take_exchanges(self) -> int:
+        """How often clients were sent messages and their replies awaited, since this was last
+        called."""
+        past = self._exchanges
+        self._exchanges = 0
+        return past
+
     # --- who is there -----------------------------------------------------------------------------
 
     def gather(self, least: int, longest: float) -> list[str]:
@@ -284,32 +265,3 @@ class FlowerEngine:
 
     def close(self) -> None:
         """Nothing: Flower closes its grid."""
-
-
-def _read_fields(fields: Mapping[str, Array], request: OutgoingRequest) -> dict[str, NDArray[Any]]:
-    """The arrays of a reply, with a row for its client."""
-    # Others are not read, since each may name the same large array: of their names alone the
-    # validator will refuse them.
-    if set(fields) != request.fields:
-        return {"other fields": np.zeros(1)}
-    most = request.limit.size
-    return {name: read_array(array.data, most)[None] for name, array in fields.items()}
-
-
-def _shares_record(work: Work, client: int) -> dict[str, ArrayRecord]:
-    """What a client is told of its own shares; no other client's are in it."""
-    if not isinstance(work, Train | Evaluate) or work.shares is None:
-        return {}
-    arrays = {"shares": Array(work.shares.of(np.array([client]))[0])}
-    if work.shares.label_prior is not None:
-        arrays["label_prior"] = Array(work.shares.label_prior)
-    return {SHARES: ArrayRecord(arrays)}
-
-
-def _kind(work: Work) -> str:
-    """The kind of message that Flower knows a piece of work by."""
-    if isinstance(work, Describe):
-        return "query.statistic"
-    if isinstance(work, Evaluate):
-        return "evaluate"
-    return "train"

@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Message
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -42,11 +42,20 @@ FLOWER_ERRORS: Mapping[int, str] = {
 }
 
 
-def parts_of(content: RecordDict) -> tuple[Mapping[str, Any], Mapping[str, Array], bool]:
-    """The note, the fields, and whether there is anything else."""
-    note = content.config_records[NOTE]
-    fields = content.array_records.get(FIELDS, {})
-    return note, fields, bool(set(content) - {NOTE, FIELDS})
+def part_name(record: str, number: int) -> str:
+    """The name of a record of one of several requests in a message.
+
+    Args:
+        record: what it is: `NOTE`, `FIELDS` or `SHARES`.
+        number: of the request, from 0.
+
+    Example:
+        >>> part_name(NOTE, 0), part_name(NOTE, 1)
+        ('coterie', 'coterie.1')
+    """
+    if not number:
+        return record
+    return f"{record}.{number}"
 
 
 def failure_of(message: Message) -> str | None:
@@ -55,6 +64,9 @@ def failure_of(message: Message) -> str | None:
     try:
         if message.has_error():
             return FLOWER_ERRORS.get(message.error.code, "unavailable")
+        # Of several requests each has its own note, which says whether that one failed.
+        if len(message.content.config_records) > 1:
+            return None
         reported = message.content.config_records.get(NOTE, {}).get("failed")
         if reported is None or reported in wire.FAILURES:
             return reported

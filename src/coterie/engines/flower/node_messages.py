@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from coterie.clients.identity import Identity
 from coterie.core.mixtures import ClientShares
 from coterie.core.task import SumShapes
 from coterie.core.work import Train
-from coterie.engines.flower.messages import FIELDS, NOTE, SHARES
+from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name
 from coterie.errors import ConfigError
 
 
@@ -39,13 +40,23 @@ def columns_of(message: Message) -> str:
     return str(message.content.config_records[NOTE]["columns"])
 
 
+def requests_in(message: Message) -> int:
+    """How many requests a message has."""
+    return int(message.content.config_records[NOTE]["parts"])
+
+
 def read_request(
-    message: Message, local: Train, sums: SumShapes, kept: Callable[[str], Tensor | None]
+    message: Message,
+    number: int,
+    local: Train,
+    sums: SumShapes,
+    kept: Callable[[str], Tensor | None],
 ) -> wire.Request | None:
     """What a client is asked; ``None`` if a model is neither in the message nor kept.
 
     Args:
         message: from the server.
+        number: of the request in the message, from 0.
         local: the training of the run's method.
         sums: those of the run's task.
         kept: a model that the client was sent before, by its digest; ``None`` where it has none.
@@ -53,7 +64,8 @@ def read_request(
     Raises:
         ValueError: if it is no request.
     """
-    note = message.content.config_records[NOTE]
+    envelope = message.content.config_records[NOTE]
+    note = message.content.config_records[part_name(NOTE, number)]
     sent = message.content.array_records
     vectors = []
     for name in note["models"].split():
@@ -69,32 +81,60 @@ def read_request(
     models = torch.empty(0, 0)
     if vectors:
         models = torch.stack(vectors)
-    known = wire.Known(local, sums, _read_shares(message, note["client"]))
+    shares = sent.get(part_name(SHARES, number))
+    known = wire.Known(local, sums, _read_shares(shares, envelope["client"]))
     return wire.Request(
         work=wire.loads(note["work"], known),
         models=models,
         round=note["round"],
         purpose=note["purpose"],
         seed=note["seed"],
-        client=note["client"],
-        assignment_version=note["assignment_version"],
-        run=note["run"],
-        server=note["server"],
-        since=note["since"],
+        client=envelope["client"],
+        assignment_version=envelope["assignment_version"],
+        run=envelope["run"],
+        server=envelope["server"],
+        since=envelope["since"],
     )
 
 
-def _read_shares(message: Message, client: int) -> ClientShares | None:
-    """The client's shares of the models that it is sent; ``None`` where the message has none."""
-    record = message.content.array_records.get(SHARES)
+def _read_shares(record: ArrayRecord | None, client: int) -> ClientShares | None:
+    """The client's shares of the models that it is sent; ``None`` where there are none."""
     if record is None:
         return None
     arrays = {name: array.numpy() for name, array in record.items()}
     return ClientShares(np.array([client]), arrays["shares"][None], arrays.get("label_prior"))
 
 
-def write_answer(message: Message, request: wire.Request, answer: wire.Answer) -> Message:
-    """The reply with what the work asks for, and nothing more."""
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer, and the request that it answers."""
+
+    request: wire.Request
+    answer: wire.Answer
+
+
+def write_answers(message: Message, answers: Sequence[Answered | str]) -> Message:
+    """The reply with what the work asks for, and nothing more.
+
+    Args:
+        message: from the server.
+        answers: to each of its requests, in their order; a word of ``wire.FAILURES`` where there is
+            none.
+    """
+    content: dict[str, ConfigRecord | ArrayRecord] = {}
+    for number, answer in enumerate(answers):
+        if isinstance(answer, str):
+            assert answer in wire.FAILURES
+            content[part_name(NOTE, number)] = ConfigRecord({"failed": answer})
+        else:
+            content |= _answer_records(number, answer.request, answer.answer)
+    return Message(RecordDict(content), reply_to=message)
+
+
+def _answer_records(
+    number: int, request: wire.Request, answer: wire.Answer
+) -> dict[str, ConfigRecord | ArrayRecord]:
+    """The two records of an answer."""
     note: dict[str, Any] = {
         "round": request.round,
         "purpose": request.purpose,
@@ -106,7 +146,7 @@ def write_answer(message: Message, request: wire.Request, answer: wire.Answer) -
     fields = ArrayRecord(
         {name: Array(np.array(values, order="C")) for name, values in answer.fields.items()}
     )
-    return Message(RecordDict({NOTE: ConfigRecord(note), FIELDS: fields}), reply_to=message)
+    return {part_name(NOTE, number): ConfigRecord(note), part_name(FIELDS, number): fields}
 
 
 def write_identity(message: Message, identity: Identity) -> Message:

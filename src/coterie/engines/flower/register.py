@@ -16,7 +16,7 @@ from coterie.clients import wire
 from coterie.clients.identity import Identity, mismatch
 from coterie.core.work import Train
 from coterie.engines.flower.inbox import Arrival, Inbox, identity_limit
-from coterie.engines.flower.messages import ASK_IDENTITY, NOTE, parts_of
+from coterie.engines.flower.messages import ASK_IDENTITY, NOTE
 
 _SLOWER = 1.2  # by which the pause between two polls grows
 _LONGEST_PAUSE = 2.0  # seconds
@@ -225,7 +225,7 @@ class ClientRegister:
             return
         assert arrival.message is not None, "an answer without a failure is a message"
         try:
-            note, _, _ = parts_of(arrival.message.content)
+            note = arrival.message.content.config_records[NOTE]
             identity = Identity.loads(str(note["identity"]))
         except Exception:  # noqa: BLE001 - the sender is not trusted
             line = f"node {node}: no client of Coterie, got no identity; expected one"

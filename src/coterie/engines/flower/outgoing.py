@@ -1,0 +1,151 @@
+"""Requests as the server sends them: several to one client travel in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from torch import Tensor
+
+from coterie.clients import wire
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.keys import Key
+from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
+from coterie.engines.flower.inbox import ReplyLimit, reply_limit
+from coterie.engines.flower.messages import NOTE, SHARES, part_name
+
+
+@dataclass(eq=False, slots=True)
+class OutgoingRequest:
+    """A request as parts of messages are made of it.
+
+    Args:
+        work: what to do.
+        text: the same, as it travels.
+        key: the stream.
+        wanted: client -> the digests of its models.
+        records: digest -> the model, as it travels.
+        fields: the names of what a reply holds.
+        limit: on each reply.
+        sent: whether its exchange has begun.
+        replies: what came.
+    """
+
+    work: Work
+    text: str
+    key: Key
+    wanted: Mapping[int, Sequence[str]]
+    records: Mapping[str, ArrayRecord]
+    fields: frozenset[str]
+    limit: ReplyLimit
+    sent: bool = False
+    replies: list[Reply] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, work: Work, ids: IntArray, models: Tensor, which: IntArray, key: Key, local: Train
+    ) -> OutgoingRequest:
+        """A request of an engine.
+
+        Args:
+            work: see ``coterie.core.engine.Engine.run``, and so the next four.
+            ids: the clients.
+            models: float32 ``[k, d]``.
+            which: their rows.
+            key: the stream.
+            local: the training of the run's method.
+        """
+        rows = which
+        if which.ndim == 1:
+            rows = which[:, None]
+        # A description of data needs no model, or one.
+        if isinstance(work, Describe) and not work.needs_model:
+            rows = rows[:, :0]
+        # Models are named by their content: a client that keeps one is sent only its name, and one
+        # that serves many clients is serialised once.
+        digests = {}
+        records = {}
+        shared = _shared(models, local)
+        for row in np.unique(rows).tolist():
+            vector = shared[row].contiguous()
+            digests[row] = wire.digest(vector)
+            records[digests[row]] = ArrayRecord({"w": Array(vector.numpy())})
+        wanted = {
+            client: [digests[row] for row in mine]
+            for client, mine in zip(ids.tolist(), rows.tolist(), strict=True)
+        }
+        d = models.shape[1]
+        r = rows.shape[1]
+        fields = frozenset(work.fields(d, r))
+        limit = reply_limit(work, d, r)
+        return cls(work, wire.dumps(work, local), key, wanted, records, fields, limit)
+
+    def part(
+        self, number: int, client: int, kept: set[str], envelope: Mapping[str, Any]
+    ) -> dict[str, ArrayRecord | ConfigRecord]:
+        """The records of one client's message that this request is.
+
+        Args:
+            number: the place of the request among those of the message.
+            client: its number.
+            kept: digests of the models that the client was sent before and keeps.
+            envelope: what the message says beside its requests; it is in the note of the first.
+        """
+        names = self.wanted[client]
+        note = {
+            **({} if number else envelope),
+            "work": self.text,
+            "round": self.key.round,
+            "purpose": self.key.purpose,
+            "seed": self.key.seed,
+            "models": " ".join(names),
+        }
+        if not isinstance(self.work, SelectGroup):
+            kept = set()
+        part: dict[str, ArrayRecord | ConfigRecord] = {part_name(NOTE, number): ConfigRecord(note)}
+        part |= {name: self.records[name] for name in names if name not in kept}
+        shares = _shares_record(self.work, client)
+        if shares is not None:
+            part[part_name(SHARES, number)] = shares
+        return part
+
+
+def _shared(models: Tensor, local: Train) -> Tensor:
+    """The coordinates of models that are sent: all but those that stay with clients."""
+    if local.stays is None:
+        return models
+    return models[:, torch.from_numpy(local.stays.shared(models.shape[1]))]
+
+
+def _shares_record(work: Work, client: int) -> ArrayRecord | None:
+    """What a client is told of its own shares; no other client's are in it."""
+    if not isinstance(work, Train | Evaluate) or work.shares is None:
+        return None
+    arrays = {"shares": Array(work.shares.of(np.array([client]))[0])}
+    if work.shares.label_prior is not None:
+        arrays["label_prior"] = Array(work.shares.label_prior)
+    return ArrayRecord(arrays)
+
+
+def kind_of(works: Sequence[Work]) -> str:
+    """The kind of message that Flower knows some work by: training, if there is any."""
+    if any(isinstance(work, Train | SelectGroup) for work in works):
+        return "train"
+    if any(isinstance(work, Evaluate) for work in works):
+        return "evaluate"
+    return "query.statistic"
+
+
+def limit_of(requests: Sequence[OutgoingRequest]) -> ReplyLimit:
+    """The most that an honest reply to a message of these requests takes."""
+    limits = [request.limit for request in requests]
+    return ReplyLimit(
+        sum(limit.objects for limit in limits),
+        sum(limit.words for limit in limits),
+        sum(limit.size for limit in limits),
+    )
