@@ -44,7 +44,7 @@ from coterie.runs.schedule import Evaluation, Schedule
 ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7, "adam": 4.0, "resnet8": 1.7, "transformer": 1.7}
 ADAMW_MODELS = ("resnet8", "transformer")
 VOCABULARY = 2000
-SHARES = {"mclr": 0.25, "mlp": 0.10}
+SHARES = {"mclr": 0.25, "mlp": 0.15}
 SGD = ct.Solver(epochs=10, batch_size=10, lr=0.03)
 ADAMW = ct.Solver(epochs=1, batch_size=32, lr=0.001, optimizer="adamw")
 ADAM = ct.Solver(epochs=4, batch_size=128, lr=0.001, optimizer="adam")

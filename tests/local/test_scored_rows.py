@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import coterie as ct
+from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate
 from coterie.data.lazy import lazy_columns
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
+from coterie.local.kept_scores import KeptScores
+from coterie.local.scoring import Scorer
 from tests.lazy_federations import SOLVER, federation, make_two_samples, score
 
 
@@ -30,6 +35,62 @@ def test_clients_that_share_made_samples_are_scored() -> None:
     assert {name: values.tolist() for name, values in found.items()} == {
         n: v.tolist() for n, v in expected.items()
     }
+
+
+@pytest.mark.parametrize("hidden", [nn.ReLU(), nn.Tanh()])
+def test_what_did_not_change_is_not_scored_again(
+    hidden: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By compiled code and by the network itself."""
+    net = nn.Sequential(nn.Linear(60, 5), hidden, nn.Linear(5, 10))
+    data = federation(12, lazy=False)
+    runner = LocalRunner(data, net, SOLVER)
+    scored = []
+    per_sample = Scorer._per_sample
+
+    def counted(self: Scorer, vector: Tensor, ids: IntArray, *rest: Any) -> Any:
+        scored.append(ids.tolist())
+        return per_sample(self, vector, ids, *rest)
+
+    monkeypatch.setattr(Scorer, "_per_sample", counted)
+    ids = np.arange(12)
+    which = ids % 2
+    even, odd = ids[::2].tolist(), ids[1::2].tolist()
+    models = torch.stack([flatten(net), 2 * flatten(net)])
+
+    def answer(work: Evaluate, models: Tensor) -> dict[str, Any]:
+        fields = runner.answer(work, ids, models, which, Key(1)).fields
+        return {name: values.tolist() for name, values in fields.items()}
+
+    first = answer(Evaluate("test"), models)
+    assert answer(Evaluate("test"), models.clone()) == first
+    assert scored == [even, odd]
+    # One model moved, in the memory where it was.
+    models[1] += 0.5
+    moved = answer(Evaluate("test"), models)
+    assert scored == [even, odd, odd]
+    assert moved["loss"][::2] == first["loss"][::2]
+    assert moved["loss"][1] != first["loss"][1]
+    assert moved == answer(Evaluate("test"), models)
+    # Another question, other samples, and samples that changed hands.
+    answer(Evaluate("test", loss=False), models)
+    answer(Evaluate("train"), models)
+    swapped = data.with_parts(data.train, data.test[::-1])
+    runner.set_population(swapped)
+    found = answer(Evaluate("test"), models)
+    assert scored[3:] == [even, odd] * 3
+    fresh = LocalRunner(swapped, net, SOLVER).answer(Evaluate("test"), ids, models, which, Key(1))
+    assert found["loss"] == fresh.fields["loss"].tolist()
+
+
+def test_kept_scores_have_a_bound() -> None:
+    kept = KeptScores(most=100)
+    work = Evaluate("test")
+    for client in range(5):
+        kept.keep(torch.full((8,), 1.0), np.array([client]), work, {"correct": np.zeros(1)})
+    found = [kept.find(torch.ones(8), np.array([client]), work) for client in range(5)]
+    # A model of 32 bytes and scores of 8: two of them fit.
+    assert [known is not None for known in found] == [False, False, False, True, True]
 
 
 def test_a_loss_has_the_same_bits_whoever_is_scored_beside() -> None:

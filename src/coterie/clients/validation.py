@@ -91,8 +91,12 @@ class ReplyValidator:
             refused.update(reasons[reasons != _GOOD].tolist())
             good = np.flatnonzero(reasons == _GOOD)
             # The first reply of a client counts, in this block and in those before it.
-            rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
-            rows = rows[~np.isin(reply.ids[rows], seen)]
+            rows = good
+            # Engines answer in order, where nobody answers twice.
+            if not (np.diff(reply.ids[good]) > 0).all():
+                rows = good[np.sort(np.unique(reply.ids[good], return_index=True)[1])]
+            if len(seen):
+                rows = rows[~np.isin(reply.ids[rows], seen)]
             refused["duplicate"] += len(good) - len(rows)
             seen = np.concatenate([seen, reply.ids[rows]])
             kept.append((reply, rows))

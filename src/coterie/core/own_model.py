@@ -251,7 +251,8 @@ class SendsBeside(OwnModel, Protocol):
 
 def serves_as_sent(rule: OwnModel | None) -> bool:
     """Whether clients predict by the model that they are sent."""
-    return not isinstance(rule, ServesStored | Adapts)
+    # The usual case first, since it is asked in each round and a look at protocols takes time.
+    return rule is None or not isinstance(rule, ServesStored | Adapts)
 
 
 def joined(own: Own, lengths: Mapping[str, int], source: str) -> list[Tensor]:

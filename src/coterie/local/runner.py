@@ -128,7 +128,7 @@ class LocalRunner:
     def _take_over(self, population: Population, samples_changed: bool) -> None:
         self.population = population
         self.sizes = population.sizes("train")
-        self.scorer.rows.set_population(population, samples_changed=samples_changed)
+        self.scorer.set_population(population, samples_changed=samples_changed)
 
     # --- training ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from coterie.core.vectors import Layout, bind
 from coterie.core.work import Evaluate
 from coterie.data.population import Population, Split
 from coterie.local.compiled import CompiledTrainer
+from coterie.local.kept_scores import KeptScores
 from coterie.local.scored_rows import ClientSamples, ScoredRows
 from coterie.local.sgd import channels_last, convolves
 from coterie.local.stack import Stack
@@ -50,6 +51,7 @@ class Scorer:
         self._network = bind(copy.deepcopy(module).to(device), self._vector).eval()
         self._convolves = convolves(module)
         self.rows = ScoredRows(population, self._vector.device, copies=not self._convolves)
+        self._kept = KeptScores()
         self._compiled: CompiledTrainer | None = None
         stack = Stack.of(module, decay)
         if stack is not None and device == "cpu" and is_classes(task):
@@ -59,6 +61,11 @@ class Scorer:
     def batch_invariant(self) -> bool:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
         return self._compiled is not None
+
+    def set_population(self, population: Population, *, samples_changed: bool) -> None:
+        """Take over who holds what; see `ScoredRows.set_population`."""
+        self.rows.set_population(population, samples_changed=samples_changed)
+        self._kept.clear()
 
     def load(self) -> None:
         """Load the compiled code, where there is any."""
@@ -81,8 +88,13 @@ class Scorer:
             the sums by name, float64 ``[n, *shape]`` each, and the summed ``loss``; nothing
             where the clients have no samples.
         """
+        known = self._kept.find(vector, ids, work)
+        if known is not None:
+            return dict(known)
         added, rows = self._per_sample(vector, ids, work, everyone)
-        return {name: _summed(values, rows) for name, values in added.items()}
+        found = {name: _summed(values, rows) for name, values in added.items()}
+        self._kept.keep(vector, ids, work, found)
+        return found
 
     @torch.inference_mode()
     def sample_losses(

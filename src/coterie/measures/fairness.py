@@ -92,8 +92,9 @@ def client_figures(metric: Metric, sums: Sums, keys: Keys) -> dict[str, Any]:
     own = own[np.isfinite(own)]
     if not len(own):
         return {keys.mean: None, keys.quantiles: None, keys.fairness: None}
+    quantiles = np.quantile(own, list(QUANTILES.values()))
     return {
         keys.mean: float(own.mean()),
-        keys.quantiles: {name: float(np.quantile(own, q)) for name, q in QUANTILES.items()},
+        keys.quantiles: dict(zip(QUANTILES, quantiles.tolist(), strict=True)),
         keys.fairness: fairness(own, metric.headline),
     }

@@ -1,0 +1,98 @@
+"""Scores of sets of clients, kept as long as their model and their samples stay the same."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.work import Evaluate
+from coterie.data.lazy import KEEP
+
+_Name = tuple[object, ...]
+_Kept = tuple[Tensor, Mapping[str, FloatArray]]
+
+
+class KeptScores:
+    """The scores of each set of clients under the model that it was scored on last.
+
+    The members of a group of which nobody trained are scored again on the same model, and so is a
+    client with a model of its own that was not in the cohort. What was scored on other samples has to
+    be forgotten: `clear`.
+
+    Args:
+        most: bytes of models and scores to keep; those that were not asked for longest go first.
+
+    Example:
+        >>> import numpy as np
+        >>> kept = KeptScores()
+        >>> model, clients, work = torch.ones(2), np.array([3, 4]), Evaluate("test")
+        >>> kept.keep(model, clients, work, {"correct": np.array([5.0, 6.0])})
+        >>> kept.find(model, clients, work)["correct"].tolist(), kept.find(2 * model, clients, work)
+        ([5.0, 6.0], None)
+    """
+
+    def __init__(self, most: int = KEEP // 2) -> None:
+        self._most = most
+        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
+        self._bytes = 0
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._kept.clear()
+        self._bytes = 0
+
+    def find(
+        self, vector: Tensor, ids: IntArray, work: Evaluate
+    ) -> Mapping[str, FloatArray] | None:
+        """The scores of these clients under this very model, ``None`` if they are not known.
+
+        Args:
+            vector: float32 ``[d]``, the model.
+            ids: int64 ``[n]``, the clients.
+            work: which samples, and what is counted.
+        """
+        name = _name(ids, work)
+        if name not in self._kept:
+            return None
+        model, scores = self._kept[name]
+        # Value by value: it takes a hundredth of the time of scoring.
+        if not torch.equal(model, vector):
+            return None
+        self._kept.move_to_end(name)
+        return scores
+
+    def keep(
+        self, vector: Tensor, ids: IntArray, work: Evaluate, scores: Mapping[str, FloatArray]
+    ) -> None:
+        """Remember the scores of these clients; the arguments are those of `find`."""
+        # The samples of a cohort that trains are scored under every model in turn, and never again.
+        if work.split != "test":
+            return
+        name = _name(ids, work)
+        self._forget(name)
+        # A copy: what was sent lies in memory that the next request overwrites.
+        kept = (vector.clone(), scores)
+        if _size(kept) > self._most:
+            return
+        self._kept[name] = kept
+        self._bytes += _size(kept)
+        while self._bytes > self._most:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, name: _Name) -> None:
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            self._bytes -= _size(kept)
+
+
+def _name(ids: IntArray, work: Evaluate) -> _Name:
+    return ids.tobytes(), work.split, tuple(work.sums), work.loss
+
+
+def _size(kept: _Kept) -> int:
+    vector, scores = kept
+    return vector.nbytes + sum(values.nbytes for values in scores.values())
