@@ -173,7 +173,7 @@ def test_a_client_takes_away_what_is_its_own(name: str, names: list[str], tmp_pa
     deploy(tmp_path, config, nodes(tmp_path, config, 4), **FOUR)
     out = tmp_path / "own.safetensors"
     command = [
-        "deploy",
+        "node",
         "export",
         "client-01",
         "--out",

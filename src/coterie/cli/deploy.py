@@ -134,3 +134,40 @@ def deploy_check(
         state = "OPEN" if attempt.worked else "closed"
         say(f"{state}: {attempt.what}: {attempt.answer}")
     refuse_exposed(superlink, attempts)
+
+
+def deploy_status(
+    folder: Folder,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve a live page on this machine until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")
+    ] = 18201,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page to a file instead.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Show what a run on real clients does: who is awaited, and until when.
+
+    It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
+    """
+    from coterie.deploy.status import read_status
+    from coterie.deploy.status_page import status_page
+    from coterie.deploy.status_server import StatusServer
+    from coterie.deploy.status_tables import print_status
+    from coterie.report.files import refuse_unwritable_output
+    from coterie.terminal import say
+
+    if out is not None:
+        text = status_page(read_status(folder), refresh=0)
+        with refuse_unwritable_output("--out", out):
+            out.write_text(text, encoding="utf-8", errors="backslashreplace")
+        say(f"page: {out.resolve()}")
+    elif page:
+        with stop_once(), StatusServer(folder, port) as server:
+            say(f"page: {server.address} (Prometheus: {server.address}metrics); Ctrl-C ends it")
+            server.serve_forever()
+    else:
+        print_status(read_status(folder))

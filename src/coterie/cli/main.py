@@ -81,6 +81,7 @@ deploy_app = command_group(
         "init": deploy.deploy_init,
         "run": deploy.deploy_run,
         "local": deploy.deploy_local,
+        "status": deploy.deploy_status,
         "check": deploy.deploy_check,
     },
     help="Run a federation of real clients over Flower.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from coterie.core.keys import Key
 from coterie.data import Population
 from coterie.data.shifts import FederationSnapshot
+from coterie.deploy.live import LiveState
 from coterie.deploy.nodes_file import padded
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import QuorumError
+from coterie.terminal import counted, duration
 
 BoolArray = NDArray[np.bool_]
 
@@ -29,11 +32,15 @@ class Attendance:
     Args:
         engine: knows the nodes.
         settings: how many clients to wait for, and how long.
+        live: where it is noted that the run waits; ``None``: nowhere.
+        say: what to do with a line for the user.
         last: who was present in the round before, bool ``[N]``.
     """
 
     engine: FlowerEngine
     settings: DeploymentSettings
+    live: LiveState | None = None
+    say: Callable[[str], None] = lambda line: None
     last: BoolArray | None = field(default=None)
 
     def gather(self, round: int) -> None:
@@ -47,12 +54,28 @@ class Attendance:
         """
         least = self.settings.min_clients
         longest = self.settings.longest_wait
+        self._announce(round, least, longest)
         self.engine.gather(least, longest)
         # A client without training samples is no help in a round.
         able = int((self.engine.register.present & self.engine.register.trains).sum())
         if able < least:
             what = f"too few clients before round {round} after {longest:g} s, got {able}"
             raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
+        if self.live is not None:
+            self.live.work(self._connected())
+
+    def _announce(self, round: int, least: int, longest: float) -> None:
+        """Say who is waited for, and for how long."""
+        connected = self._connected()
+        if self.live is not None:
+            self.live.wait(round, least, time.time() + longest, connected)
+        missing = least - len(connected)
+        if missing > 0:
+            limit = duration(longest)
+            self.say(f"waiting for {counted(missing, 'client')} to connect, for at most {limit}")
+
+    def _connected(self) -> list[str]:
+        return self._names(self.engine.register.present)
 
     def population(self) -> Population:
         """What the rounds have to know of the clients: who can train, and who can be evaluated."""

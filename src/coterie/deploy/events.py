@@ -13,7 +13,7 @@ from typing import Any
 from coterie.runs.files import plain
 
 MARK = "@coterie "
-# Called with a kind (start, round, say, error or done) and its value.
+# Called with a kind (start, round, say, waiting, error or done) and its value.
 WriteEvent = Callable[[str, Any], None]
 
 

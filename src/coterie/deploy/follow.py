@@ -263,7 +263,7 @@ def follow(
                 case {"round": row}:
                     reporter(row)
                     on_round(row)
-                case {"say": line}:
+                case {"say": line} | {"waiting": line}:
                     say(str(line))
                 case {"error": error}:
                     kind = ERRORS.get(error["code"], RemoteError)

@@ -35,6 +35,7 @@ from coterie.deploy.column_description import (
 from coterie.deploy.configured import configured_spec
 from coterie.deploy.events import WriteEvent
 from coterie.deploy.federation_spec import FederationSpec, parse_config
+from coterie.deploy.live import LiveState, watch_engine
 from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.releases import NODES_KNOW_THE_SEED, private_deployment
 from coterie.deploy.settings import DeploymentSettings, check_encoding
@@ -92,8 +93,8 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
     Args:
         grid: Flower's.
         values: see `ServerInput.of`.
-        write_event: called at the start, after every round, when a client comes or goes, and at the
-            end.
+        write_event: called at the start, after every round, when a client comes or goes, before it
+            waits for clients, and at the end.
 
     Raises:
         CoterieError: for anything expected; the state is saved after every round.
@@ -101,11 +102,16 @@ def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict
     server = ServerInput.of(values)
     folder = _open_folder(server)
     with folder.locked():
-        return _serve_rounds(grid, server, folder, write_event)
+        live = LiveState(folder.path)
+        return _serve_rounds(grid, server, folder, live.noting(write_event), live)
 
 
 def _serve_rounds(
-    grid: Any, server: ServerInput, folder: RunFolder, write_event: WriteEvent
+    grid: Any,
+    server: ServerInput,
+    folder: RunFolder,
+    write_event: WriteEvent,
+    live: LiveState,
 ) -> dict[str, Any]:
     """The rounds that are left; returns the summary."""
     settings = server.settings
@@ -115,7 +121,8 @@ def _serve_rounds(
     if checkpoint is not None:
         start = checkpoint.round
     engine = _make_engine(grid, server, folder, start, write_event)
-    attendance = Attendance(engine, settings)
+    watch_engine(engine, live)
+    attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
     form = settings.form
     described = None
     if form.columns:

@@ -32,7 +32,7 @@ def render_page(
     """
     library = _library()
     draw = _template("draw.js")
-    style = _template("style.css")
+    style = page_style()
     specs = {
         chart["id"]: pack(chart["spec"])
         for section in sections
@@ -80,6 +80,11 @@ def _inline(script: str) -> str:
 
 def _sha256(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def page_style() -> str:
+    """The style of all pages: text for a ``style`` element."""
+    return _template("style.css")
 
 
 def _template(name: str) -> str:

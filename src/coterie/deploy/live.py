@@ -1,0 +1,278 @@
+"""What a run on real clients does at the moment, in a small file that others read: who is asked, who
+is awaited and until when, and how long each exchange took.
+
+The file is for people. No result depends on it, and a run goes on where it cannot be written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.events import WriteEvent
+from coterie.deploy.process import identify
+
+LIVE = "live.json"
+KEPT_EXCHANGES = 50
+KEPT_LINES = 50
+_HELLO = "query.describe"  # the message that asks a node who it is
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request to some clients, and their replies.
+
+    Args:
+        round: from 0.
+        kind: ``train``, ``evaluate`` or ``query.statistic``.
+        began: in seconds since 1970.
+        until: when it is closed, however few replies came.
+        sending: seconds until all requests were handed to the SuperLink.
+        awaited: names of the clients that have not answered.
+        answered: name -> seconds after the beginning.
+        failed: name -> the reason why there is no reply.
+        reading: seconds of fetching and reading replies.
+        seconds: of all of it; ``None`` while it goes on.
+    """
+
+    round: int
+    kind: str
+    began: float
+    until: float
+    sending: float = 0.0
+    awaited: list[str] = field(default_factory=list)
+    answered: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    reading: float = 0.0
+    seconds: float | None = None
+
+
+class LiveState:
+    """What a run does at the moment.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / LIVE
+        process = identify(os.getpid())
+        self.state: dict[str, Any] = {
+            "process": None if process is None else list(process),
+            "since": time.time(),
+            "doing": "starting",
+            "waiting": None,
+            "connected": [],
+            "clients": {},
+            "lines": [],
+        }
+        self.exchanges: list[Exchange] = []
+        self._open: dict[str, tuple[Exchange, str]] = {}  # message -> exchange, client
+        self.write()
+
+    def write(self) -> None:
+        """Write the file, the old one or the new one, whole."""
+        now = time.time()
+        exchanges = [asdict(one) for one in self.exchanges]
+        text = json.dumps({"time": now, **self.state, "exchanges": exchanges})
+        hidden = self.file.with_name(f".{LIVE}.tmp")
+        with suppress(OSError):
+            hidden.write_text(text, encoding="utf-8")
+            hidden.replace(self.file)
+
+    # --- between rounds ---------------------------------------------------------------------------
+
+    def wait(self, round: int, least: int, until: float, connected: Sequence[str]) -> None:
+        """The run waits for clients.
+
+        Args:
+            round: before which, from 0.
+            least: how many have to be there.
+            until: seconds since 1970.
+            connected: names of those that are there.
+        """
+        self.state["doing"] = "waiting"
+        self.state["waiting"] = {"round": round, "least": least, "until": until}
+        self.state["connected"] = list(connected)
+        self.write()
+
+    def work(self, connected: Sequence[str]) -> None:
+        """Enough clients are there, and a round begins."""
+        self.state["doing"] = "working"
+        self.state["waiting"] = None
+        self.state["connected"] = list(connected)
+        self.write()
+
+    def noting(self, write_event: WriteEvent) -> WriteEvent:
+        """The same events; what they say is noted here, too."""
+
+        def write(kind: str, value: Any) -> None:
+            write_event(kind, value)
+            if kind == "say":
+                self._note(str(value))
+            elif kind == "error":
+                self.state["doing"] = "failed"
+                self._note(str(value["message"]))
+            elif kind == "done":
+                self.state["doing"] = "done"
+                self.write()
+
+        return write
+
+    def _note(self, line: str) -> None:
+        lines = [*self.state["lines"], {"time": time.time(), "line": line[:500]}]
+        self.state["lines"] = lines[-KEPT_LINES:]
+        self.write()
+
+    # --- in an exchange ---------------------------------------------------------------------------
+
+    def sent(
+        self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
+    ) -> None:
+        """Requests were sent.
+
+        Args:
+            kind: of message.
+            round: from 0.
+            ttl: seconds that clients have for an answer.
+            sending: seconds that it took to send them.
+            clients: message -> the name of its client.
+        """
+        if kind == _HELLO or not clients:
+            return
+        now = time.time()
+        exchange = Exchange(round, kind, now - sending, now + ttl, sending)
+        exchange.awaited = sorted(clients.values())
+        self.exchanges = [*self.exchanges, exchange][-KEPT_EXCHANGES:]
+        self._open |= {message: (exchange, name) for message, name in clients.items()}
+        self.state["doing"] = "asking"
+        self.write()
+
+    def arrived(self, failures: Mapping[str, str | None], reading: float) -> None:
+        """Replies came.
+
+        Args:
+            failures: message -> why it is no reply; ``None``: it is one.
+            reading: seconds that it took to read them.
+        """
+        known = {message: self._open[message] for message in failures if message in self._open}
+        for message, (exchange, name) in known.items():
+            self._close(message, exchange, name, failures[message])
+        if known:
+            next(iter(known.values()))[0].reading += reading
+            self.write()
+
+    def dropped(self, messages: Collection[str]) -> None:
+        """Replies are waited for no longer."""
+        known = {message: self._open[message] for message in messages if message in self._open}
+        for message, (exchange, name) in known.items():
+            self._close(message, exchange, name, "no answer")
+        if known:
+            self.write()
+
+    def _close(self, message: str, exchange: Exchange, name: str, failure: str | None) -> None:
+        now = time.time()
+        del self._open[message]
+        exchange.awaited.remove(name)
+        client = self.state["clients"].setdefault(
+            name, {"last": None, "kind": "", "answers": 0, "failed": {}}
+        )
+        if failure is None:
+            exchange.answered[name] = now - exchange.began
+            client |= {"last": now, "kind": exchange.kind, "answers": client["answers"] + 1}
+        else:
+            exchange.failed[name] = failure
+            client["failed"][failure] = client["failed"].get(failure, 0) + 1
+        if not exchange.awaited:
+            exchange.seconds = now - exchange.began
+            self.state["doing"] = "working"
+
+
+# --- what passes through Flower -------------------------------------------------------------------
+
+
+class WatchedGrid:
+    """A grid whose messages are noted.
+
+    Args:
+        grid: Flower's.
+        engine: knows which client is on which node.
+        live: where they are noted.
+    """
+
+    def __init__(self, grid: Any, engine: Any, live: LiveState) -> None:
+        self._grid = grid
+        self._engine = engine
+        self._live = live
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def push_messages(self, messages: Any) -> list[str]:
+        """See Flower's ``Grid``."""
+        messages = list(messages)
+        began = time.monotonic()
+        sent = list(self._grid.push_messages(messages))
+        took = time.monotonic() - began
+        register = self._engine.register
+        names = {node: register.names[client] for client, node in register.nodes.items()}
+        pairs = zip(sent, messages, strict=True)
+        clients = {
+            request: names.get(message.metadata.dst_node_id, "")
+            for request, message in pairs
+            if request
+        }
+        if messages:
+            first = messages[0].metadata
+            group = str(first.group_id)
+            round = int(group) if group.isdigit() else 0
+            # Some clients only score in the exchange in which the others train.
+            kinds = [message.metadata.message_type for message in messages]
+            kind = "train" if "train" in kinds else kinds[0]
+            self._live.sent(kind, round, first.ttl, took, clients)
+        return sent
+
+
+class WatchedInbox:
+    """An inbox whose arrivals are noted.
+
+    Args:
+        inbox: see ``coterie.engines.flower.inbox.Inbox``.
+        live: where they are noted.
+    """
+
+    def __init__(self, inbox: Any, live: LiveState) -> None:
+        self._inbox = inbox
+        self._live = live
+
+    def pull(self, requests: Collection[str], limit: Any) -> list[Any]:
+        """See `Inbox`."""
+        began = time.monotonic()
+        arrivals: list[Any] = self._inbox.pull(requests, limit)
+        failures = {arrival.request: arrival.failure for arrival in arrivals}
+        self._live.arrived(failures, time.monotonic() - began)
+        return arrivals
+
+    def drop(self, requests: Collection[str]) -> None:
+        """See `Inbox`."""
+        self._inbox.drop(requests)
+        self._live.dropped(requests)
+
+
+def watch_engine(engine: Any, live: LiveState) -> None:
+    """Note what an engine sends and what comes.
+
+    Args:
+        engine: a `FlowerEngine`.
+        live: where it is noted.
+    """
+    engine.grid = WatchedGrid(engine.grid, engine, live)
+    engine.inbox = WatchedInbox(engine.inbox, live)
+    engine.register.grid = engine.grid
+    engine.register.inbox = engine.inbox

@@ -1,0 +1,220 @@
+"""The state of a federation, read from the folder of its run: by any process, at any moment."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.live import LIVE
+from coterie.deploy.process import ProcessId, is_running
+from coterie.deploy.submit import LAST_RUN
+from coterie.errors import CheckpointError, ConfigError
+from coterie.headline import Headline
+from coterie.runs.files import MALFORMED
+from coterie.runs.store import RunFolder
+from coterie.terminal import amount, counted, duration
+
+
+@dataclass(frozen=True, slots=True)
+class FederationStatus:
+    """What is known of a run.
+
+    Args:
+        run: its folder.
+        title: method and data.
+        now: in seconds since 1970.
+        rounds: how many there will be.
+        headline: of the task.
+        rows: of the rounds that are over.
+        live: what its process noted; empty where it noted nothing.
+        running: whether its process runs.
+        names: of the clients, in the order of their numbers.
+        groups: of each client, -1 for none; empty where it is unknown.
+    """
+
+    run: Path
+    title: str
+    now: float
+    rounds: int
+    headline: Headline
+    rows: Sequence[Mapping[str, Any]]
+    live: Mapping[str, Any]
+    running: bool
+    names: Sequence[str]
+    groups: Sequence[int]
+
+    @property
+    def sentence(self) -> str:
+        """What the run does, in a sentence."""
+        over = len(self.rows)
+        if over >= self.rounds:
+            return f"All {counted(self.rounds, 'round')} are over"
+        at = f"Round {over + 1} of {self.rounds}"
+        if not self.running:
+            return f"{at}: no process writes this run; resume it with `coterie deploy run --resume`"
+        waiting = self.live.get("waiting")
+        if waiting is not None:
+            there = len(self.live["connected"])
+            more = counted(max(1, int(waiting["least"]) - there), "client")
+            return f"{at}: waiting for {more} more to connect, {self.until(waiting['until'])}"
+        exchange = self.exchange
+        if exchange is not None:
+            left = len(exchange["awaited"])
+            asked = left + len(exchange["answered"]) + len(exchange["failed"])
+            awaited = f"{left} of {counted(asked, 'client')}"
+            return f"{at}: {work_name(exchange['kind'])}, waiting for {awaited}, {self.until(exchange['until'])}"
+        return f"{at}: the server works"
+
+    @property
+    def exchange(self) -> Mapping[str, Any] | None:
+        """The exchange that goes on; ``None`` where none does."""
+        exchanges = self.live.get("exchanges") or []
+        if not exchanges or exchanges[-1]["seconds"] is not None:
+            return None
+        last: Mapping[str, Any] = exchanges[-1]
+        return last
+
+    def until(self, end: float) -> str:
+        """Until when something is waited for."""
+        clock = time.strftime("%H:%M:%S", time.localtime(end))
+        if end > self.now:
+            return f"for at most {duration(end - self.now)}, until {clock}"
+        return f"until {clock}"
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """What was refused in all rounds, by reason."""
+        found: Counter[str] = Counter()
+        for row in self.rows:
+            found.update({str(name): int(count) for name, count in row["refused"].items()})
+        return dict(sorted(found.items()))
+
+    @property
+    def bytes(self) -> tuple[int, int]:
+        """Sent to clients and by clients, in all rounds."""
+        down = sum(int(row["transfers"]["down_bytes"]) for row in self.rows)
+        up = sum(int(row["transfers"]["up_bytes"]) for row in self.rows)
+        return down, up
+
+    @property
+    def scored(self) -> list[Mapping[str, Any]]:
+        """The rounds in which the models were scored."""
+        return [row for row in self.rows if row.get(self.headline.keys.value) is not None]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Figures, by name."""
+        found = [("rounds", f"{len(self.rows)} of {self.rounds}")]
+        if self.scored:
+            last = self.scored[-1]
+            name = f"{self.headline.title}, round {int(last['round']) + 1}"
+            found.append((name, self.headline.text(last[self.headline.keys.value])))
+        connected = len(self.live.get("connected") or [])
+        if self.running:
+            found.append(("clients connected", str(connected)))
+        down, up = self.bytes
+        found.append(("sent to clients", amount(down)))
+        found.append(("sent by clients", amount(up)))
+        found.append(("not taken", str(sum(self.refused.values()))))
+        return found
+
+
+def work_name(kind: str) -> str:
+    """What clients were asked to do.
+
+    Example:
+        >>> work_name("train")
+        'training'
+    """
+    names = {"train": "training", "evaluate": "evaluation", "query.statistic": "a statistic"}
+    return names.get(kind, kind)
+
+
+def find_run(folder: Path) -> Path:
+    """The run that a folder means: itself, or the last one of a deployment.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    if (folder / "config.toml").exists():
+        return folder
+    try:
+        run = Path(str(json.loads((folder / LAST_RUN).read_bytes())["out"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        what = "no run was started from here, got none"
+        raise ConfigError(f"{folder}: {what}; expected one (coterie deploy run DIR)") from None
+    if not (run / "config.toml").exists():
+        what = "the run has not begun, or is on another machine, got no such folder"
+        raise ConfigError(f"{run}: {what}; expected the folder of a run")
+    return run
+
+
+def read_status(folder: Path) -> FederationStatus:
+    """The state of a run at this moment.
+
+    Args:
+        folder: of a deployment, or of a run.
+
+    Raises:
+        ConfigError: if there is no run.
+        CheckpointError: if its files are damaged.
+    """
+    run = find_run(folder)
+    opened = RunFolder.open(run)
+    try:
+        config = opened.resolved
+        title = f"{config['algorithm']['name']} on {config['data']['source']}"
+        rounds = int(config["train"]["rounds"])
+        rows = opened.rows()
+        live = _read_json(run / LIVE)
+        names = [str(name) for name in _read_json(run / "nodes.json").get("clients", [])]
+        status = FederationStatus(
+            run,
+            title,
+            time.time(),
+            rounds,
+            opened.headline,
+            rows,
+            live,
+            _runs(live),
+            names,
+            _groups(rows, len(names)),
+        )
+        # Whatever the file holds that is no state of a run shows here, and not in the page.
+        _ = (status.sentence, status.facts)
+        return status
+    except MALFORMED as error:
+        what = f"damaged, got {type(error).__name__}"
+        raise CheckpointError(f"{run}: {what}; expected a run of real clients") from None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """A JSON object, empty where there is none."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _runs(live: Mapping[str, Any]) -> bool:
+    """Whether the process of a run is there."""
+    process = live.get("process")
+    if live.get("doing") in ("done", "failed") or not process:
+        return False
+    return is_running(ProcessId(*process))
+
+
+def _groups(rows: Sequence[Mapping[str, Any]], clients: int) -> list[int]:
+    """The group of each client after the last round."""
+    member = [-1] * clients
+    for row in rows:
+        for client, group in row["moves"]:
+            if client < clients:
+                member[client] = int(group)
+    return member
