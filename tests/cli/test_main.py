@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 import typer
 
 from coterie.cli.main import app, invoke
+from coterie.config import check
+from coterie.runs.run import run_config
 
 
 def options(command: click.Command) -> set[str]:
@@ -148,13 +151,34 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments", [["--help"], ["--version"], ["run", "--help"], ["list", "nothing"]]
 )
 def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
-    script = "import sys; from coterie.cli.main import invoke; invoke(sys.argv[1:]); sys.exit('torch' in sys.modules)"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", script, *arguments], capture_output=True, check=False
-        ).returncode
-        == 0
+    assert not _loads_torch(*arguments, code=2 * ("nothing" in arguments))
+
+
+def test_who_reads_a_run_does_not_wait_for_torch(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    tables = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1},
+        "engine": {"name": "serial"},
+        "train": {"rounds": 1, "clients_per_round": 2},
+        "algorithm": {"name": "fedavg"},
+    }
+    run_config(check(tables), folder)
+    assert not _loads_torch("show", str(folder))
+    assert not _loads_torch("watch", "--once", str(folder))
+
+
+def _loads_torch(*arguments: str, code: int = 0) -> bool:
+    """Whether a command that ends with this code has loaded torch."""
+    script = (
+        "import sys; from coterie.cli.main import invoke; code = invoke(sys.argv[1:]); "
+        "sys.exit(10 * code + ('torch' in sys.modules))"
     )
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode // 10 == code, done.stderr
+    return done.returncode % 10 == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["data"]])

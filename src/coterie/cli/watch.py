@@ -13,12 +13,10 @@ from rich.text import Text
 
 from coterie.cli.follower import Follower
 from coterie.cli.watch_screen import screen, silence_line
-from coterie.data import load_partition
 from coterie.runs.check_folder import check_folder
 from coterie.runs.files import MALFORMED, damaged
 from coterie.runs.reporter import Reporter
 from coterie.runs.store import RunFolder
-from coterie.runs.summary import summarise
 from coterie.terminal import console, counted, summary_table
 
 
@@ -109,6 +107,10 @@ def _readable(follower: Follower, show: Callable[[], Any]) -> Any:
 
 def _summary(follower: Follower) -> Text:
     """The table of `coterie show`, after the last round."""
+    # Imported here: who watches a run for hours does not hold torch in memory meanwhile.
+    from coterie.data import load_partition
+    from coterie.runs.summary import summarise
+
     # From the partition: `groups.csv` is written at the end only.
     clients = load_partition(follower.folder.partition).clients
     summary = follower.folder.results.summary()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -24,6 +25,9 @@ def empty_mapping() -> Mapping[str, Any]:
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
     """Flat vectors as float32 ``[n, d]``."""
+    # Imported here: commands that only read files use this module, too.
+    import torch
+
     return torch.stack([row.to(torch.float32) for row in rows])
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import tomli_w
 
 from coterie.config.reading import read
-from coterie.data.sources.saved import POPULATION
+from coterie.core.file_names import POPULATION
 from coterie.errors import CheckpointError, ConfigError
 from coterie.runs.files import canonical_json, read_sealed, replace_file, sealed, write_synced
 

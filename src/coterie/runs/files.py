@@ -7,13 +7,13 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from coterie.errors import CheckpointError
 
@@ -125,7 +125,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray | Tensor):
+    if isinstance(value, np.ndarray) or _is_tensor(value):
         return plain(value.tolist())
     if isinstance(value, list | tuple | set):
         return [plain(inner) for inner in value]
@@ -135,3 +135,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _is_tensor(value: object) -> bool:
+    """Whether it is a tensor; where torch is not loaded, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

@@ -8,19 +8,21 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.torch import save as save_tensors
-from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.csv_text import csv_text
-from coterie.core.vectors import Layout, state_dict
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.digests import CLIENTS, GROUPS, SHARES, SUMMARY
 from coterie.runs.files import MALFORMED, damaged, plain
 from coterie.runs.recorded_files import checked_file, store_files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from coterie.core.vectors import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,11 @@ class ResultFiles:
 
     def write_models(self, layout: Layout, models: Tensor) -> None:
         """``models/group-<j>.safetensors``: the named tensors of each group's model."""
+        # Imported here: who only reads results does not wait for torch.
+        from safetensors.torch import save as save_tensors
+
+        from coterie.core.vectors import state_dict
+
         files = {}
         for j, vector in enumerate(models):
             # Views of one vector; safetensors takes whole tensors only.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
@@ -21,7 +21,6 @@ from coterie.core.arrays import EMPTY
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.runs import digests as record
-from coterie.runs.checkpoint_files import CheckpointFiles
 from coterie.runs.digests import CONFIG, HEADLINE, PARTITION, Digests
 from coterie.runs.files import (
     MALFORMED,
@@ -36,6 +35,9 @@ from coterie.runs.recorded_files import checked_file, store_files
 from coterie.runs.result_files import ResultFiles
 from coterie.runs.row_file import RowFile
 from coterie.runs.rows import Row
+
+if TYPE_CHECKING:
+    from coterie.runs.checkpoint_files import CheckpointFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,9 @@ class RunFolder:
     @property
     def checkpoints(self) -> CheckpointFiles:
         """The checkpoints so far."""
+        # Imported here: who only reads rows and results does not wait for torch.
+        from coterie.runs.checkpoint_files import CheckpointFiles
+
         return CheckpointFiles(self.path)
 
     # --- other files ------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coterie.core.file_names import POPULATION
 from coterie.data.npz import read_npz
 from coterie.data.partitions.partition import Partition
 from coterie.data.partitions.storage import partition_arrays, partition_of
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import DataError
-
-POPULATION = "population.npz"  # its name in the folder of a run
 
 
 def saved(root: Path | None, *, digest: str) -> Samples:
