@@ -3,38 +3,33 @@
 The folder that ``coterie deploy init`` makes names both. A node's data come from
 ``load_client(context)`` in its ``client.py``, from another file that the node's configuration names
 (``loader``), or from parquet files (``data``).
+
+Flower starts a process for each message of a node. It hands the message to the node's worker, which
+has PyTorch loaded; so this module imports neither PyTorch nor Numba.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # Before Flower is imported, which reads them.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as PackedRecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from coterie.errors import CoterieError, DataError
-
-if TYPE_CHECKING:
-    from coterie.config import RunConfig
-    from coterie.data.tabular.encoder import Encoder
-    from coterie.deploy.client_table import ClientTable
-    from coterie.deploy.data_form import DataForm
-    from coterie.deploy.federation_spec import FederationSpec
-    from coterie.deploy.node import Node, UndescribedNode
-    from coterie.engines.flower import Answered
+from coterie.deploy.worker_link import WorkerLostError, WorkerPlace, ask_worker, find_place
+from coterie.errors import CoterieError
 
 log = logging.getLogger("flwr")
 KEYS = {
@@ -43,6 +38,8 @@ KEYS = {
     "out": "coterie-out",
     "resume": "coterie-resume",
 }
+# What a worker is started with.
+WORKER = "from coterie.flower_app import work; work()"
 
 server = ServerApp()
 client = ClientApp()
@@ -65,201 +62,91 @@ def run_server(grid: Grid, context: Context) -> None:
 
 @client.query("describe")
 def describe_client(message: Message, context: Context) -> Message:
-    """Say who this is: name, version, network, classes.
-
-    See ``coterie.clients.identity.Identity``.
-    """
-    from coterie.engines.flower import write_failure, write_identity
-
-    try:
-        node = _node(message, context)
-        return write_identity(message, node.identity(_name(context), _labels(context)))
-    except Exception as error:  # noqa: BLE001 - the error is only in this node's log
-        return write_failure(message, _reason(error))
+    """Say who this is; see ``coterie.deploy.node_app.describe_client``."""
+    return Message(_reply("describe", message.content, context), reply_to=message)
 
 
 @client.query("statistic")
 @client.train()
 @client.evaluate()
-def answer_request(message: Message, context: Context) -> Message:
-    """Train, evaluate, or compute a statistic, on the client's own data: all that a message asks, in
-    its order."""
-    from coterie.engines.flower import requests_in, write_answers, write_failure
-
-    try:
-        node = _node(message, context)
-        answers = [_answer(message, number, node) for number in range(requests_in(message))]
-        return write_answers(message, answers)
-    except Exception as error:  # noqa: BLE001 - the error is only in this node's log
-        return write_failure(message, _reason(error))
+def answer_requests(message: Message, context: Context) -> Message:
+    """Train, evaluate, or compute a statistic; see ``coterie.deploy.node_app.answer_requests``."""
+    return Message(_reply("work", message.content, context), reply_to=message)
 
 
-def _answer(message: Message, number: int, node: Node | UndescribedNode) -> Answered | str:
-    """The answer to one request of a message, or one word: what fails in one spoils no other."""
-    from coterie.engines.flower import Answered, read_request
-
-    try:
-        request = read_request(message, number, node.local, node.sums, node.kept_model)
-        if request is None:
-            return "missing"
-        return Answered(request, node.answer(request))
-    except Exception as error:  # noqa: BLE001 - the error is only in this node's log
-        return _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    """One word for the server; everything else goes into this node's log.
-
-    A message could tell the server something about the client's data.
-    """
-    expected = isinstance(error, CoterieError)
-    log.error("coterie: %s: %s", type(error).__name__, error, exc_info=not expected)
-    if isinstance(error, CoterieError):
-        return {2: "config", 3: "data"}.get(error.code, "work")
-    return "work"
+def _reply(kind: str, content: RecordDict, context: Context) -> RecordDict:
+    """The content of the reply: the worker's, or this process's own where there is none."""
+    place = find_place(context.node_config, WORKER)
+    if place is not None:
+        try:
+            return _ask(place, kind, content, context)
+        except WorkerLostError:
+            # Work may have changed what the client keeps, so it is not done twice. Who the client
+            # is can be asked as often as one likes.
+            if kind == "work":
+                raise
+        except OSError as error:
+            log.warning("coterie: no worker (%s); this message is slower", error)
+    return _work(kind, content, context, _client_file())
 
 
-@lru_cache(maxsize=8)
-def _form(settings: str, classes: tuple[str, ...]) -> DataForm:
-    """What the samples of all clients have in common, with the classes as this node knows them.
-
-    Args:
-        settings: of the deployment, as JSON.
-        classes: of this node; none: the deployment's.
-    """
-    from coterie.deploy.settings import DeploymentSettings
-
-    form = DeploymentSettings.loads(settings).form
-    if classes:
-        form = replace(form, classes=classes)
-    return form
-
-
-@lru_cache(maxsize=8)
-def _config(text: str) -> RunConfig:
-    """The configuration of a run."""
-    from coterie.deploy.federation_spec import parse_config
-
-    return parse_config(text)
+def _ask(place: WorkerPlace, kind: str, content: RecordDict, context: Context) -> RecordDict:
+    """Have the worker do it."""
+    file = _client_file()
+    head = {
+        # What a worker cannot change any more: its code, and where it looks for an app's.
+        "identity": [version("coterie"), sys.path],
+        "kind": kind,
+        "app": None if file is None else str(file),
+        "run_id": context.run_id,
+        "node_id": context.node_id,
+        "node_config": dict(context.node_config),
+        "run_config": dict(context.run_config),
+    }
+    _, body = ask_worker(place, head, recorddict_to_proto(content).SerializeToString())
+    return recorddict_from_proto(PackedRecordDict.FromString(body))
 
 
-@lru_cache(maxsize=8)
-def _federation_spec(
-    config: str, settings: str, classes: tuple[str, ...], columns: str
-) -> FederationSpec:
-    """Network, task and method of a run, as every machine makes them.
-
-    Args:
-        config: of the run, as TOML.
-        settings: of the deployment, as JSON.
-        classes: of this node; none: the deployment's.
-        columns: what becomes of the columns of a table, as JSON; empty where there is none.
-    """
-    from coterie.deploy.federation_spec import FederationSpec
-
-    form = _form(settings, classes)
-    if columns:
-        form = form.encoded(_encoder(columns))
-    return FederationSpec.of(_config(config), form)
-
-
-def _encoder(columns: str) -> Encoder:
-    """What becomes of the columns of a table, from JSON."""
-    from coterie.data.tabular.encoder import Encoder
-
-    return Encoder.read(json.loads(columns))
-
-
-def _name(context: Context) -> str:
-    """The name of this node's client."""
-    name = str(context.node_config.get("client", ""))
-    if not name:
-        raise DataError("node: no name, got none; expected --node-config 'client=\"hospital-3\"'")
-    return name
-
-
-def _own_classes(context: Context) -> tuple[str, ...]:
-    """The class list of this node's configuration, which has commas between; none where it has
-    none."""
-    if "classes" not in context.node_config:
-        return ()
-    return tuple(part.strip() for part in str(context.node_config["classes"]).split(","))
-
-
-def _labels(context: Context) -> tuple[str, ...]:
-    """The class list as this node knows it."""
-    return _form(str(context.run_config[KEYS["settings"]]), _own_classes(context)).classes
-
-
-def _node(message: Message, context: Context) -> Node | UndescribedNode:
-    """This node, ready to work."""
-    from coterie.deploy.cache import NodeCache, cache_root
-    from coterie.deploy.client_data import ClientData
-    from coterie.deploy.node import Node, UndescribedNode
-    from coterie.engines.flower import columns_of, run_of
-
-    name = _name(context)
-    run = run_of(message)
-    # Texts, not records: specs are looked up by them.
-    config = str(context.run_config[KEYS["config"]])
-    settings = str(context.run_config[KEYS["settings"]])
-    classes = _own_classes(context)
-    columns = columns_of(message)
-    form = _form(settings, classes)
-    if form.columns:
-        table = _load_table(context, form, config)
-        if not columns:
-            return UndescribedNode(table)
-        spec = _federation_spec(config, settings, classes, columns)
-        data = table.encoded(_encoder(columns), spec.form)
-    else:
-        spec = _federation_spec(config, settings, classes, "")
-        train, test = _load(context)
-        data = ClientData.of(train, test, spec.form)
-    return Node(spec, data, NodeCache(cache_root(context.node_config, name), run))
-
-
-def _load_table(context: Context, form: DataForm, config: str) -> ClientTable:
-    """The node's rows, training and test."""
-    from coterie.deploy.client_table import client_table, read_client_table
-    from coterie.deploy.settings import check_encoding
-
-    options: Mapping[str, Any] = context.node_config
-    encode = check_encoding(_config(config))
-    if "data" in options:
-        return read_client_table(Path(str(options["data"])), options, form, encode)
-    return client_table(*_loaded(context), form, encode)
-
-
-def _load(context: Context) -> tuple[Any, Any]:
-    """The node's samples, training and test."""
-    from coterie.deploy.data_sources import read_parquet
-
-    options: Mapping[str, Any] = context.node_config
-    if "data" in options:
-        return read_parquet(Path(str(options["data"])), options)
-    return _loaded(context)
-
-
-def _loaded(context: Context) -> tuple[Any, Any]:
-    """What ``load_client`` returns."""
-    loaded = _loader(context.node_config)(context)
-    if not isinstance(loaded, tuple) or len(loaded) != 2:
-        got = type(loaded).__name__
-        raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
-    return loaded
-
-
-def _loader(options: Mapping[str, Any]) -> Callable[[Context], Any]:
-    """``load_client`` of the file that the node's configuration names, or of the app's
-    ``client.py``."""
-    from coterie.deploy.data_sources import load_function
-
-    if "loader" in options:
-        return load_function(Path(str(options["loader"])).expanduser())
+def _client_file() -> Path | None:
+    """The app's ``client.py``; ``None`` where it has none."""
     # Flower puts the folder of the app on Python's path, and says nowhere else where it is.
     for folder in map(Path, sys.path):
         if (folder / "client.py").is_file() and (folder / "pyproject.toml").is_file():
-            return load_function(folder / "client.py")
-    what = "no data, got neither a client.py nor 'data' in --node-config"
-    raise DataError(f"node: {what}; expected one of them")
+            return folder / "client.py"
+    return None
+
+
+def _work(kind: str, content: RecordDict, context: Context, app: Path | None) -> RecordDict:
+    """The content of the reply to a message; imports PyTorch."""
+    from coterie.deploy import node_app
+
+    answer = node_app.describe_client if kind == "describe" else node_app.answer_requests
+    replied: RecordDict = answer(content, context, app)
+    return replied
+
+
+# --- the worker -----------------------------------------------------------------------------------
+
+
+def work() -> None:
+    """Be the worker of a node; see ``coterie.deploy.worker``."""
+    from coterie.deploy.worker import run_worker
+
+    run_worker(_handle)
+
+
+def _handle(head: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
+    """A message of `_ask`."""
+    # An app's own modules are found where the process of the message would find them.
+    sys.path[:] = head["identity"][1]
+    app = None if head["app"] is None else Path(head["app"])
+    context = Context(
+        run_id=head["run_id"],
+        node_id=head["node_id"],
+        node_config=head["node_config"],
+        state=RecordDict(),
+        run_config=head["run_config"],
+    )
+    content = recorddict_from_proto(PackedRecordDict.FromString(body))
+    replied = _work(head["kind"], content, context, app)
+    return {}, recorddict_to_proto(replied).SerializeToString()

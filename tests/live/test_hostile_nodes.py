@@ -71,7 +71,8 @@ def start_hostile(up: LocalFederation, spoil: str) -> None:
         *("--port", str(free_ports(1)[0])),
         *("--node-config", f'client="{HOSTILE}" share=2 loader="{loader}"'),
     ]
-    env = environment(up.home / f"node-{HOSTILE}", OMP_NUM_THREADS="1")
+    # What spoils its replies has to be in the process that sends them.
+    env = environment(up.home / f"node-{HOSTILE}", OMP_NUM_THREADS="1", COTERIE_WORKER="0")
     up.nodes[HOSTILE] = start(line, env, up.folder / "logs" / f"{HOSTILE}.log")
 
 

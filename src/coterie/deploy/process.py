@@ -213,6 +213,14 @@ def identify(pid: int) -> ProcessId | None:
     return ProcessId(pid, status.born)
 
 
+def parent_of(pid: int) -> int | None:
+    """The number of the process that started another one; ``None`` where there is no such process."""
+    status = _status(pid)
+    if status is None:
+        return None
+    return status.parent
+
+
 def is_running(process: ProcessId) -> bool:
     """Whether a process is running; a zombie is not: its parent has yet to take note of its end."""
     status = _status(process.pid)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from coterie.clients import wire
@@ -20,13 +20,13 @@ from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name
 from coterie.errors import ConfigError
 
 
-def run_of(message: Message) -> str:
+def run_of(content: RecordDict) -> str:
     """The name of the run that a message belongs to.
 
     Raises:
         ConfigError: if the server speaks another protocol.
     """
-    note = message.content.config_records[NOTE]
+    note = content.config_records[NOTE]
     if note["protocol"] != wire.PROTOCOL:
         raise ConfigError(
             f"node: another version on the server, got protocol {note['protocol']}; "
@@ -35,18 +35,18 @@ def run_of(message: Message) -> str:
     return str(note["run"])
 
 
-def columns_of(message: Message) -> str:
+def columns_of(content: RecordDict) -> str:
     """What the server says of the columns of tables, as JSON; empty where it says nothing yet."""
-    return str(message.content.config_records[NOTE]["columns"])
+    return str(content.config_records[NOTE]["columns"])
 
 
-def requests_in(message: Message) -> int:
+def requests_in(content: RecordDict) -> int:
     """How many requests a message has."""
-    return int(message.content.config_records[NOTE]["parts"])
+    return int(content.config_records[NOTE]["parts"])
 
 
 def read_request(
-    message: Message,
+    content: RecordDict,
     number: int,
     local: Train,
     sums: SumShapes,
@@ -55,7 +55,7 @@ def read_request(
     """What a client is asked; ``None`` if a model is neither in the message nor kept.
 
     Args:
-        message: from the server.
+        content: of a message from the server.
         number: of the request in the message, from 0.
         local: the training of the run's method.
         sums: those of the run's task.
@@ -64,9 +64,9 @@ def read_request(
     Raises:
         ValueError: if it is no request.
     """
-    envelope = message.content.config_records[NOTE]
-    note = message.content.config_records[part_name(NOTE, number)]
-    sent = message.content.array_records
+    envelope = content.config_records[NOTE]
+    note = content.config_records[part_name(NOTE, number)]
+    sent = content.array_records
     vectors = []
     for name in note["models"].split():
         vector: Tensor | None
@@ -113,12 +113,11 @@ class Answered:
     answer: wire.Answer
 
 
-def write_answers(message: Message, answers: Sequence[Answered | str]) -> Message:
+def write_answers(answers: Sequence[Answered | str]) -> RecordDict:
     """The reply with what the work asks for, and nothing more.
 
     Args:
-        message: from the server.
-        answers: to each of its requests, in their order; a word of ``wire.FAILURES`` where there is
+        answers: to each request of a message, in their order; a word of ``wire.FAILURES`` where there is
             none.
     """
     content: dict[str, ConfigRecord | ArrayRecord] = {}
@@ -128,7 +127,7 @@ def write_answers(message: Message, answers: Sequence[Answered | str]) -> Messag
             content[part_name(NOTE, number)] = ConfigRecord({"failed": answer})
         else:
             content |= _answer_records(number, answer.request, answer.answer)
-    return Message(RecordDict(content), reply_to=message)
+    return RecordDict(content)
 
 
 def _answer_records(
@@ -149,14 +148,14 @@ def _answer_records(
     return {part_name(NOTE, number): ConfigRecord(note), part_name(FIELDS, number): fields}
 
 
-def write_identity(message: Message, identity: Identity) -> Message:
+def write_identity(identity: Identity) -> RecordDict:
     """The reply of a client that is asked who it is."""
     note = ConfigRecord({"identity": identity.dumps()})
-    return Message(RecordDict({NOTE: note}), reply_to=message)
+    return RecordDict({NOTE: note})
 
 
-def write_failure(message: Message, reason: str) -> Message:
+def write_failure(reason: str) -> RecordDict:
     """The reply of a client that could not: one word of ``wire.FAILURES``. Its own log has the
     rest, which may name its data."""
     assert reason in wire.FAILURES
-    return Message(RecordDict({NOTE: ConfigRecord({"failed": reason})}), reply_to=message)
+    return RecordDict({NOTE: ConfigRecord({"failed": reason})})
