@@ -2,7 +2,7 @@
 
 The folder that ``coterie deploy init`` makes names both. A node's data come from
 ``load_client(context)`` in its ``client.py``, from another file that the node's configuration names
-(``loader``), or from parquet files (``data``).
+(``loader``), or from files, a database or images (``data``).
 
 Flower starts a process for each message of a node. It hands the message to the node's worker, which
 has PyTorch loaded; so this module imports neither PyTorch nor Numba.

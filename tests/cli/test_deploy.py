@@ -19,7 +19,7 @@ def deployment(tmp_path: Path) -> Path:
 
 
 NODE = {"--server", "--ca", "--name", "--folder", "--cache"}
-DATA = {"--data", "--label", "--input", "--shape", "--classes", "--loader"}
+DATA = {"--data", "--query", "--label", "--input", "--shape", "--classes", "--loader"}
 
 
 def test_commands_and_options_are_frozen() -> None:

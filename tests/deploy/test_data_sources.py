@@ -14,7 +14,7 @@ import torch
 
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import load_function, read_parquet
+from coterie.deploy.data_sources import load_function, read_files
 from coterie.errors import DataError
 
 
@@ -23,10 +23,10 @@ def test_parquet_files_of_a_node(tmp_path: Path) -> None:
     parquet.write_table(
         pa.table({"x": rows, "label": [i % 2 for i in range(10)]}), tmp_path / "train.parquet"
     )
-    (x, y), (tx, ty) = read_parquet(tmp_path, {"shape": "2,2"})
+    (x, y), (tx, ty) = read_files(tmp_path, {"shape": "2,2"})
     assert x.shape == (10, 2, 2)
     assert (len(tx), len(ty)) == (0, 0)
-    (x, y), (tx, ty) = read_parquet(tmp_path / "train.parquet", {})
+    (x, y), (tx, ty) = read_files(tmp_path / "train.parquet", {})
     assert (x.shape, tx.shape) == ((8, 4), (2, 4))
     assert sorted([*x[:, 0], *tx[:, 0]]) == [4.0 * i for i in range(10)]
     assert all(
@@ -34,19 +34,19 @@ def test_parquet_files_of_a_node(tmp_path: Path) -> None:
     )
     columns = {"a": [1.0, 2.0], "b": [3.0, 4.0], "diagnosis": [0, 1]}
     parquet.write_table(pa.table(columns), tmp_path / "own.parquet")
-    assert read_parquet(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
+    assert read_files(tmp_path / "own.parquet", {"label": "diagnosis"})[0][0].shape == (2, 2)
     for file, given, words in (
         ("own.parquet", {}, "no labels, got columns a, b, diagnosis"),
         ("none", {}, "read"),
     ):
         with pytest.raises(DataError, match=words):
-            read_parquet(tmp_path / file, given)
+            read_files(tmp_path / file, given)
 
 
 def test_targets_of_other_tasks(tmp_path: Path) -> None:
     columns = {"x": [[1.0], [2.0]], "label": [0.5, -1.0], "both": [[1.0, 2.0], [3.0, 4.0]]}
     parquet.write_table(pa.table(columns), tmp_path / "train.parquet")
-    train, test = read_parquet(tmp_path, {})
+    train, test = read_files(tmp_path, {})
     data = ClientData.of(train, test, DataForm((1,), ()))
     assert data.train[1].tolist() == [0.5, -1.0]
     assert data.train[1].dtype == torch.float32
@@ -54,7 +54,7 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
         DataError, match="labels are no whole numbers, got fractions; expected 0 to 1"
     ):
         ClientData.of(train, test, DataForm((1,), ("no", "yes")))
-    both = read_parquet(tmp_path, {"label": "both"})
+    both = read_files(tmp_path, {"label": "both"})
     assert ClientData.of(*both, DataForm((1,), (), (2,))).train[1].shape == (2, 2)
     with pytest.raises(DataError, match=r"shapes do not fit.*expected \[n, 1\] and \[n\]"):
         ClientData.of(*both, DataForm((1,), ()))

@@ -91,7 +91,7 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_that_are_paths_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("../etc", ".hidden", "", "a\x1b[2J", "x" * 65):
+    for name in ("../etc", ".hidden", "-n", "", "a\x1b[2J", "x" * 65):
         assert invoke(["node", "key", "--", name]) == 2, name
         assert "--name: no name of a" in capsys.readouterr().err
 

@@ -45,21 +45,28 @@ clients_per_round = 2
 name = "fedavg"
 """
 CLIENTS = {"a": "hospital-3", "b": "hospital-4"}
+FILES = {"a": "patients.parquet", "b": "patients.csv"}
 
 
 def write_patients(file: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(100, 4))
     table = pd.DataFrame(x, columns=["age", "weight", "pulse", "sugar"])
-    table["label"] = (x[:, 0] > 0).astype(int)
-    table.to_parquet(file)
+    ill = x[:, 0] > 0
+    # One site has numbers in a parquet file, the other names in a CSV file.
+    if file.suffix == ".csv":
+        table["label"] = np.where(ill, "ill", "healthy")
+        table.to_csv(file, index=False)
+    else:
+        table["label"] = ill.astype(int)
+        table.to_parquet(file)
 
 
 def joining(site: str) -> list[str]:
     number = {"a": 1, "b": 2}[site]
     name = CLIENTS[site]
     address = f"10.203.{number}.1:18001"
-    return ["--server", address, "--ca", "ca.crt", "--name", name, "--data", "patients.parquet"]
+    return ["--server", address, "--ca", "ca.crt", "--name", name, "--data", FILES[site]]
 
 
 def test_a_federation_of_three_machines(tmp_path: Path) -> None:
@@ -84,10 +91,10 @@ def _set_up(server: Machine, sites: dict[str, Machine]) -> None:
     hosts = ("--host", "10.203.1.1", "--host", "10.203.2.1")
     server.ok("deploy", "init", "DIR", "--config", "run.toml", *hosts)
     assert "nodes connect to port 18001" in server.ok("server", "up", "DIR")
-    for seed, site in enumerate(sites.values()):
-        write_patients(site.folder / "patients.parquet", seed)
+    for seed, (site, machine) in enumerate(sites.items()):
+        write_patients(machine.folder / FILES[site], seed)
         # The only file that the operator sends.
-        shutil.copy(server.folder / "DIR" / "keys" / "ca.crt", site.folder)
+        shutil.copy(server.folder / "DIR" / "keys" / "ca.crt", machine.folder)
 
 
 def _join(
@@ -128,6 +135,9 @@ def _run(server: Machine, sites: dict[str, Machine]) -> None:
     assert json.loads((run / "nodes.json").read_text())["clients"] == list(CLIENTS.values())
     rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert not any(row["refused"] for row in rows)
+    status = server.ok("deploy", "status", "DIR")
+    assert "All 2 rounds are over" in status
+    assert all(name in status for name in CLIENTS.values())
 
 
 def _restart(server: Machine, sites: dict[str, Machine]) -> None:

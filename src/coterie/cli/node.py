@@ -54,7 +54,8 @@ class DataOptions:
     """Where a node's samples are.
 
     Args:
-        data: a file or a folder.
+        data: a file, a folder, or the URL of a database.
+        query: of the database.
         label: the column of labels.
         input: the column of inputs that are lists.
         shape: of an input in flat rows.
@@ -64,7 +65,13 @@ class DataOptions:
 
     data: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="A parquet file, or a folder with train.parquet."),
+        typer.Option(
+            metavar="PATH|URL",
+            help="A parquet or CSV file, a folder of them or of images, or a database's URL.",
+        ),
+    ] = None
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Of a database: SELECT ... ORDER BY ...")
     ] = None
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The labels. Default: label.")
@@ -86,6 +93,8 @@ class DataOptions:
 
     def values(self) -> dict[str, Any]:
         """What is given, as the node's configuration has it."""
+        from coterie.deploy.node_source import is_database
+
         paths = {"data": self.data, "loader": self.loader}
         # Flower starts the node's processes in another folder.
         found: dict[str, Any] = {
@@ -93,7 +102,10 @@ class DataOptions:
             for name, path in paths.items()
             if path is not None
         }
+        if self.data is not None and is_database(self.data):
+            found["data"] = self.data
         texts = {
+            "query": self.query,
             "label": self.label,
             "input": self.input,
             "shape": self.shape,

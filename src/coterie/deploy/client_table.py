@@ -24,6 +24,7 @@ from coterie.data.tabular.sums import column_report
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import rows_to_test
+from coterie.deploy.node_source import is_database, read_query
 from coterie.errors import DataError
 
 Rows = tuple[RawTable, NDArray[Any]]  # rows, and their labels
@@ -130,7 +131,7 @@ def _targets(labels: Sequence[Any], form: DataForm) -> NDArray[Any]:
 def read_client_table(
     path: Path, options: Mapping[str, Any], form: DataForm, encode: Encode
 ) -> ClientTable:
-    """The rows of a node from its files.
+    """The rows of a node from its files, or from a database.
 
     A folder has ``train`` and optionally ``test``, as parquet or CSV. Of a single file, a fifth of the
     rows becomes test data. Rows without a label are left out.
@@ -144,13 +145,13 @@ def read_client_table(
     Raises:
         DataError: if a file cannot be read, or holds something else.
     """
-    path = path.expanduser()
     label = str(options.get("label", "label"))
+    if is_database(str(options.get("data", ""))):
+        table = _with_labels(read_query(options), "--query", label)
+        return _divided(table, label, form, encode)
+    path = path.expanduser()
     if not path.is_dir():
-        table = _labelled(path, label)
-        is_test = rows_to_test(len(table))
-        train = _pair(table.filter(~is_test), label)
-        return client_table(train, _pair(table.filter(is_test), label), form, encode)
+        return _divided(_labelled(path, label), label, form, encode)
     files = [path / f"{split}{suffix}" for split in ("train", "test") for suffix in SUFFIXES]
     present = [file for file in files if file.exists()]
     if not present or present[0].stem != "train":
@@ -161,6 +162,13 @@ def read_client_table(
     return client_table(pairs[0], pairs[1], form, encode)
 
 
+def _divided(table: Any, label: str, form: DataForm, encode: Encode) -> ClientTable:
+    """Rows without a split, of which a fifth becomes test data."""
+    is_test = rows_to_test(len(table))
+    train = _pair(table.filter(~is_test), label)
+    return client_table(train, _pair(table.filter(is_test), label), form, encode)
+
+
 def _pair(table: Any, label: str) -> tuple[Any, list[Any]]:
     """Rows and their labels."""
     return table, table[label].to_pylist()
@@ -168,10 +176,14 @@ def _pair(table: Any, label: str) -> tuple[Any, list[Any]]:
 
 def _labelled(file: Path, label: str) -> Any:
     """The rows of a file that have a label, as a table of pyarrow."""
+    return _with_labels(open_table(file), str(file), label)
+
+
+def _with_labels(table: Any, where: str, label: str) -> Any:
+    """The rows of a table that have a label."""
     import pyarrow.compute as pc
 
-    table = open_table(file)
     if label not in table.column_names:
         got = f"columns {', '.join(table.column_names)}"
-        raise DataError(f"{file}: no labels, got {got}; expected {label!r}")
+        raise DataError(f"{where}: no labels, got {got}; expected {label!r}")
     return table.filter(pc.is_valid(table[label]))

@@ -1,5 +1,5 @@
-"""Where a node's samples come from: the user's ``load_client``, parquet files, or for a trial a
-share of a dataset."""
+"""Where a node's samples come from: the user's ``load_client``, parquet or CSV files, or for a trial a
+share of a dataset. `coterie.deploy.node_source` has databases and images."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.sources.parquet import open_csv
 from coterie.errors import DataError
 
 Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]
@@ -37,16 +38,16 @@ def load_function(file: Path) -> Callable[[Any], Any]:
     return function
 
 
-# --- parquet --------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
-def read_parquet(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
-    """Training and test samples from parquet files.
+def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
+    """Training and test samples from parquet or CSV files.
 
-    A folder has ``train.parquet`` and optionally ``test.parquet``. Of a single file, a fifth of the
-    rows becomes test data. The column ``label`` holds whole numbers from 0, or the numbers or lists of
-    another task. Inputs are a list of
-    numbers in each row of the column ``x``, or else all other columns, one number each.
+    A folder has ``train.parquet`` or ``train.csv``, and optionally ``test`` of the same kind. Of a
+    single file, a fifth of the rows becomes test data. The column ``label`` holds whole numbers from
+    0, names of classes, or the numbers or lists of another task. Inputs are a list of numbers in each
+    row of the column ``x``, or else all other columns, one number each.
 
     Args:
         path: the file or folder.
@@ -58,13 +59,18 @@ def read_parquet(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
     """
     path = path.expanduser()
     if path.is_dir():
-        train = _read_table(path / "train.parquet", options)
-        test_file = path / "test.parquet"
+        kind = ".csv" if (path / "train.csv").exists() else ".parquet"
+        train = _read_table(path / f"train{kind}", options)
+        test_file = path / f"test{kind}"
         if test_file.exists():
             return train, _read_table(test_file, options)
         # Empty, but of the shape that is asked of all inputs.
         return train, (train[0][:0], train[1][:0])
-    x, y = _read_table(path, options)
+    return divide(*_read_table(path, options))
+
+
+def divide(x: Any, y: Any) -> tuple[Pair, Pair]:
+    """Samples without a split as training and test samples, a fifth of them."""
     order, cut = _split(len(y))
     return (x[order[:cut]], y[order[:cut]]), (x[order[cut:]], y[order[cut:]])
 
@@ -87,15 +93,29 @@ def rows_to_test(rows: int) -> NDArray[np.bool_]:
 def _read_table(file: Path, options: Mapping[str, Any]) -> Pair:
     import pyarrow.parquet as parquet
 
-    label = str(options.get("label", "label"))
     try:
-        table = parquet.read_table(file)
+        table = open_csv(file) if file.suffix == ".csv" else parquet.read_table(file)
     except (OSError, ValueError) as error:
         line = (str(error).splitlines() or [""])[0]
         raise DataError(f"{file}: cannot be read, got {line}; expected a parquet file") from None
+    return pair_of_table(table, str(file), options)
+
+
+def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
+    """The inputs and labels of a table of pyarrow.
+
+    Args:
+        table: with a column of labels, and inputs.
+        where: it comes from, for messages.
+        options: of the node, see `read_files`.
+
+    Raises:
+        DataError: if it holds something else.
+    """
+    label = str(options.get("label", "label"))
     if label not in table.column_names:
         got = f"columns {', '.join(table.column_names)}"
-        raise DataError(f"{file}: no labels, got {got}; expected {label!r}")
+        raise DataError(f"{where}: no labels, got {got}; expected {label!r}")
     names = _input_columns(table.column_names, options)
     try:
         inputs = _stack([table.column(name).to_pylist() for name in names])
@@ -106,7 +126,7 @@ def _read_table(file: Path, options: Mapping[str, Any]) -> Pair:
         return inputs, np.asarray(table.column(label).to_pylist())
     except (ValueError, TypeError) as error:
         expected = f"inputs in {', '.join(names)}"
-        raise DataError(f"{file}: not numbers, got {error}; expected {expected}") from None
+        raise DataError(f"{where}: not numbers, got {error}; expected {expected}") from None
 
 
 def _input_columns(columns: list[str], options: Mapping[str, Any]) -> list[str]:

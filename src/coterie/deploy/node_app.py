@@ -15,14 +15,14 @@ from typing import Any
 
 from coterie.config import RunConfig
 from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.options import Encode
 from coterie.deploy.cache import NodeCache, cache_root
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable, client_table, read_client_table
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import load_function, read_parquet
+from coterie.deploy.data_sources import load_function
 from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.node import Node, UndescribedNode
+from coterie.deploy.node_source import is_database, read_node_data
 from coterie.deploy.settings import DeploymentSettings, check_encoding
 from coterie.engines.flower import (
     Answered,
@@ -182,7 +182,7 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
         data = table.encoded(_encoder(columns), spec.form)
     else:
         spec = _federation_spec(config, settings, classes, "")
-        train, test = _load(context, app)
+        train, test = _load(context, app, spec.form.classes)
         data = ClientData.of(train, test, spec.form)
     return Node(spec, data, NodeCache(cache_root(context.node_config, name), run))
 
@@ -190,39 +190,43 @@ def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNod
 def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> ClientTable:
     """The node's rows, training and test."""
     options: Mapping[str, Any] = context.node_config
-    encode = check_encoding(_config(config))
     if "data" in options:
         path = Path(str(options["data"])).expanduser()
-        return _read_table(path, json.dumps(dict(options)), _stamp(path), form, encode)
-    return client_table(*_loaded(context, app), form, encode)
+        # A database does not say when it changed, so it is asked every time.
+        if is_database(str(options["data"])):
+            return read_client_table(path, options, form, check_encoding(_config(config)))
+        return _read_table(path, json.dumps(dict(options)), _stamp(path), form, config)
+    return client_table(*_loaded(context, app), form, check_encoding(_config(config)))
 
 
-def _load(context: Any, app: Path | None) -> tuple[Any, Any]:
+def _load(context: Any, app: Path | None, classes: tuple[str, ...]) -> tuple[Any, Any]:
     """The node's samples, training and test."""
     options: Mapping[str, Any] = context.node_config
-    if "data" in options:
-        path = Path(str(options["data"])).expanduser()
-        return _read_parquet(path, json.dumps(dict(options)), _stamp(path))
-    return _loaded(context, app)
+    if "data" not in options:
+        return _loaded(context, app)
+    if is_database(str(options["data"])):
+        return read_node_data(options, classes)
+    path = Path(str(options["data"])).expanduser()
+    return _read_data(json.dumps(dict(options)), _stamp(path), classes)
 
 
 @lru_cache(maxsize=1)
-def _read_parquet(path: Path, options: str, stamp: Stamp) -> tuple[Any, Any]:
+def _read_data(options: str, stamp: Stamp, classes: tuple[str, ...]) -> tuple[Any, Any]:
     """The samples of files, read again when these change."""
-    return read_parquet(path, json.loads(options))
+    return read_node_data(json.loads(options), classes)
 
 
 @lru_cache(maxsize=1)
-def _read_table(
-    path: Path, options: str, stamp: Stamp, form: DataForm, encode: Encode
-) -> ClientTable:
+def _read_table(path: Path, options: str, stamp: Stamp, form: DataForm, config: str) -> ClientTable:
     """The rows of files, read again when these change."""
-    return read_client_table(path, json.loads(options), form, encode)
+    # By the text of the configuration: how columns become numbers has no hash.
+    return read_client_table(path, json.loads(options), form, check_encoding(_config(config)))
 
 
 def _stamp(path: Path) -> Stamp:
     """What tells of files whether they changed: names, times and sizes."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    # Images are in folders of folders.
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = [(file, file.stat()) for file in files if file.is_file()]
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in found)
 

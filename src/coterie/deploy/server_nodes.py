@@ -53,9 +53,12 @@ def check_name(name: str) -> str:
     if not 0 < len(name) <= LONGEST or not name.isprintable():
         what = f"no name of a client, got {name[:80]!r}"
         raise ConfigError(f"--name: {what}; expected 1 to {LONGEST} printable letters")
-    if "/" in name or name.startswith("."):
+    # With a dash in front Flower's command would take the name for an option.
+    if "/" in name or name.startswith((".", "-")):
         what = f"no name of a file, got {name!r}"
-        raise ConfigError(f"--name: {what}; expected one without '/' that begins with no dot")
+        raise ConfigError(
+            f"--name: {what}; expected one without '/' that begins with no dot or dash"
+        )
     return name
 
 

@@ -13,6 +13,7 @@ import tomli_w
 from coterie.deploy.flower_commands import environment
 from coterie.deploy.flower_processes import supernode_command
 from coterie.deploy.keys import make_node_key
+from coterie.deploy.private_file import write_private
 from coterie.deploy.process import free_ports
 from coterie.deploy.server_folder import fingerprint
 from coterie.deploy.service import Service, ServiceLog, stop_services
@@ -172,7 +173,8 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
         as_json: write the log as JSON.
     """
     config = {"client": site.name, **site.options}
-    site.config_file.write_text(tomli_w.dumps(config), encoding="utf-8")
+    # The URL of a database may have a password.
+    write_private(site.config_file, tomli_w.dumps(config).encode())
     command = supernode_command(
         site.server,
         site.certificates.resolve(),

@@ -19,8 +19,9 @@ from coterie.data.tabular.options import Encode
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable, client_table, read_client_table
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import load_function, read_parquet
+from coterie.deploy.data_sources import load_function
 from coterie.deploy.federation_card import CARD_PATH, FederationCard, installed_version
+from coterie.deploy.node_source import read_node_data
 from coterie.deploy.server_folder import certificate_end
 from coterie.errors import ConfigError, DataError, RemoteError
 
@@ -195,7 +196,7 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
         found = _table(options, form)
         lengths = [len(found.train[1]), len(found.test[1])]
         return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
-    train, test = _pairs(options)
+    train, test = _pairs(options, form.classes)
     found = ClientData.of(train, test, form)
     lengths = [len(found.train[1]), len(found.test[1])]
     return f"data: {_rows(lengths)}, inputs {list(form.shape)}{_labels(found, form)}"
@@ -212,7 +213,7 @@ def _labels(data: ClientData, form: DataForm) -> str:
 
 def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
     """What can be said without knowing what the server expects."""
-    (x, y), (_, other) = _pairs(options)
+    (x, y), (_, other) = _pairs(options, classes)
     x = np.asarray(x)
     y = np.asarray(y)
     if not np.isfinite(np.asarray(x, np.float64)).all():
@@ -235,9 +236,9 @@ def _table(options: Mapping[str, Any], form: DataForm) -> ClientTable:
     return client_table(*_loaded(options), form, Encode())
 
 
-def _pairs(options: Mapping[str, Any]) -> tuple[Any, Any]:
+def _pairs(options: Mapping[str, Any], classes: tuple[str, ...]) -> tuple[Any, Any]:
     if "data" in options:
-        return read_parquet(Path(str(options["data"])), options)
+        return read_node_data(options, classes)
     return _loaded(options)
 
 

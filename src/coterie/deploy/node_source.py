@@ -1,0 +1,176 @@
+"""Where the ``data`` of a node are: parquet or CSV files, the answer to a SQL query, or a folder of
+images. They are read again for every request, so data that change are seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.sources.images import decode, unit
+from coterie.data.sources.raw_columns import category_text
+from coterie.deploy.data_sources import Pair, divide, pair_of_table, read_files
+from coterie.errors import ConfigError, DataError, first_line, install_command
+
+IMAGES = (".png", ".jpg", ".jpeg")
+_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+
+
+def is_database(source: str) -> bool:
+    """Whether the ``data`` of a node are the URL of a database.
+
+    Example:
+        >>> is_database("postgresql+psycopg://reader@db/clinic"), is_database("/srv/patients")
+        (True, False)
+    """
+    return "://" in source
+
+
+def read_node_data(options: Mapping[str, Any], classes: Sequence[str]) -> tuple[Pair, Pair]:
+    """Training and test samples of a node, for runs whose inputs are numbers.
+
+    Args:
+        options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
+        classes: names of the classes, for labels that are text, and for the folders of images.
+
+    Raises:
+        DataError: if they cannot be read, or hold something else.
+    """
+    source = str(options["data"])
+    if is_database(source):
+        table = read_query(options)
+        train, test = divide(*pair_of_table(table, _shown(source), options))
+    else:
+        path = Path(source).expanduser()
+        if _has_images(path):
+            return _read_images(path, classes)
+        train, test = read_files(path, options)
+    return _with_numbers(train, classes), _with_numbers(test, classes)
+
+
+def _with_numbers(pair: Pair, classes: Sequence[str]) -> Pair:
+    """Labels that are text as their places among the classes."""
+    inputs, labels = pair
+    if np.asarray(labels).dtype.kind not in "UO":
+        return pair
+    return inputs, places(labels, classes)
+
+
+def places(labels: Sequence[Any] | NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The places of labels among the names of the classes, int64 ``[n]``.
+
+    Raises:
+        DataError: for a label that is none of them.
+
+    Example:
+        >>> places(["ill", "healthy"], ("healthy", "ill"))
+        array([1, 0])
+    """
+    names = [str(category_text(label)) for label in labels]
+    unknown = sorted(set(names) - set(classes))
+    if unknown:
+        what = f"a label that is no class, got {unknown[0]!r}"
+        raise DataError(f"node: {what}; expected one of {', '.join(classes)}")
+    return np.array([classes.index(name) for name in names], np.int64)
+
+
+# --- a database -----------------------------------------------------------------------------------
+
+
+def read_query(options: Mapping[str, Any]) -> Any:
+    """The answer of a database as a table of pyarrow.
+
+    The query has to say ``ORDER BY``: a fifth of the rows is test data, and which rows these are
+    follows from their order.
+
+    Args:
+        options: of the node: ``data``, a URL as SQLAlchemy has them, and ``query``.
+
+    Raises:
+        ConfigError: if SQLAlchemy is missing.
+        DataError: if there is no query, or the database does not answer it.
+    """
+    query = str(options.get("query", ""))
+    url = str(options["data"])
+    where = _shown(url)
+    if not _ORDERED.search(query):
+        got = repr(query[:80]) if query else "none"
+        expected = "SELECT ... ORDER BY a key, so that the same rows are test data every time"
+        raise DataError(f"{where}: --query: rows in no order, got {got}; expected {expected}")
+    try:
+        import pandas as pd
+        import pyarrow as pa
+        from sqlalchemy import create_engine, text
+        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy.pool import NullPool
+    except ImportError:
+        expected = install_command("sql")
+        raise ConfigError(
+            f"{where}: SQLAlchemy is missing, got none; expected {expected}"
+        ) from None
+    try:
+        engine = create_engine(url, poolclass=NullPool)
+        try:
+            with engine.connect() as connection:
+                frame = pd.read_sql_query(text(query), connection)
+        finally:
+            engine.dispose()
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except ModuleNotFoundError as error:
+        what = f"no driver, got no package {error.name}"
+        raise ConfigError(f"{where}: {what}; expected it to be installed") from None
+    except (SQLAlchemyError, OSError, ValueError) as error:
+        what = f"cannot be read, got {first_line(error)}"
+        raise DataError(f"{where}: {what}; expected an answer to --query") from None
+
+
+def _shown(url: str) -> str:
+    """A URL without its password.
+
+    Example:
+        >>> _shown("postgresql://reader:secret@db/clinic")
+        'postgresql://reader:***@db/clinic'
+    """
+    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def _has_images(path: Path) -> bool:
+    """Whether a folder has images in folders that are named as classes."""
+    if not path.is_dir() or any(path.glob("train.*")):
+        return False
+    patterns = ("train/*/*", "*/*")
+    return any(file.suffix.lower() in IMAGES for pattern in patterns for file in path.glob(pattern))
+
+
+def _read_images(path: Path, classes: Sequence[str]) -> tuple[Pair, Pair]:
+    """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS``, of which a fifth is for test."""
+    if (path / "train").is_dir():
+        train = _images_of(path / "train", classes)
+        if (path / "test").is_dir():
+            return train, _images_of(path / "test", classes)
+        return train, (train[0][:0], train[1][:0])
+    return divide(*_images_of(path, classes))
+
+
+def _images_of(folder: Path, classes: Sequence[str]) -> Pair:
+    """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``."""
+    folders = sorted(one for one in folder.iterdir() if one.is_dir())
+    # In the order of their names, so that the same images are test data every time.
+    files = [
+        (file, one.name)
+        for one in folders
+        for file in sorted(one.iterdir())
+        if file.suffix.lower() in IMAGES
+    ]
+    if not files:
+        raise DataError(f"{folder}: no images, got none; expected folders named as classes")
+    labels = places([name for _, name in files], classes)
+    pixels = decode([file.read_bytes() for file, _ in files], str(folder))
+    return unit(pixels), labels

@@ -1,0 +1,140 @@
+"""Data of a node beside parquet: CSV files, databases, images, and labels that are names."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coterie.data.tabular.options import Encode
+from coterie.data.tabular.raw import Column
+from coterie.deploy.client_data import ClientData
+from coterie.deploy.client_table import read_client_table
+from coterie.deploy.data_form import DataForm
+from coterie.deploy.node_source import read_node_data, read_query
+from coterie.errors import DataError
+
+CLASSES = ("healthy", "ill")
+ORDERED = "SELECT age, pulse, state FROM patients ORDER BY id"
+
+
+def rows(count: int = 10) -> list[tuple[int, float, float, str]]:
+    return [(at, 40.0 + at, 60.0 + at, CLASSES[at % 2]) for at in range(count)]
+
+
+def write_csv(path: Path, count: int = 10) -> Path:
+    lines = [f"{age},{pulse},{state}" for _, age, pulse, state in rows(count)]
+    path.write_text("\n".join(["age,pulse,state", *lines]) + "\n")
+    return path
+
+
+def write_database(path: Path, count: int = 10) -> str:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE patients (id INTEGER, age REAL, pulse REAL, state TEXT)")
+        # In another order than that of the key.
+        database.executemany("INSERT INTO patients VALUES (?, ?, ?, ?)", rows(count)[::-1])
+    database.close()
+    return f"sqlite:///{path}"
+
+
+def test_a_csv_file_with_names_of_classes(tmp_path: Path) -> None:
+    options = {"data": str(write_csv(tmp_path / "p.csv")), "label": "state"}
+    (x, y), (tx, ty) = read_node_data(options, CLASSES)
+    assert (x.shape, tx.shape) == ((8, 2), (2, 2))
+    for inputs, label in zip([*x, *tx], [*y, *ty], strict=True):
+        assert label == (inputs[0] - 40) % 2
+    data = ClientData.of((x, y), (tx, ty), DataForm((2,), CLASSES))
+    assert data.histogram(2).sum() == 8
+    with pytest.raises(
+        DataError, match="a label that is no class, got 'ill'; expected one of well"
+    ):
+        read_node_data(options, ("well", "healthy"))
+    with pytest.raises(DataError, match="no labels, got columns age, pulse, state"):
+        read_node_data({"data": options["data"]}, CLASSES)
+
+
+def test_a_folder_of_csv_files_and_a_file_that_changes(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", 10)
+    write_csv(tmp_path / "test.csv", 4)
+    options = {"data": str(tmp_path), "label": "state"}
+    (x, _), (tx, _) = read_node_data(options, CLASSES)
+    assert (len(x), len(tx)) == (10, 4)
+    write_csv(tmp_path / "train.csv", 12)
+    assert len(read_node_data(options, CLASSES)[0][0]) == 12
+
+
+def test_the_answer_of_a_database(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    url = write_database(tmp_path / "clinic.db")
+    options = {"data": url, "query": ORDERED, "label": "state"}
+    from_database = read_node_data(options, CLASSES)
+    file = {"data": str(write_csv(tmp_path / "p.csv")), "label": "state"}
+    # The same rows in the same order: the same samples, the same split.
+    for one, other in zip(from_database, read_node_data(file, CLASSES), strict=True):
+        assert np.array_equal(one[0], other[0])
+        assert np.array_equal(one[1], other[1])
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "--query: rows in no order, got none"),
+        ("SELECT * FROM patients", "--query: rows in no order, got 'SELECT"),
+        ("SELECT * FROM visits ORDER BY id", "cannot be read, got .*no such table: visits"),
+        ("SELEC ORDER BY id", "cannot be read, got .*syntax error"),
+    ],
+)
+def test_a_query_that_cannot_be_used_is_one_line(query: str, words: str, tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    url = write_database(tmp_path / "clinic.db")
+    with pytest.raises(DataError, match=words) as found:
+        read_node_data({"data": url, "query": query}, CLASSES)
+    assert "\n" not in str(found.value)
+
+
+def test_a_password_is_in_no_message() -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    for url in ("nothing://me:secret@db/clinic", "sqlite://me:secret@db/clinic"):
+        with pytest.raises(DataError) as found:
+            read_query({"data": url, "query": "SELECT 1 ORDER BY 1"})
+        assert "secret" not in str(found.value)
+
+
+def test_a_database_of_tables_with_columns(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    form = DataForm((), CLASSES, (), (Column("age", "number"), Column("pulse", "number")))
+    url = write_database(tmp_path / "clinic.db")
+    options = {"data": url, "query": ORDERED, "label": "state"}
+    table = read_client_table(Path(url), options, form, Encode())
+    file = {"data": str(write_csv(tmp_path / "p.csv")), "label": "state"}
+    other = read_client_table(Path(file["data"]), file, form, Encode())
+    assert np.array_equal(table.train[0].values, other.train[0].values)
+    assert np.array_equal(table.test[1], other.test[1])
+
+
+def write_images(folder: Path, counts: dict[str, int]) -> None:
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for at in range(count):
+            pixels = np.full((4, 6), 255 if name == "ill" else at, np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{at}.png")
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    write_images(tmp_path / "one", {"ill": 5, "healthy": 5})
+    (x, y), (tx, ty) = read_node_data({"data": str(tmp_path / "one")}, CLASSES)
+    assert (x.shape, tx.shape) == ((8, 1, 4, 6), (2, 1, 4, 6))
+    for image, label in zip([*x, *tx], [*y, *ty], strict=True):
+        assert (image.max() == 1.0) == (label == 1)
+    write_images(tmp_path / "two" / "train", {"healthy": 3})
+    write_images(tmp_path / "two" / "test", {"ill": 2})
+    (x, y), (tx, ty) = read_node_data({"data": str(tmp_path / "two")}, CLASSES)
+    assert (y.tolist(), ty.tolist()) == ([0, 0, 0], [1, 1])
+    with pytest.raises(DataError, match="a label that is no class, got 'ill'"):
+        read_node_data({"data": str(tmp_path / "one")}, ("healthy", "sick"))
+    (tmp_path / "one" / "ill" / "9.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="is not a PNG or JPEG image"):
+        read_node_data({"data": str(tmp_path / "one")}, CLASSES)

@@ -1,0 +1,73 @@
+"""The live page in a real browser: 200 clients with hostile names."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+from coterie.deploy import status_server
+from coterie.deploy.status import FederationStatus
+from coterie.deploy.status_server import StatusServer
+from tests.deploy.test_status import ASKING, row, status_of
+from tests.report.test_browser import ARGUMENTS, CHROMIUM, HOSTILE, playwright
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None or shutil.which(CHROMIUM) is None, reason="no chromium"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def hostile_status() -> FederationStatus:
+    client = ASKING["clients"]["hospital-3"]
+    live = {
+        **ASKING,
+        "connected": HOSTILE,
+        "clients": dict.fromkeys(HOSTILE, client),
+        "lines": [{"time": 0.0, "line": name} for name in HOSTILE],
+    }
+    rows = [row(at, [0.5 + at / 100, 0.6], refused={HOSTILE[at]: 1}) for at in range(10)]
+    return status_of(live, rows, names=HOSTILE, groups=[0] * len(HOSTILE), rounds=20)
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[str]:
+    monkeypatch.setattr(status_server, "read_status", lambda folder: hostile_status())
+    with StatusServer(tmp_path, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.address
+        server.shutdown()
+
+
+def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> None:
+    messages: list[str] = []
+    asked: list[str] = []
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        page = browser.new_page()
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("dialog", lambda dialog: (messages.append("a dialog"), dialog.dismiss()))
+        page.on("request", lambda request: asked.append(request.url))
+        begun = time.monotonic()
+        page.goto(address)
+        seconds = time.monotonic() - begun
+        title = page.title()
+        counted = page.locator("section:has(#table-1) tbody tr").count()
+        scripts = page.locator("script, img, iframe").count()
+        curves = page.locator("polyline").count()
+        browser.close()
+    assert messages == []
+    assert set(asked) == {address}
+    assert title == "fedavg on nodes"
+    assert (counted, scripts, curves) == (len(HOSTILE), 0, 2)
+    print(f"opened in {seconds:.2f} s")
+    # The aim is 2 s on an idle machine; this one may be busy.
+    assert seconds < 20
