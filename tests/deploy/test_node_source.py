@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -138,3 +139,24 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     (tmp_path / "one" / "ill" / "9.png").write_bytes(b"no image")
     with pytest.raises(DataError, match="is not a PNG or JPEG image"):
         read_node_data({"data": str(tmp_path / "one")}, CLASSES)
+
+
+def test_a_node_asks_its_database_for_every_message(tmp_path: Path) -> None:
+    """Files say when they change, a database does not."""
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    from coterie.deploy.node_app import _load
+
+    database = tmp_path / "clinic.db"
+    options = {"data": write_database(database), "query": ORDERED, "label": "state"}
+    context = SimpleNamespace(node_config=options)
+    assert len(_load(context, None, CLASSES)[0][1]) == 8
+    database.unlink()
+    write_database(database, 20)
+    assert len(_load(context, None, CLASSES)[0][1]) == 16
+    images = {"data": str(tmp_path / "images")}
+    context = SimpleNamespace(node_config=images)
+    write_images(tmp_path / "images", {"ill": 5})
+    assert len(_load(context, None, CLASSES)[0][1]) == 4
+    write_images(tmp_path / "images", {"healthy": 5})
+    assert len(_load(context, None, CLASSES)[0][1]) == 8
