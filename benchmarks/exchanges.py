@@ -3,7 +3,7 @@ docs/exchanges.md.
 
 Four nodes with digits in this process run four rounds of each method, with an evaluation in every
 round. The counts of the version before requests travelled together are in
-benchmarks/results/exchanges_before.json; they were made by this script at that version.
+benchmarks/exchanges_before.json; they were made by this script at that version.
 
     python -m benchmarks.exchanges
 """
@@ -19,7 +19,7 @@ from tests.engines.test_flower import FEDERATED, deploy, every_method, nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "exchanges.md"
-BEFORE = ROOT / "benchmarks" / "results" / "exchanges_before.json"
+BEFORE = ROOT / "benchmarks" / "exchanges_before.json"
 
 
 def count(name: str) -> list[int]:

@@ -100,9 +100,13 @@ def compare(tmp_path: Path, config: dict[str, Any], headline: str) -> tuple[Repo
     assert not reported.refused
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
     rows = [RunFolder(tmp_path / run).rows() for run in ("run", "here")]
-    figures = (headline, f"{headline}_groups", "test_loss", "metrics", "transfers")
+    # A node scores its own rows alone, the simulation those of all clients of a model together. On
+    # some processors the last bits of a matrix product depend on the rows beside.
+    figures = (headline, f"{headline}_groups", "test_loss", "metrics")
     for one, other in zip(*rows, strict=True):
-        assert [one[what] for what in figures] == [other[what] for what in figures]
+        for what in figures:
+            assert one[what] == pytest.approx(other[what], abs=1e-6)
+        assert one["transfers"] == other["transfers"]
     assert RunFolder(tmp_path / "run").headline.name == headline
     return reported, grid
 

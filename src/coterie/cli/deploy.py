@@ -149,7 +149,7 @@ def deploy_status(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Show what a run on real clients does: who is awaited, and until when.
+    """Show whom a run on real clients waits for, until when.
 
     It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
     """

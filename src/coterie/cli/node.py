@@ -132,7 +132,7 @@ def node_join(
 
 
 def node_check(node: NodeOptions, data: DataOptions, debug: Debug = False) -> None:
-    """Check data, classes, clock, versions and connection, and join nothing."""
+    """Check data, versions and connection without joining."""
     from coterie.deploy.site import check_site
     from coterie.terminal import say
 
@@ -146,7 +146,10 @@ def node_key(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Make the key of a node, where it has none, and say where the public half is."""
+    """Make a node's key, and say where its public half is.
+
+    A key that is there already is kept.
+    """
     from coterie.deploy.keys import make_node_key
     from coterie.deploy.server_nodes import check_name
     from coterie.deploy.site import default_folder

@@ -21,9 +21,9 @@ def server_up(
     json_logs: JsonLogs = False,
     debug: Debug = False,
 ) -> None:
-    """Start the server, and keep it up: the SuperLink, and nginx before it.
+    """Start the SuperLink, and nginx before it.
 
-    Each is started again when it ends. The server goes on in the background.
+    Each is started again when it ends. Both go on in the background.
     """
     from coterie.deploy.flower_commands import require_flower
     from coterie.deploy.server_up import keep_server_up, start_server
@@ -48,7 +48,7 @@ def server_stop(folder: Folder, debug: Debug = False) -> None:
 
 
 def server_status(folder: Folder, debug: Debug = False) -> None:
-    """Show the server's processes, its certificate, its nodes and its runs.
+    """Show the server's processes, certificate, nodes and runs.
 
     The exit code is 7 where the server is down.
     """
