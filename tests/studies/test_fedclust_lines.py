@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coterie.config import check
@@ -14,7 +15,7 @@ from coterie.runs.prepare import prepare
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from coterie.studies.layers import study_layers
-from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio, sent_values
+from coterie.studies.reproduce.fedclust_lines import layer_distances, sent_ratio, sent_values
 from coterie.studies.reproduce.metrics import METRICS
 from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.tables import every_line
@@ -77,7 +78,7 @@ def test_lines_of_the_ledger_share_the_runs_of_the_table() -> None:
     assert [one.resolved() for one in ledger] == [one.resolved() for one in table]
 
 
-def test_the_separation_is_that_of_the_study() -> None:
+def test_separation_and_distances_are_those_of_the_study() -> None:
     def small(line: Line) -> Line:
         partition = {"kind": "planted", "clients": 6, "groups": 2, "how": "labels"}
         data = {"source": "digits", "partition": partition}
@@ -85,8 +86,16 @@ def test_the_separation_is_that_of_the_study() -> None:
 
     first = small(LINES["fig1 lenet5/separation"])
     study = study_layers(prepare(first.config()))
-    assert layer_separation(first, None) == study.layers[0].separation
-    final = small(LINES["fig1 lenet5-final/separation"])
-    assert layer_separation(final, None) == study.layers[-1].separation
+    of_first = layer_distances(first, None)
+    of_final = layer_distances(small(LINES["fig1 lenet5-final/separation"]), None)
+    assert of_first.mean is not None
+    assert of_final.mean is not None
+    for found, layer in ((of_first, study.layers[0]), (of_final, study.layers[-1])):
+        assert found.values == (layer.separation,)
+        assert found.distances is not None
+        assert np.array_equal(found.distances.distance, layer.distance)
+        assert study.planted is not None
+        assert found.distances.groups == tuple(study.planted)
+        assert list(found.distances.names) == study.names
     # Of disjoint labels the final layer tells most.
-    assert layer_separation(final, None) > layer_separation(first, None) > 1
+    assert of_final.mean > of_first.mean > 1

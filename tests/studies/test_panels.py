@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coterie.studies.reproduce import PAPERS
 from coterie.studies.reproduce.computed import FORMULAS
-from coterie.studies.reproduce.outcome import Outcome
+from coterie.studies.reproduce.outcome import DistanceMap, Outcome
 from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panel_values import CURVES, panels_of, short_names
-from coterie.studies.reproduce.panels import BarPanel, CurvePanel, GridPanel, ScatterPanel
-from coterie.studies.reproduce.papers import PaperTable
+from coterie.studies.reproduce.panels import (
+    BarPanel,
+    CurvePanel,
+    DistancePanel,
+    GridPanel,
+    ScatterPanel,
+)
+from coterie.studies.reproduce.papers import Drawings, PaperTable
 from coterie.studies.reproduce.tables import paper
 
 ROUNDS = 3
-DRAWN = [
-    (of, table)
-    for of in ("fedgroup", "flexcfl", "fedgsp", "rfedavg")
-    for table in paper(of).tables
-    if table.drawings.curves
-]
+TABLES = [(of, table) for of in PAPERS for table in paper(of).tables]
+DRAWN = [(of, table) for of, table in TABLES if table.drawings.curves]
+BARS = [(of, table) for of, table in TABLES if table.drawings.bars]
 
 
 def table(of: str, name: str) -> PaperTable:
@@ -105,6 +110,38 @@ def test_every_curve_is_the_value_of_its_own_method(
             assert [point.round for point in series.points] == list(range(ROUNDS))
 
 
+@pytest.mark.parametrize(("of", "drawn"), BARS, ids=lambda x: getattr(x, "name", x))
+def test_every_bar_is_the_value_of_its_own_line(of: str, drawn: PaperTable, tmp_path: Path) -> None:
+    outcomes = outcomes_of(drawn, tmp_path)
+    found = {outcome.line.name: outcome for outcome in outcomes}
+    shown = []
+    for panel in panels_of(drawn, outcomes):
+        if not isinstance(panel, BarPanel):
+            continue
+        # A label is a row or a column, and the value says of which line.
+        names = [
+            outcome.line.name
+            for outcome in outcomes
+            for bar in panel.bars
+            if outcome.mean == bar.ours
+        ]
+        assert len(names) == len(panel.bars)
+        for bar, name in zip(panel.bars, names, strict=True):
+            assert bar.label in (name, *name.split("/"))
+            assert bar.printed == found[name].line.printed
+        shown += names
+    assert sorted(shown) == sorted(found)
+
+
+def test_every_drawing_is_of_a_kind_that_a_test_here_checks() -> None:
+    others = {
+        (of, table.name)
+        for of, table in TABLES
+        if replace(table.drawings, curves=(), together=False, bars=False) != Drawings()
+    }
+    assert others == {("fedgroup", "fig5"), ("fedgsp", "fig4"), ("fedclust", "fig1")}
+
+
 @pytest.mark.parametrize("row", ["10-classes", "5-classes", "2-classes", "1-class"])
 def test_the_panels_of_rfedavg_name_the_papers_four_methods(row: str, tmp_path: Path) -> None:
     fig2 = table("rfedavg", "fig2")
@@ -149,12 +186,17 @@ def test_methods_that_are_rows_share_a_panel(tmp_path: Path) -> None:
 
 def test_a_grid_has_a_cell_for_each_pair_of_options(tmp_path: Path) -> None:
     fig4 = table("fedgsp", "fig4")
-    panels = panels_of(fig4, outcomes_of(fig4, tmp_path))
+    outcomes = outcomes_of(fig4, tmp_path)
+    panels = panels_of(fig4, outcomes)
     axis = ": test loss, nats"
     assert [panel.title for panel in panels] == [f"linear{axis}", f"log{axis}", f"exp{axis}"]
     log = panels[1]
     assert isinstance(log, GridPanel)
-    assert {(x, y) for x, y, _ in log.cells} == {(1, 10), (2, 5), (2, 10), (2, 20), (4, 10)}
+    values = {outcome.line.name: outcome.mean for outcome in outcomes}
+    assert set(log.cells) == {
+        (alpha, beta, values[f"log/a{alpha}-b{beta}"])
+        for alpha, beta in ((1, 10), (2, 5), (2, 10), (2, 20), (4, 10))
+    }
 
 
 def test_shares_of_groups_are_drawn_once_with_accuracy_computation_and_communication(
@@ -242,6 +284,26 @@ def test_a_scatter_has_the_points_of_its_own_line() -> None:
     assert spec["encoding"]["y"]["title"] == "MADC"
     # A line without points, as one whose data are missing, has no panel.
     assert panels_of(fig5, [Outcome(fig5.lines[0], problem="needs the data mnist")]) == []
+
+
+def test_a_matrix_has_the_distances_of_its_own_line() -> None:
+    fig1 = table("fedclust", "fig1")
+    maps = [
+        DistanceMap(((0.0, number), (number, 0.0)), groups=(1, 0), names=("a", "b"))
+        for number in (1.0, 2.0)
+    ]
+    outcomes = [
+        Outcome(line, (1.5,), distances=shown) for line, shown in zip(fig1.lines, maps, strict=True)
+    ]
+    panels = [one for one in panels_of(fig1, outcomes) if isinstance(one, DistancePanel)]
+    assert [panel.title for panel in panels] == ["lenet5", "lenet5-final"]
+    assert [panel.shown for panel in panels] == maps
+    (cells, sides) = panel_chart(panels[1])["datasets"].values()
+    assert {cell["distance"] for cell in cells} == {0.0, 2.0}
+    # Clients of a group stand side by side, so the second comes first.
+    assert [side["who"] for side in sides] == ["b", "a"]
+    # A line without distances, as one whose data are missing, has no panel.
+    assert panels_of(fig1, [Outcome(fig1.lines[0], problem="needs the data cifar10")]) == []
 
 
 def test_every_panel_can_be_drawn(tmp_path: Path) -> None:

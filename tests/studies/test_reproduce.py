@@ -259,10 +259,12 @@ def test_settings_are_those_of_the_papers() -> None:
     assert line.configs(0)[0].algorithm.weigh == "first_client"
 
 
-def test_the_quick_profile_is_announced_as_less_than_a_quarter_of_an_hour(tmp_path: Path) -> None:
+def test_the_quick_profile_is_announced_as_at_most_twelve_minutes(tmp_path: Path) -> None:
     made = Reproduction(choose([], "quick"), [0], tmp_path)
     computing = sum(seconds_of(line) for line in made.lines)
-    assert sum(one.seconds for one in made.all_runs) + computing < 15 * 60
+    # SVHN has to be downloaded first, so the announcement is without its line.
+    runs = [one for one in made.all_runs if one.config.data.source != "svhn"]
+    assert sum(one.seconds for one in runs) + computing <= 12 * 60
     assert {line.paper for line in made.lines if not line.compute} == set(PAPERS)
 
 

@@ -11,7 +11,7 @@ from coterie.runs.data import load_data
 from coterie.runs.prepare import prepare
 from coterie.studies.reproduce.costs import Quantity, cost
 from coterie.studies.reproduce.datasets import missing_data
-from coterie.studies.reproduce.fedclust_lines import layer_separation, sent_ratio
+from coterie.studies.reproduce.fedclust_lines import layer_distances, sent_ratio
 from coterie.studies.reproduce.grouping import cpd_cut
 from coterie.studies.reproduce.measure_pairs import MeasurePairs, measure_pairs
 from coterie.studies.reproduce.outcome import Outcome
@@ -193,7 +193,6 @@ FORMULAS: Mapping[str, Formula] = {
     "flexcfl": _flexcfl,
     "flexcfl_eta": _eta_extra,
     "sent": sent_ratio,
-    "separation": layer_separation,
     "cpd_cut": cpd_cut,
 }
 TRAIN = frozenset({"madc_edc", "separation"})
@@ -223,6 +222,8 @@ def compute_line(line: Line, root: str | None = None) -> Outcome:
     try:
         if line.compute == "madc_edc":
             return _scatter(line, measure_pairs(prepare(line.config(root))))
+        if line.compute == "separation":
+            return layer_distances(line, root)
         return Outcome(line, (float(FORMULAS[line.compute](line, root)),))
     except DataError as error:
         return Outcome(line, problem=" ".join(str(error).split()))

@@ -15,6 +15,7 @@ from coterie.models import build_model
 from coterie.rules.signatures import span
 from coterie.runs.prepare import prepare
 from coterie.studies.layers import LayerStudy, study_layers
+from coterie.studies.reproduce.outcome import DistanceMap, Outcome
 from coterie.studies.reproduce.papers import Line
 
 
@@ -78,15 +79,22 @@ def sent_ratio(line: Line, root: str | None) -> float:
     return sent_values(config, shape, classes) / sent_values(fedavg, shape, classes)
 
 
-def layer_separation(line: Line, root: str | None) -> float:
+def layer_distances(line: Line, root: str | None) -> Outcome:
     """Distance of clients with other labels over that of clients with the same, for one layer.
 
-    Both are means of Euclidean distances between the trained weights of a layer (Fig. 1).
+    Both are means of Euclidean distances between the trained weights of a layer (Fig. 1). The
+    result has all distances, too.
     """
     study = _study(line.config(root).toml())
-    separation = study.layers[int(line.arguments["layer"])].separation
-    assert separation is not None, "the lines of Fig. 1 have planted groups"
-    return separation
+    layer = study.layers[int(line.arguments["layer"])]
+    assert layer.separation is not None, "the lines of Fig. 1 have planted groups"
+    assert study.planted is not None
+    shown = DistanceMap(
+        distance=tuple(tuple(map(float, row)) for row in layer.distance),
+        groups=tuple(map(int, study.planted)),
+        names=tuple(study.names),
+    )
+    return Outcome(line, (layer.separation,), distances=shown)
 
 
 @lru_cache(maxsize=2)

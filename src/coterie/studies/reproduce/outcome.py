@@ -10,6 +10,21 @@ from coterie.studies.reproduce.papers import Line
 
 
 @dataclass(frozen=True)
+class DistanceMap:
+    """Distances of clients from each other.
+
+    Args:
+        distance: ``n`` rows of ``n``.
+        groups: the planted group of each of the ``n`` clients.
+        names: of the clients.
+    """
+
+    distance: tuple[tuple[float, ...], ...]
+    groups: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The result of a line.
 
@@ -22,6 +37,7 @@ class Outcome:
         problem: why there is no value, or not for each seed.
         folders: for each seed, of its run and of the other run.
         points: what a scatter shows of a computed line.
+        distances: what a map shows of a computed line.
     """
 
     line: Line
@@ -32,6 +48,7 @@ class Outcome:
     problem: str = ""
     folders: tuple[tuple[Path, ...], ...] = field(default=(), compare=False)
     points: tuple[tuple[float, float], ...] = field(default=(), compare=False)
+    distances: DistanceMap | None = field(default=None, compare=False)
 
     @property
     def mean(self) -> float | None:

@@ -15,7 +15,14 @@ from coterie.studies.reproduce.outcome import Outcome
 from coterie.studies.reproduce.outcome_rows import COLUMNS, outcome_row, outcomes_headline
 from coterie.studies.reproduce.panel_charts import panel_chart
 from coterie.studies.reproduce.panel_values import panels_of
-from coterie.studies.reproduce.panels import BarPanel, CurvePanel, GridPanel, Panel, ScatterPanel
+from coterie.studies.reproduce.panels import (
+    BarPanel,
+    CurvePanel,
+    DistancePanel,
+    GridPanel,
+    Panel,
+    ScatterPanel,
+)
 from coterie.studies.reproduce.papers import Paper, PaperTable, Profile
 from coterie.studies.reproduce.results_file import write_results_file
 from coterie.studies.reproduce.tables import paper
@@ -202,6 +209,11 @@ def _drawn_note(panels: Sequence[Panel]) -> str:
         sentences.append("Each cell is the mean over the seeds; darker is more.")
     if any(isinstance(panel, ScatterPanel) for panel in panels):
         sentences.append("Each point is a pair of clients.")
+    if any(isinstance(panel, DistancePanel) for panel in panels):
+        sentences.append(
+            "Each cell is the distance of two clients' weights. The strips at the top and at the "
+            "left are the groups of clients with the same labels."
+        )
     return " ".join(sentences)
 
 

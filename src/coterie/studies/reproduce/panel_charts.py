@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
+from coterie.report.charts.heat_map import heat_map
 from coterie.report.charts.style import (
     GROUPS,
     LABELS,
@@ -22,6 +24,7 @@ from coterie.report.view import displayed_round
 from coterie.studies.reproduce.panels import (
     BarPanel,
     CurvePanel,
+    DistancePanel,
     GridPanel,
     Panel,
     ScatterPanel,
@@ -47,6 +50,8 @@ def panel_chart(panel: Panel) -> Spec:
             return _grid(panel)
         case ScatterPanel():
             return _scatter(panel)
+        case DistancePanel():
+            return _distances(panel)
 
 
 def _palette(names: Sequence[str]) -> Sequence[str]:
@@ -134,3 +139,11 @@ def _scatter(panel: ScatterPanel) -> Spec:
         ],
     )
     return to_spec(encoded, HEIGHT)
+
+
+def _distances(panel: DistancePanel) -> Spec:
+    shown = panel.shown
+    groups = np.array(shown.groups)
+    # Clients of a group stand side by side, so that a layer that tells them apart shows blocks.
+    order = np.argsort(groups, kind="stable")
+    return heat_map(np.array(shown.distance), order, groups, shown.names, HEIGHT, small=True)

@@ -17,6 +17,7 @@ from coterie.studies.reproduce.panels import (
     Bar,
     BarPanel,
     CurvePanel,
+    DistancePanel,
     GridPanel,
     Panel,
     PanelSeries,
@@ -96,6 +97,8 @@ def panels_of(table: PaperTable, outcomes: Sequence[Outcome]) -> list[Panel]:
             found += _grid_panels(row, drawings.grid, members)
         if drawings.scatter is not None:
             found += _scatter_panels(row, drawings.scatter, members)
+        if drawings.distances:
+            found += _distance_panels(row, members)
     return found
 
 
@@ -220,3 +223,11 @@ def _scatter_panels(
     title: str, axes: tuple[str, str], outcomes: Iterable[Outcome]
 ) -> list[ScatterPanel]:
     return [ScatterPanel(title, axes, outcome.points) for outcome in outcomes if outcome.points]
+
+
+def _distance_panels(title: str, outcomes: Iterable[Outcome]) -> list[DistancePanel]:
+    return [
+        DistancePanel(title, outcome.distances)
+        for outcome in outcomes
+        if outcome.distances is not None
+    ]

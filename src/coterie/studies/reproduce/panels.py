@@ -1,10 +1,11 @@
-"""The panels of a paper's figures: curves by round, bars, maps of two options, scatters."""
+"""The panels of a paper's figures: curves by round, bars, maps of two options, scatters, distances."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from coterie.report.series import CurvePoint
+from coterie.studies.reproduce.outcome import DistanceMap
 
 
 @dataclass(frozen=True)
@@ -95,4 +96,17 @@ class ScatterPanel:
     points: tuple[tuple[float, float], ...]
 
 
-Panel = CurvePanel | BarPanel | GridPanel | ScatterPanel
+@dataclass(frozen=True)
+class DistancePanel:
+    """Distances of clients from each other, as a matrix.
+
+    Args:
+        title: of the panel.
+        shown: distances, groups and names of the clients.
+    """
+
+    title: str
+    shown: DistanceMap
+
+
+Panel = CurvePanel | BarPanel | GridPanel | ScatterPanel | DistancePanel

@@ -125,6 +125,7 @@ class Drawings:
         grid: two options of the algorithm, which are the axes of a map of the lines' values; a row
             is a panel.
         scatter: names of the two values of a line's points; a row is a panel.
+        distances: whether the distances of clients behind a line are drawn; a row is a panel.
     """
 
     curves: tuple[str, ...] = ()
@@ -132,6 +133,7 @@ class Drawings:
     bars: bool = False
     grid: tuple[str, str] | None = None
     scatter: tuple[str, str] | None = None
+    distances: bool = False
 
 
 @dataclass(frozen=True)

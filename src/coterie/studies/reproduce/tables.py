@@ -100,6 +100,7 @@ def _drawings(table: Tables) -> Drawings:
         bars=table.get("bars", False),
         grid=_pair(table.get("grid")),
         scatter=_pair(table.get("scatter")),
+        distances=table.get("distances", False),
     )
 
 
