@@ -29,7 +29,7 @@ from tests.conftest import real_data
 
 KINDS = (
     *("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted"),
-    *("planted_mixture", "shards", "quantity_skew"),
+    *("planted_mixture", "shards", "quantity_skew", "feature_noise", "dirichlet_by_size"),
 )
 SMALL = {
     "power_law": {"clients": 12},
@@ -43,6 +43,8 @@ SMALL = {
     "planted_mixture": {"clients": 6, "groups": 2},
     "shards": {"clients": 6},
     "quantity_skew": {"clients": 9},
+    "feature_noise": {"clients": 9},
+    "dirichlet_by_size": {"clients": 6, "beta": 0.5},
 }
 
 
@@ -155,9 +157,52 @@ def test_sizes_follow_the_skew() -> None:
     assert narrow < 20 < wide
 
 
+def test_exponential_sizes_give_the_last_client_most() -> None:
+    data = samples(np.zeros(1000, np.int64), 1, 1000)
+    table = {"kind": "quantity_skew", "clients": 800, "skew": "exponential"}
+    # A client that has one sample trains on it, so that none is left to test on.
+    held = [len(rows) for rows in make_partition(data, table, Key(0)).train]
+    assert min(held) == 1
+    whole = [
+        len(train) + len(test)
+        for parts in [make_partition(data, {**table, "clients": 10}, Key(0))]
+        for train, test in zip(parts.train, parts.test, strict=True)
+    ]
+    expected = 1 + 990 * np.exp(np.arange(10)) / np.exp(np.arange(10)).sum()
+    assert np.abs(whole - expected).max() <= 1
+
+
+def test_dirichlet_by_size_gives_each_client_its_size_and_a_mix_of_its_own() -> None:
+    data = samples(np.repeat(np.arange(10), 400), 10, 4000)
+    sizes = (900, 600, 300, *[100] * 7)
+    table = {"kind": "dirichlet_by_size", "clients": 10, "sizes": sizes}
+    parts = make_partition(data, {**table, "beta": 0.1}, Key(5))
+    assert tuple(map(len, parts.train)) == sizes
+    even = make_partition(data, {**table, "beta": 1000.0}, Key(5))
+
+    def largest(parts: Partition) -> float:
+        """The mean share of a client's most frequent class."""
+        shares = [np.bincount(data.labels[rows]).max() / len(rows) for rows in parts.train]
+        return float(np.mean(shares))
+
+    assert largest(even) < 0.2 < 0.5 < largest(parts)
+    # Tests have the mix of the training samples.
+    for train, test in zip(even.train, even.test, strict=True):
+        assert abs(len(test) / len(train) - 400 / 3600) < 0.1
+    for wrong, message in [
+        ({"sizes": (1, 2)}, "expected 10 sizes, or clients = 2"),
+        ({"sizes": (3000, *[100] * 9)}, "expected at most 3600"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            make_partition(data, {**table, **wrong}, Key(0))
+
+
 @pytest.mark.parametrize(
     "kind",
-    ["dirichlet", "natural", "iid", "planted", "planted_mixture", "shards", "quantity_skew"],
+    [
+        *("dirichlet", "natural", "iid", "planted", "planted_mixture", "shards", "quantity_skew"),
+        *("feature_noise", "dirichlet_by_size"),
+    ],
 )
 @given(case=some_samples())
 @settings(max_examples=10, deadline=None)

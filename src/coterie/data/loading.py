@@ -9,6 +9,7 @@ from typing import Any
 from coterie.config import registry
 from coterie.core.keys import Key
 from coterie.data.lazy import is_lazy
+from coterie.data.noise import with_noise
 from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, READS_NO_LABELS, Partition
 from coterie.data.planted_shift import transform_samples
 from coterie.data.population import Population
@@ -141,6 +142,8 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
     y = samples.y
     if parts.changes_samples:
         x, y = transform_samples(samples, parts)
+    if parts.noise is not None:
+        x = with_noise(x, parts)
     return Population(
         x,
         y,
@@ -169,6 +172,8 @@ def _populate_table(
         _, y = transform_samples(samples, parts)
     # After the partition, since statistics are of training rows alone.
     x, made = encode_inputs(table, samples.x.numpy(), parts.train, key)
+    if parts.noise is not None:
+        x = with_noise(x, parts)
     return Population(
         x,
         y,

@@ -152,6 +152,8 @@ def hash_partition(partition: Partition) -> str:
         arrays.append(np.frombuffer(styles.encode(), np.uint8))
     if partition.turns is not None:
         arrays.append(partition.turns)
+    if partition.noise is not None:
+        arrays += [partition.noise, np.array(partition.noise_seed)]
     return _hash(arrays)
 
 

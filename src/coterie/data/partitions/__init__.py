@@ -10,7 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from coterie.data.partitions.dirichlet import dirichlet
+from coterie.data.partitions.dirichlet_by_size import dirichlet_by_size
 from coterie.data.partitions.ditto import ditto
+from coterie.data.partitions.feature_noise import feature_noise
 from coterie.data.partitions.femnist10 import femnist10
 from coterie.data.partitions.iid import iid
 from coterie.data.partitions.majority import majority_classes
@@ -31,7 +33,9 @@ __all__ = [
     "Partition",
     "by_classes",
     "dirichlet",
+    "dirichlet_by_size",
     "ditto",
+    "feature_noise",
     "femnist10",
     "iid",
     "load_partition",
@@ -60,6 +64,8 @@ PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
         "planted_mixture": planted_mixture,
         "shards": shards,
         "quantity_skew": quantity_skew,
+        "feature_noise": feature_noise,
+        "dirichlet_by_size": dirichlet_by_size,
         "rfedavg": majority_classes,
         "given": predefined,
     }
@@ -69,7 +75,7 @@ PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
 # client by client does not have.
 KEEP_CLIENTS = ("given",)
 # Partitions of samples whose targets are no classes.
-READS_NO_LABELS = ("iid", "natural", "given", "quantity_skew")
+READS_NO_LABELS = ("iid", "natural", "given", "quantity_skew", "feature_noise")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.lazy import Ranges
 
 Transform = Literal["", "relabel", "rotate", "restyle"]
@@ -30,6 +30,9 @@ class Partition:
             ``c`` of sample ``r``, so that several groups can have the same images.
         turns: int64 ``[copies * S]``, what is added to each label, modulo the number of classes;
             ``None``: nothing. So wrong labels are made.
+        noise: float64 ``[N]``, the standard deviation of Gaussian noise in each client's inputs;
+            ``None``: nothing.
+        noise_seed: of the stream that the noise is drawn from.
 
     Example:
         >>> import numpy as np
@@ -50,6 +53,8 @@ class Partition:
     styles: tuple[str, ...] = ()
     copies: int = 1
     turns: IntArray | None = None
+    noise: FloatArray | None = None
+    noise_seed: int = 0
 
     @property
     def changes_samples(self) -> bool:

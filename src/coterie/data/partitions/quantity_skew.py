@@ -19,7 +19,7 @@ from coterie.data.partitions.helpers import (
 from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
-Skew = Literal["linear", "square", "dirichlet"]
+Skew = Literal["linear", "square", "exponential", "dirichlet"]
 
 
 def quantity_skew(
@@ -32,11 +32,13 @@ def quantity_skew(
     beta: Annotated[float, Field(gt=0)] = 0.5,
     test_fraction: Fraction = 0.1,
 ) -> Partition:
-    """Random samples for every client, of unlike numbers: ``i + 1``, its square, or by Dir(beta).
+    """Random samples for every client, of unlike numbers: ``i + 1``, its square, its exponential, or
+    by Dir(beta).
 
-    Every client has a training sample at least. ``linear`` and ``square`` are the partitioners
-    ``LinearPartitioner`` and ``SquarePartitioner`` of flwr-datasets; ``dirichlet`` is the quantity
-    skew of NIID-Bench.
+    Every client has a training sample at least. ``linear``, ``square`` and ``exponential`` are the
+    partitioners ``LinearPartitioner``, ``SquarePartitioner`` and ``ExponentialPartitioner`` of
+    flwr-datasets; ``dirichlet`` is the quantity skew of NIID-Bench. By ``exponential`` the last
+    client has nearly two thirds of all samples, however many clients there are.
 
     Args:
         samples: of a source; their inputs and labels are not read.
@@ -76,8 +78,12 @@ def _shares(skew: Skew, clients: int, beta: float, rng: np.random.Generator) -> 
     if skew == "dirichlet":
         drawn: FloatArray = rng.dirichlet(np.full(clients, beta))
         return drawn
+    numbers = np.arange(1.0, clients + 1)
+    if skew == "exponential":
+        # In proportion to the last one's, since the exponential of 710 is beyond float64.
+        return np.exp(numbers - clients)
     power = 1.0 if skew == "linear" else 2.0
-    return np.arange(1.0, clients + 1) ** power
+    return numbers**power
 
 
 def _cut(rows: IntArray, shares: FloatArray, key: Key, least: int) -> list[IntArray]:

@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.image_styles import is_style
 from coterie.data.lazy import Ranges, ranges
 from coterie.data.npz import read_npz
@@ -86,6 +86,9 @@ def partition_arrays(parts: Partition) -> Arrays:
         arrays["copies"] = np.array(parts.copies, dtype=np.int64)
     if parts.turns is not None:
         arrays["turns"] = parts.turns
+    if parts.noise is not None:
+        arrays["noise"] = parts.noise
+        arrays["noise_seed"] = np.array(parts.noise_seed, dtype=np.int64)
     return arrays
 
 
@@ -135,6 +138,7 @@ def partition_of(arrays: Arrays) -> Partition:
         _styles(arrays),
         _copies(arrays),
         _turns(arrays),
+        *_noise(arrays, len(train)),
     )
 
 
@@ -189,6 +193,19 @@ def _turns(arrays: Arrays) -> IntArray | None:
     if "turns" not in arrays:
         return None
     return _integers(arrays["turns"], "turns", 1)
+
+
+def _noise(arrays: Arrays, clients: int) -> tuple[FloatArray | None, int]:
+    """The standard deviation of each client's noise, and the seed of its stream."""
+    if "noise" not in arrays:
+        return None, 0
+    noise = arrays["noise"]
+    if noise.dtype != np.float64 or noise.shape != (clients,):
+        raise ValueError(f"noise is {noise.dtype} of shape {noise.shape} for {clients} clients")
+    seed = int(_integers(arrays["noise_seed"], "noise_seed", 0))
+    if not np.isfinite(noise).all() or noise.min(initial=0) < 0 or seed < 0:
+        raise ValueError("noise out of range")
+    return noise, seed
 
 
 def _index_arrays(arrays: Arrays, split: str) -> tuple[IntArray, ...]:
