@@ -57,6 +57,38 @@ def server_status(folder: Folder, debug: Debug = False) -> None:
     show_status(folder)
 
 
+def server_backup(
+    folder: Folder,
+    to: Annotated[Path, typer.Option(metavar="FILE", help="A new file, as backup.tar.")],
+    debug: Debug = False,
+) -> None:
+    """Write keys, nodes, database and runs to one file, while the server and a run go on.
+
+    The file has the server's private key. Only its owner may read it.
+    """
+    from coterie.deploy.backup import write_backup
+    from coterie.terminal import say
+
+    backup = write_backup(folder, to)
+    for name, rounds in backup.runs.items():
+        say(f"{name}: goes on after round {rounds}")
+    say(f"{to}: {to.stat().st_size / 1e6:.1f} MB, {len(backup.files)} files")
+
+
+def server_restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Of `coterie server backup`.")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")],
+    debug: Debug = False,
+) -> None:
+    """Make the folder of a deployment from a backup, after every byte was checked."""
+    from coterie.deploy.restore import restore_backup
+    from coterie.terminal import say
+
+    backup = restore_backup(file, to)
+    say(f"{to}: as of {backup.made}, made by Coterie {backup.coterie}, Flower {backup.flower}")
+    say(f"next: coterie server up {to}, then coterie deploy run {to} --resume")
+
+
 def server_add(
     folder: Folder,
     keys: Annotated[

@@ -23,6 +23,7 @@ from coterie.errors import ConfigError
 
 NODES_ADDED = "nodes-added.json"
 SERVER_PROCESS = "server.json"
+DATABASE = "superlink.db"  # of the SuperLink: nodes, runs, and messages that wait
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 

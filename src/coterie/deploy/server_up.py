@@ -16,6 +16,7 @@ from coterie.deploy.flower_processes import superlink_command
 from coterie.deploy.process import identify, is_running, last_line, wait_for_port
 from coterie.deploy.proxy import NGINX, find_nginx
 from coterie.deploy.server_folder import (
+    DATABASE,
     ServerProcess,
     certificate_end,
     control_port,
@@ -29,7 +30,6 @@ from coterie.deploy.settings import DeploymentSettings, load_deployment
 from coterie.errors import ConfigError, InUseError, RemoteError
 from coterie.terminal import say
 
-DATABASE = "superlink.db"
 READY_WITHIN = 90.0  # seconds that the processes have to listen
 STOPPED_WITHIN = 30.0
 _LOOK = 0.5  # seconds between two looks at the processes

@@ -1,0 +1,214 @@
+"""A backup of a federation's server in one file, made while the server and a run go on.
+
+The file is a tar archive: first `backup.json`, which names all other files with their SHA-256, then
+these, as in the folder of the deployment. It holds the server's private key, so only its owner may
+read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.federation_card import installed_version
+from coterie.deploy.server_folder import DATABASE, SERVER_PROCESS
+from coterie.deploy.settings import load_deployment
+from coterie.errors import CheckpointError, ConfigError, CoterieError
+from coterie.runs.copying import copy_files, copy_run
+from coterie.runs.digests import CONFIG
+from coterie.runs.files import sync_folder
+from coterie.terminal import warn
+
+SCHEMA = 1
+MANIFEST = "backup.json"
+RUNS = "runs"
+# Logs are long and tell nothing that a server needs; the others belong to processes that run.
+_LEFT_OUT = re.compile(rf"logs|runs|\.nginx-.*|{re.escape(DATABASE)}.*|\..*\.tmp.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a backup has, as its file `backup.json` says.
+
+    Args:
+        coterie: the version of Coterie that made it.
+        flower: that of Flower, whose database it has.
+        made: when, in UTC.
+        folder: of the runs, as ``deploy.toml`` named it.
+        runs: names of the runs, and the rounds of the checkpoint that each goes on from.
+        files: path -> SHA-256, in hexadecimal.
+    """
+
+    coterie: str
+    flower: str
+    made: str
+    folder: str
+    runs: Mapping[str, int]
+    files: Mapping[str, str]
+
+    def dumps(self) -> bytes:
+        """As JSON."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1).encode()
+
+    @classmethod
+    def loads(cls, text: bytes, file: Path) -> Backup:
+        """From JSON.
+
+        Args:
+            text: the JSON.
+            file: the backup, for messages.
+
+        Raises:
+            ConfigError: if it is something else, or of a later version.
+        """
+        try:
+            values: dict[str, Any] = json.loads(text)
+            schema = int(values.pop("schema"))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise not_a_backup(file, text[:40]) from None
+        if schema != SCHEMA:
+            what = f"a backup of another format, got {schema}"
+            raise ConfigError(f"{file}: {what}; expected {SCHEMA} (use the Coterie that made it)")
+        try:
+            return cls(**values)
+        except TypeError:
+            raise not_a_backup(file, sorted(values)) from None
+
+
+def not_a_backup(file: Path, got: Any) -> ConfigError:
+    """The error for a file that is no backup."""
+    expected = "the file that `coterie server backup` wrote"
+    return ConfigError(f"{file}: no backup, got {got!r}; expected {expected}")
+
+
+def write_backup(folder: Path, out: Path) -> Backup:
+    """Write a backup of a deployment; the file appears whole or not at all.
+
+    Args:
+        folder: of the deployment.
+        out: a new file.
+
+    Raises:
+        ConfigError: if the file is there already, or cannot be written.
+        CoterieError: if the folder is no deployment's.
+    """
+    _, settings = load_deployment(folder)
+    if out.exists():
+        raise ConfigError(f"--to: there already, got {out}; expected a new file")
+    try:
+        with _staging(out) as stage:
+            _copy_deployment(folder, stage)
+            _copy_database(folder / DATABASE, stage / DATABASE)
+            runs = _copy_runs(folder / settings.folder, stage / RUNS)
+            backup = Backup(
+                installed_version("coterie"),
+                installed_version("flwr"),
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                settings.folder,
+                runs,
+                {name: _sha256(stage / name) for name in _names(stage)},
+            )
+            _pack(stage, backup, out)
+    except OSError as error:
+        what = f"cannot be written ({error.strerror}), got {error.filename or out}"
+        raise ConfigError(f"--to: {what}; expected a file on a disk with room") from None
+    return backup
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """A folder for the copies, which only this user may enter; beside the file, whose disk has room
+    for it."""
+    stage = Path(tempfile.mkdtemp(prefix=f".{out.name}.tmp-", dir=out.parent))
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _copy_deployment(folder: Path, stage: Path) -> None:
+    """Configuration, keys, and what Flower's commands keep."""
+    for one in sorted(folder.iterdir()):
+        if _LEFT_OUT.fullmatch(one.name) or one.is_symlink():
+            continue
+        if one.is_dir():
+            shutil.copytree(one, stage / one.name, symlinks=True)
+        else:
+            shutil.copy2(one, stage / one.name)
+    # Of a process that may have ended when the backup is restored.
+    (stage / ".flwr" / SERVER_PROCESS).unlink(missing_ok=True)
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """The SuperLink's database, as of one moment, while the SuperLink may write it."""
+    if not source.exists():
+        return
+    try:
+        # To read a database in use, SQLite writes into the files beside it, so not `mode=ro`.
+        with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(target)) as copy:
+            live.backup(copy)
+    except sqlite3.Error as error:
+        raise CheckpointError(f"{source}: cannot be read, got {error}; expected SQLite") from None
+
+
+def _copy_runs(parent: Path, target: Path) -> dict[str, int]:
+    """All runs, and the rounds that each goes on from."""
+    found: dict[str, int] = {}
+    target.mkdir()
+    for run in sorted(parent.glob(f"*/{CONFIG}")):
+        name = run.parent.name
+        if name.startswith("."):
+            continue
+        try:
+            found[name] = copy_run(run.parent, target / name)
+        except CoterieError as error:
+            # One run that is damaged must not leave the others without a backup.
+            warn(f"{error}; it is in the backup as it is")
+            shutil.rmtree(target / name, ignore_errors=True)
+            copy_files(run.parent, target / name)
+            found[name] = 0
+    return found
+
+
+def _names(stage: Path) -> list[str]:
+    """The files of a folder, relative to it; links are none."""
+    files = [one for one in stage.rglob("*") if one.is_file() and not one.is_symlink()]
+    return sorted(str(one.relative_to(stage)) for one in files)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _pack(stage: Path, backup: Backup, out: Path) -> None:
+    """Write the archive under another name, and give it its own when it is on the disk."""
+    hidden = stage.with_name(f"{stage.name}.tar")
+    text = backup.dumps()
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w") as archive:
+            head = tarfile.TarInfo(MANIFEST)
+            head.size = len(text)
+            archive.addfile(head, io.BytesIO(text))
+            for name in backup.files:
+                archive.add(stage / name, arcname=name, recursive=False)
+        with hidden.open("rb") as file:
+            os.fsync(file.fileno())
+        hidden.rename(out)
+        sync_folder(out.parent)
+    finally:
+        hidden.unlink(missing_ok=True)
