@@ -34,12 +34,15 @@ def test_commands_and_options_are_frozen() -> None:
         "up": {"folder", "--foreground", "--json-logs", "--debug"},
         "add": {"folder", "keys", "--name", "--replace", "--debug"},
         "remove": {"folder", "names", "--debug"},
-        "status": {"folder", "--debug"},
+        "status": {"folder", "--quick", "--debug"},
         "stop": {"folder", "--debug"},
+        "backup": {"folder", "--to", "--debug"},
+        "restore": {"file", "--to", "--debug"},
     }
     assert options_of("node") == {
         "join": {*NODE, *DATA, "--json-logs", "--debug"},
         "check": {*NODE, *DATA, "--debug"},
+        "status": {"name", "--folder", "--debug"},
         "key": {"names", "--folder", "--debug"},
         "export": {"name", "--out", "--cache", "--debug"},
         "forget": {"name", "--cache", "--debug"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from coterie.deploy.server_folder import (
 )
 from coterie.deploy.service import Service, ServiceLog, stop_services
 from coterie.deploy.site import NodeWatch
+from coterie.deploy.site_state import StateFile
 from coterie.errors import ConfigError
 
 
@@ -194,10 +196,57 @@ def test_a_node_says_when_something_changes() -> None:
     watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")  # of its own processes
     watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
     assert (said, watch.unknown) == ([], True)
+    assert watch.state == "not added"
     watch.begin()
+    assert watch.state == "starting"
     watch("INFO: SuperNode ID: 475")
     assert (said, watch.unknown) == (["joined as hospital-3; waiting for work"], False)
+    assert watch.state == "connected"
     watch("WARNING: Connection attempt failed, retrying in 0.50 seconds")
     watch("WARNING: Connection attempt failed, retrying in 0.75 seconds")
+    assert watch.state == "no connection"
     watch("Connection successful after 3 tries")
+    assert watch.state == "connected"
     assert said[1:] == ["no connection to the server; trying again", "connected again"]
+
+
+def test_a_node_says_whether_it_is_connected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["node", "status", "hospital-3", "--folder", str(tmp_path)]
+    assert invoke(asked) == 7
+    assert "its node is down, got no process" in capsys.readouterr().err
+    file = StateFile(tmp_path)
+    for state in ("starting", "not added", "no connection"):
+        file.note(state)
+        assert invoke(asked) == 7
+        assert f"hospital-3: {state}, got this for" in capsys.readouterr().err
+    file.note("connected")
+    assert invoke(asked) == 0
+    assert f" s (process {os.getpid()})" in capsys.readouterr().out
+    found = json.loads((tmp_path / "state.json").read_bytes())
+    # The same number, born at another time: the number was given to another process.
+    (tmp_path / "state.json").write_text(json.dumps({**found, "born": found["born"] + 1}))
+    assert invoke(asked) == 7
+    (tmp_path / "state.json").write_text("[]")
+    assert invoke(asked) == 7
+
+
+def test_a_health_check_asks_the_port_of_nodes(
+    deployment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["server", "status", str(deployment), "--quick"]
+    assert invoke(asked) == 7
+    assert "the server is down, got no process" in capsys.readouterr().err
+    me = identify(os.getpid())
+    assert me is not None
+    (deployment / ".flwr").mkdir()
+    with socket.socket() as nginx:
+        nginx.bind(("127.0.0.1", 0))
+        port = nginx.getsockname()[1]
+        note_server(deployment, ServerProcess(me.pid, me.born, time.time(), port))
+        assert invoke(asked) == 7
+        assert f"no connection to port {port}, got" in capsys.readouterr().err
+        nginx.listen()
+        assert invoke(asked) == 0
+        assert "up for" in capsys.readouterr().out

@@ -102,6 +102,7 @@ node_app = command_group(
     {
         "join": node.node_join,
         "check": node.node_check,
+        "status": node.node_status,
         "key": node.node_key,
         "export": node.node_export,
         "forget": node.node_forget,

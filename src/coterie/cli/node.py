@@ -139,6 +139,25 @@ def node_check(node: NodeOptions, data: DataOptions, debug: Debug = False) -> No
     check_site(_site(node, data), say)
 
 
+def node_status(
+    name: Client,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Default: ~/.coterie/NAME.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Show whether the node of a client is connected.
+
+    The exit code is 7 where it is not.
+    """
+    from coterie.deploy.server_nodes import check_name
+    from coterie.deploy.site import default_folder
+    from coterie.deploy.site_state import require_connected
+    from coterie.terminal import say
+
+    say(require_connected(name, folder or default_folder(check_name(name))))
+
+
 def node_key(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of clients.")],
     folder: Annotated[

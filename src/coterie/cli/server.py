@@ -47,14 +47,24 @@ def server_stop(folder: Folder, debug: Debug = False) -> None:
     say("stopped" if stop_server(folder) else "was down")
 
 
-def server_status(folder: Folder, debug: Debug = False) -> None:
+def server_status(
+    folder: Folder,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Only whether it is up: a health check, in half a second."),
+    ] = False,
+    debug: Debug = False,
+) -> None:
     """Show the server's processes, certificate, nodes and runs.
 
     The exit code is 7 where the server is down.
     """
-    from coterie.deploy.server_status import show_status
+    from coterie.deploy.server_status import require_listening, show_status
 
-    show_status(folder)
+    if quick:
+        require_listening(folder)
+    else:
+        show_status(folder)
 
 
 def server_backup(
@@ -62,9 +72,9 @@ def server_backup(
     to: Annotated[Path, typer.Option(metavar="FILE", help="A new file, as backup.tar.")],
     debug: Debug = False,
 ) -> None:
-    """Write keys, nodes, database and runs to one file, while the server and a run go on.
+    """Write all that the server needs to one file.
 
-    The file has the server's private key. Only its owner may read it.
+    Keys, nodes, database and runs, while the server and a run go on. The file has the server's private key. Only its owner may read it.
     """
     from coterie.deploy.backup import write_backup
     from coterie.terminal import say
@@ -80,7 +90,7 @@ def server_restore(
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")],
     debug: Debug = False,
 ) -> None:
-    """Make the folder of a deployment from a backup, after every byte was checked."""
+    """Make a deployment from a backup, whose bytes are checked."""
     from coterie.deploy.restore import restore_backup
     from coterie.terminal import say
 

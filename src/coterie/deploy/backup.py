@@ -29,7 +29,7 @@ from coterie.deploy.settings import load_deployment
 from coterie.errors import CheckpointError, ConfigError, CoterieError
 from coterie.runs.copying import copy_files, copy_run
 from coterie.runs.digests import CONFIG
-from coterie.runs.files import sync_folder
+from coterie.runs.files import sync_file, sync_folder
 from coterie.terminal import warn
 
 SCHEMA = 1
@@ -206,8 +206,7 @@ def _pack(stage: Path, backup: Backup, out: Path) -> None:
             archive.addfile(head, io.BytesIO(text))
             for name in backup.files:
                 archive.add(stage / name, arcname=name, recursive=False)
-        with hidden.open("rb") as file:
-            os.fsync(file.fileno())
+        sync_file(hidden)
         hidden.rename(out)
         sync_folder(out.parent)
     finally:

@@ -19,7 +19,7 @@ from coterie.deploy.private_file import replace_private
 from coterie.deploy.process import ProcessId, is_running
 from coterie.deploy.proxy import NGINX
 from coterie.deploy.settings import DeploymentSettings
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, RemoteError
 
 NODES_ADDED = "nodes-added.json"
 SERVER_PROCESS = "server.json"
@@ -72,6 +72,19 @@ def running_server(folder: Path) -> ServerProcess | None:
         return None
     if not is_running(server.id):
         return None
+    return server
+
+
+def require_up(folder: Path) -> ServerProcess:
+    """The process that keeps the server of a deployment up.
+
+    Raises:
+        RemoteError: if the server is down.
+    """
+    server = running_server(folder)
+    if server is None:
+        expected = f"coterie server up {folder}"
+        raise RemoteError(f"{folder}: the server is down, got no process; expected {expected}")
     return server
 
 

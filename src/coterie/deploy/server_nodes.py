@@ -15,10 +15,10 @@ from coterie.deploy.server_folder import (
     added_nodes,
     fingerprint,
     note_nodes,
-    running_server,
+    require_up,
 )
 from coterie.deploy.settings import load_deployment
-from coterie.errors import ConfigError, RemoteError
+from coterie.errors import ConfigError
 
 _GONE = "unregistered"
 
@@ -91,7 +91,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
     if before is None and len(nodes) >= settings.clients:
         what = f"more nodes than clients, got {len(nodes) + 1}"
         raise ConfigError(f"deploy.toml: clients: {what}; expected at most {settings.clients}")
-    _require_up(folder)
+    require_up(folder)
     home = flower_home(folder)
     if before is not None:
         run_flwr(home, ["supernode", "unregister", before.node, FEDERATION])
@@ -113,7 +113,7 @@ def remove_node(folder: Path, name: str) -> None:
     if name not in nodes:
         known = ", ".join(nodes) or "none"
         raise ConfigError(f"server remove: no such node, got {name!r}; expected one of {known}")
-    _require_up(folder)
+    require_up(folder)
     home = flower_home(folder)
     run_flwr(home, ["supernode", "unregister", nodes.pop(name).node, FEDERATION])
     note_nodes(folder, nodes)
@@ -125,7 +125,7 @@ def node_states(folder: Path) -> list[NodeState]:
     Raises:
         RemoteError: if the server is down.
     """
-    _require_up(folder)
+    require_up(folder)
     answer = run_flwr(flower_home(folder), ["supernode", "list", FEDERATION])
     names = {node.node: (name, node.key) for name, node in added_nodes(folder).items()}
     states = []
@@ -143,9 +143,3 @@ def _since(node: Mapping[str, Any]) -> str:
     field = "online-at" if node.get("status") == "online" else "offline-at"
     at = str(node.get(field, ""))
     return "" if at == "N/A" else at
-
-
-def _require_up(folder: Path) -> None:
-    if running_server(folder) is None:
-        expected = f"coterie server up {folder}"
-        raise RemoteError(f"{folder}: the server is down, got no process; expected {expected}")

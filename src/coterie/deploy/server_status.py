@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -9,13 +10,34 @@ from rich.table import Table
 from rich.text import Text
 
 from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr
-from coterie.deploy.server_folder import added_nodes, certificate_end, running_server
+from coterie.deploy.server_folder import (
+    added_nodes,
+    certificate_end,
+    require_up,
+    running_server,
+)
 from coterie.deploy.server_nodes import node_states
 from coterie.deploy.settings import load_deployment
 from coterie.errors import RemoteError
 from coterie.terminal import console, duration, printable, say
 
 SHOWN_RUNS = 5
+ANSWER_WITHIN = 5.0  # seconds
+
+
+def require_listening(folder: Path) -> None:
+    """Say that a server is up; nothing but its port is asked.
+
+    Raises:
+        RemoteError: if it is down, or nodes cannot connect.
+    """
+    server = require_up(folder)
+    try:
+        socket.create_connection(("127.0.0.1", server.node_port), ANSWER_WITHIN).close()
+    except OSError as error:
+        what = f"no connection to port {server.node_port}, got {error.strerror or error}"
+        raise RemoteError(f"{folder}: {what}; expected nginx (see logs/nginx.log)") from None
+    say(f"up for {duration(time.time() - server.since)}")
 
 
 def show_status(folder: Path) -> None:
@@ -27,11 +49,9 @@ def show_status(folder: Path) -> None:
     _, settings = load_deployment(folder)
     end = certificate_end(folder / "keys" / "server.pem")
     say(f"certificate: valid until {end:%Y-%m-%d}")
-    server = running_server(folder)
-    if server is None:
+    if running_server(folder) is None:
         say(f"nodes: {len(added_nodes(folder))} added of at most {settings.clients}")
-        expected = f"coterie server up {folder}"
-        raise RemoteError(f"{folder}: the server is down, got no process; expected {expected}")
+    server = require_up(folder)
     up = duration(time.time() - server.since)
     say(f"server: up for {up} (process {server.pid}); nodes connect to port {server.node_port}")
     states = node_states(folder)

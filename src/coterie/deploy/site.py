@@ -18,6 +18,7 @@ from coterie.deploy.process import free_ports
 from coterie.deploy.server_folder import fingerprint
 from coterie.deploy.service import Service, ServiceLog, stop_services
 from coterie.deploy.site_checks import check_clock, check_data, check_versions, meet_server
+from coterie.deploy.site_state import CONNECTED, StateFile
 from coterie.errors import ConfigError, CoterieError
 
 NOT_ADDED = 20.0  # seconds before a node that was not added yet tries again
@@ -136,6 +137,15 @@ class NodeWatch:
     unknown: bool = False
     lost: bool = False
 
+    @property
+    def state(self) -> str:
+        """What the node does, as `coterie.deploy.site_state` has it."""
+        if self.unknown:
+            return "not added"
+        if self.lost:
+            return "no connection"
+        return CONNECTED if self.connected else "starting"
+
     def begin(self) -> None:
         """Forget what another process of the node printed."""
         self.connected = False
@@ -185,25 +195,27 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
     watch = NodeWatch(say, site.name)
     log = ServiceLog(site.folder / "node.log", "node", as_json)
     service = Service(command, environment(site.folder / "flower"), log, watch)
+    state = StateFile(site.folder)
     told = False
     service.start()
     try:
         while True:
+            state.note(watch.state)
             time.sleep(_LOOK)
-            code = service.code
-            if code is None:
+            if service.code is None:
                 continue
             service.drain()
+            watch.lost = not watch.unknown
+            state.note(watch.state)
             pause = service.pause()
             if watch.unknown:
                 pause = NOT_ADDED
                 # Said once: a site may wait for days.
                 if not told:
                     say(_not_added(site))
-                told = True
             else:
-                say(f"ended with {code} ({log.last}); starting again in {pause:g} s")
-                told = False
+                say(f"ended with {service.code} ({log.last}); starting again in {pause:g} s")
+            told = watch.unknown
             time.sleep(pause)
             watch.begin()
             service.start()
