@@ -33,6 +33,7 @@ class Histograms:
     """Clients that do nothing but report their label histograms."""
 
     drift_reports = None
+    fixed_data = False
     able = None
     classes = 4
 

@@ -11,9 +11,11 @@ from coterie.config.tables import Detector
 from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.cold_start import Outliers
+from coterie.rules.group_count import fixed_groups
+from coterie.rules.large_federations import Ask, LargeFederation, SampleSize, SketchSize
 from coterie.rules.migration import Migration, migrating
 from coterie.rules.old_arguments import tau_in_migration
-from coterie.rules.one_shot import OneShot, Threshold, fixed_groups
+from coterie.rules.one_shot import OneShot, Threshold
 from coterie.rules.signatures import TrainedUpdate
 
 
@@ -30,6 +32,9 @@ def fedclust(
     warmup_epochs: Annotated[int, Field(ge=1)] | None = None,
     migration: Detector | Migration = "none",
     outliers: Outliers = "keep",
+    sample: SampleSize = None,
+    sketch: SketchSize = None,
+    ask: Ask = "all",
 ) -> Method:
     """FedClust: clusters clients once, by the final layers of their trained models. It needs no
     number of groups.
@@ -53,6 +58,12 @@ def fedclust(
         migration: with a detector, clients whose data drifted send their layer anew.
         outliers: ``leave_out`` keeps clients that are far from all others out of the tree; they join
             the nearest cluster.
+        sample: clients that make the tree; the others join the nearest cluster, or open one. ``None``:
+            all of up to 10,000 clients, of more 4,096.
+        sketch: values that longer layers are projected to at random where a sample makes the tree;
+            ``None``: 512.
+        ask: ``all`` clients upload their layer before the first round, or the ``sample`` alone, and
+            each other client when it is first selected.
 
     Raises:
         ConfigError: for a number of groups and a threshold; in the first round for a layer that the
@@ -75,5 +86,6 @@ def fedclust(
         threshold,
         fixed_groups(groups),
         outliers=outliers,
+        large=LargeFederation(sample, sketch, ask),
     )
     return Method(migrating(rule, migration), reads=("start", "newcomers"))

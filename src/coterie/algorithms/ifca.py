@@ -21,7 +21,7 @@ from coterie.objectives import plain
 from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.group_count import count_if_auto
-from coterie.rules.migration import Migration, migrating, previous_group
+from coterie.rules.migration import DriftMemory, Migration, migrating, previous_group
 from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.starts import BestOfStarts, StartsFromClusters
 from coterie.rules.weighing import evenly
@@ -48,6 +48,8 @@ class LeastLoss(PlacesClients):
 
 def _place_drifted(groups: Groups, round: Round) -> Groups:
     """Clients whose data drifted choose before the round, since not all of them train in it."""
+    if groups.memory.get(DriftMemory) is None:
+        return groups
     ids = np.flatnonzero(previous_group(groups) >= 0)
     if not len(ids):
         return groups

@@ -67,6 +67,8 @@ class Clients:
         simulated: the clients of a simulation, without attackers among them, for measures; ``None``:
             real ones, or an engine that stores nothing.
         solver: of their local training, of which steps are counted.
+        fixed_data: whether what they hold never changes in the run, so that no rule has to look for
+            drift.
 
     Attributes:
         ledger: what was sent and received.
@@ -85,6 +87,7 @@ class Clients:
     clip: bool = False
     simulated: Simulated | None = None
     solver: Solver = field(default_factory=Solver)
+    fixed_data: bool = False
     ledger: Ledger = field(default_factory=Ledger, init=False)
 
     @property

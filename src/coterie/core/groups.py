@@ -16,6 +16,40 @@ from coterie.core.memory import Memory, Record
 NO_GROUP = -1
 
 
+class MemberCounts:
+    """What was counted of the newest array of members, so that each round counts ten million clients
+    once. An array of members never changes: clients that move are in a new array."""
+
+    __slots__ = ("_has_group", "_member", "_sizes")
+
+    def __init__(self) -> None:
+        self._member: IntArray | None = None
+        self._has_group: BoolArray | None = None
+        self._sizes: IntArray | None = None
+
+    def has_group(self, member: IntArray) -> BoolArray:
+        """The clients with a group, bool ``[N]``."""
+        self._turn_to(member)
+        if self._has_group is None:
+            self._has_group = member >= 0
+            self._has_group.flags.writeable = False
+        return self._has_group
+
+    def sizes(self, member: IntArray) -> IntArray:
+        """Members per group, up to the last group with members."""
+        self._turn_to(member)
+        if self._sizes is None:
+            # Clients without a group are counted first, which saves a copy without them.
+            self._sizes = np.bincount(member + 1)[1:]
+        return self._sizes
+
+    def _turn_to(self, member: IntArray) -> None:
+        if member is not self._member:
+            self._member = member
+            self._has_group = None
+            self._sizes = None
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """What the server knows: the models, who belongs to which, and what the rules remember.
@@ -27,6 +61,7 @@ class Groups:
         memory: one typed record for each rule (directions, signatures, ...).
         start: float32 ``[d]``, the first model ``w_0`` of the run.
         trained: bool ``[k]``, the models that some reply of the last round counted for.
+        counted: what was counted of ``member`` so far; copies with other models share it.
 
     Everything in it is an array or a number, so all of it round-trips through a checkpoint.
     """
@@ -37,6 +72,7 @@ class Groups:
     memory: Memory = field(default_factory=Memory)
     start: Tensor | None = None
     trained: BoolArray | None = None
+    counted: MemberCounts = field(default_factory=MemberCounts, repr=False, compare=False)
 
     @property
     def k(self) -> int:
@@ -51,7 +87,18 @@ class Groups:
 
     def sizes(self) -> IntArray:
         """Members per group, int64 ``[k]``."""
-        return np.bincount(self.member[self.member >= 0], minlength=self.k)
+        sizes = self.counted.sizes(self.member)
+        return np.pad(sizes, (0, max(0, self.k - len(sizes))))
+
+    @property
+    def has_group(self) -> BoolArray:
+        """The clients with a group, bool ``[N]``; not to be written to."""
+        return self.counted.has_group(self.member)
+
+    @property
+    def assigned(self) -> int:
+        """How many clients have a group."""
+        return int(self.counted.sizes(self.member).sum())
 
     def auxiliary(self, *, filled: bool) -> Tensor:
         """The auxiliary global model ``[d]``: the mean of all models (FedGroup Alg. 2 l. 11).

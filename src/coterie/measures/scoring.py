@@ -104,7 +104,7 @@ def _scored(
     """The clients that are scored, ascending."""
     if sample is None:
         return np.flatnonzero(testable)
-    return sample.draw(testable, groups.member >= 0)
+    return sample.draw(testable, groups.has_group)
 
 
 def post_scores(
@@ -142,7 +142,7 @@ def _served_figures(
     """The figures of each client with the model that serves it."""
     task = scoring.task
     sample = scoring.sample
-    has_group = groups.member >= 0
+    has_group = groups.has_group
     sums = own_sums(reply, task)
     known = has_group[reply.ids]
     found = _metrics(task, sums, groups.member[reply.ids], known, groups.k)

@@ -98,3 +98,15 @@ def count_if_auto(assign: Assign, groups: GroupCount, most: int) -> tuple[Assign
     if groups == "auto":
         return CountsGroups(assign, most), most
     return assign, groups
+
+
+def fixed_groups(groups: GroupCount | None) -> int | None:
+    """The number of groups that was asked for; ``auto`` is none: the threshold decides.
+
+    Example:
+        >>> fixed_groups(3), fixed_groups("auto")
+        (3, None)
+    """
+    if groups == "auto":
+        return None
+    return groups

@@ -16,7 +16,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Describe, Train
+from coterie.core.work import Describe
 from coterie.errors import ConfigError
 from coterie.math.clustering import (
     Automatic,
@@ -26,13 +26,14 @@ from coterie.math.clustering import (
     linkage_distance,
 )
 from coterie.math.few_points import cut_without_few
-from coterie.math.group_count import GroupCount
 from coterie.math.outliers import outliers
 from coterie.math.similarity import Matrix
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
 from coterie.rules.cut_notes import cut_notes
 from coterie.rules.group_count import enough_to_count
+from coterie.rules.large_federations import LargeFederation
+from coterie.rules.signature_requests import ask_shortened, ask_signatures, blocks_of
 from coterie.rules.signatures import Signature, SignatureMemory, Subspace
 from coterie.rules.single_group import everyone
 
@@ -67,6 +68,7 @@ class OneShot(PlacesClients):
         after: rounds of FedAvg before; newcomers train in it as all clients do.
         outliers: ``leave_out``: clients whose signature is far from all others have no part in the
             tree, whose gaps they would decide; they join the nearest cluster.
+        large: what is done where there are many clients.
     """
 
     signature: Signature
@@ -75,6 +77,7 @@ class OneShot(PlacesClients):
     groups: int | None = None
     after: int = 0
     outliers: Outliers = "keep"
+    large: LargeFederation = LargeFederation()
 
     def __post_init__(self) -> None:
         if self.groups is not None and self.threshold != "auto":
@@ -88,7 +91,7 @@ class OneShot(PlacesClients):
         found: dict[str, float | str | None] = {}
         memory = groups.memory.get(SignatureMemory)
         if memory is None:
-            self._check_groups(len(groups.member))
+            self._check_groups(self.large.tree_size(len(groups.member)))
             if round.number < self.after:
                 return everyone(groups, round)
             groups = self._cluster(groups, round.of("signatures"), notes)
@@ -112,15 +115,17 @@ class OneShot(PlacesClients):
     def _check_groups(self, clients: int) -> None:
         if self.groups is not None and self.groups > clients:
             raise ConfigError(
-                f"algorithm.groups: more groups than clients, got {self.groups}; "
+                f"algorithm.groups: more groups than clients to cluster, got {self.groups}; "
                 f"expected 1 to {clients}"
             )
 
     def _cluster(self, groups: Groups, round: Round, notes: Counter[str]) -> Groups:
         """The clusters of all signatures; where too few were received, nothing changes."""
-        trainable = round.trainable(len(groups.member))
+        every = round.trainable(len(groups.member))
+        trainable = self.large.draw(every, round)
+        sampled = len(trainable) < len(every)
         # Before the clustering there is one model.
-        ids, rows = self._ask(groups.models[0], trainable, round, notes)
+        ids, rows = self._ask(groups.models[0], trainable, round, notes, sampled)
         least = round.least_replies
         if self._is_automatic():
             # The largest gap between merges means nothing among three clients.
@@ -128,9 +133,26 @@ class OneShot(PlacesClients):
         if len(ids) < least:
             notes["unclustered"] = 1
             return groups
-        return self._form(groups, ids, rows, notes)
+        groups = self._form(groups, ids, rows, notes, sampled)
+        if not sampled or self.large.ask == "sample":
+            return groups
+        return self._place_others(groups, np.setdiff1d(every, trainable), round, notes)
 
-    def _form(self, groups: Groups, ids: IntArray, rows: Tensor, notes: Counter[str]) -> Groups:
+    def _place_others(
+        self, groups: Groups, others: IntArray, round: Round, notes: Counter[str]
+    ) -> Groups:
+        """The clients that had no part in the tree."""
+        # A block at a time: a million signatures, or distances to them, do not fit into memory.
+        for block in blocks_of(others, self.signature.work(round), groups.models.shape[1]):
+            memory = groups.memory.get(SignatureMemory)
+            assert memory is not None
+            groups = self._place(groups, memory, block, round, notes)
+        notes["cold_start"] += notes.pop("newcomers", 0)
+        return groups
+
+    def _form(
+        self, groups: Groups, ids: IntArray, rows: Tensor, notes: Counter[str], sampled: bool
+    ) -> Groups:
         """The groups of these clients by their signatures."""
         clients = len(groups.member)
         origin = groups.models[0]
@@ -146,8 +168,10 @@ class OneShot(PlacesClients):
         notes["cold_start"] = len(ids)
         member = np.full(clients, NO_GROUP)
         member[ids] = found.labels
-        signature = rows.new_zeros(clients, *rows.shape[1:])
-        signature[torch.from_numpy(ids)] = rows
+        signature = rows
+        if not sampled:
+            signature = rows.new_zeros(clients, *rows.shape[1:])
+            signature[torch.from_numpy(ids)] = rows
         memory = SignatureMemory(
             origin,
             signature,
@@ -156,6 +180,7 @@ class OneShot(PlacesClients):
             found.tree,
             ids,
             proximity if len(ids) <= SHOWN else None,
+            ids if sampled else None,
         )
         groups = groups.select([0] * found.count)
         groups = replace(groups, member=member).remember(memory)
@@ -163,7 +188,8 @@ class OneShot(PlacesClients):
             return groups
         # At any distance: a far client that opened a group would be alone with its model.
         distance = self._distances(memory, groups.k, rows_left_out)
-        return self._join(groups, memory, left_out, rows_left_out, distance.argmin(axis=1))
+        opened = np.zeros(len(left_out), bool)
+        return self._join(groups, memory, left_out, rows_left_out, distance.argmin(axis=1), opened)
 
     def _cut(self, rows: Tensor, proximity: Matrix) -> tuple[Clusters, BoolArray]:
         """The clusters, and the clients that have no part in them, bool ``[n]``."""
@@ -182,25 +208,12 @@ class OneShot(PlacesClients):
         return found, far
 
     def _ask(
-        self, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str]
+        self, origin: Tensor, ids: IntArray, round: Round, notes: Counter[str], sampled: bool
     ) -> tuple[IntArray, Tensor]:
-        """The signatures that were received and are not zero: int64 ``[n]`` and float32 ``[n,
-        ...]``."""
-        work = self.signature.work(round)
-        if isinstance(work, Train):
-            name = "delta"
-            which = np.zeros(len(ids), np.int64)
-        else:
-            name = work.statistic
-            # No model is sent for a statistic of a client's data.
-            which = np.zeros((len(ids), 0), np.int64)
-        reply = round.clients.run(work, ids, origin[None], which, key=round.key)
-        rows = torch.from_numpy(reply.fields[name]).to(torch.float32)
-        # A zero signature would be equally near to all, and a zero vector has no angle.
-        usable = rows.flatten(1).any(dim=1)
-        if len(ids) > int(usable.sum()):
-            notes["unsigned"] = len(ids) - int(usable.sum())
-        return reply.ids[usable.numpy()], rows[usable]
+        """The signatures that were received, shortened where a sample makes the tree."""
+        if sampled and self.signature.projects:
+            return ask_shortened(self.signature, self.large, origin, ids, round, notes)
+        return ask_signatures(self.signature, origin, ids, round, notes)
 
     def _place(
         self,
@@ -212,10 +225,10 @@ class OneShot(PlacesClients):
     ) -> Groups:
         """Newcomers to their nearest clusters; those beyond the threshold are clustered among
         themselves, and each cluster opens a group."""
-        ids, rows = self._ask(memory.origin, new, round, notes)
+        ids, rows = self._ask(memory.origin, new, round, notes, memory.kept is not None)
         if not len(ids):
             return groups
-        notes["newcomers"] = len(ids)
+        notes["newcomers"] += len(ids)
         distance = self._distances(memory, groups.k, rows)
         # With a fixed number of groups the nearest one is always near enough.
         level = memory.threshold if self.groups is None else np.inf
@@ -227,9 +240,9 @@ class OneShot(PlacesClients):
             among_themselves = self.signature.distance(rows[torch.from_numpy(~joins)])
             opened = agglomerate(among_themselves, self.linkage, level, self.groups)
             joined[~joins] = groups.k + opened.labels
-            notes["opened"] = opened.count
+            notes["opened"] += opened.count
             groups = _open(groups, memory.origin, opened.count)
-        return self._join(groups, memory, ids, rows, joined)
+        return self._join(groups, memory, ids, rows, joined, ~joins)
 
     def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
         """See `PlacesUnlabelled`; ``None`` for signatures that are trained, which needs labels."""
@@ -248,14 +261,16 @@ class OneShot(PlacesClients):
         return self._distances(memory, groups.k, rows).argmin(axis=1)
 
     def _join(
-        self, groups: Groups, memory: SignatureMemory, ids: IntArray, rows: Tensor, joined: IntArray
+        self,
+        groups: Groups,
+        memory: SignatureMemory,
+        ids: IntArray,
+        rows: Tensor,
+        joined: IntArray,
+        opened: BoolArray,
     ) -> Groups:
         """These clients in these groups, for which their signatures stand from now on."""
-        signature = memory.signature.clone()
-        signature[torch.from_numpy(ids)] = rows
-        cluster = memory.cluster.copy()
-        cluster[ids] = joined
-        memory = replace(memory, signature=signature, cluster=cluster)
+        memory = memory.with_clients(ids, rows, joined, opened)
         return groups.with_members(ids, joined).remember(memory)
 
     def _distances(self, memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
@@ -264,26 +279,13 @@ class OneShot(PlacesClients):
         A client that has lost its group because its data drifted still stands for that group by the
         signature it sent.
         """
-        known = np.flatnonzero(memory.cluster >= 0)
-        stored = memory.signature[torch.from_numpy(known)]
+        stored, cluster = memory.stored()
         # Ward's linkage alone needs the distances inside the clusters.
         inside = np.empty((0, 0))
         if self.linkage == "ward":
             inside = self.signature.distance(stored)
         to_stored = self.signature.distance(rows, stored)
-        return linkage_distance(to_stored, inside, memory.cluster[known], k, self.linkage)
-
-
-def fixed_groups(groups: GroupCount | None) -> int | None:
-    """The number of groups that was asked for; ``auto`` is none: the threshold decides.
-
-    Example:
-        >>> fixed_groups(3), fixed_groups("auto")
-        (3, None)
-    """
-    if groups == "auto":
-        return None
-    return groups
+        return linkage_distance(to_stored, inside, cluster, k, self.linkage)
 
 
 def _open(groups: Groups, origin: Tensor, count: int) -> Groups:

@@ -25,7 +25,9 @@ def by_group(groups: Groups) -> Served:
         >>> [by_group(groups).vector(client).item() for client in range(3)]
         [3.0, 2.0, 1.0]
     """
-    row = np.where(groups.member < 0, groups.k, groups.member)
+    row = groups.member
+    if groups.assigned < len(row):
+        row = np.where(groups.has_group, row, groups.k)
     models = torch.cat([groups.models, groups.auxiliary(filled=True)[None]])
     return Served(models, row)
 

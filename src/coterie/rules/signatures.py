@@ -4,14 +4,16 @@ what the server keeps of them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Literal, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from coterie.clients.round import Round
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.vectors import Layout
 from coterie.core.work import Describe, Train
 from coterie.errors import ConfigError
@@ -30,6 +32,11 @@ class Signature(Protocol):
 
     def work(self, round: Round) -> Train | Describe:
         """The request."""
+        ...
+
+    @property
+    def projects(self) -> bool:
+        """Whether the distances of randomly projected answers are nearly those of the answers."""
         ...
 
     def distance(self, a: Tensor, b: Tensor | None = None) -> Matrix:
@@ -56,6 +63,10 @@ class TrainedUpdate:
     layer: str | None = None
     bias: bool = True
     metric: Metric = "l2"
+
+    @property
+    def projects(self) -> bool:
+        return self.metric != "l1"
 
     def work(self, round: Round) -> Train:
         upload = None
@@ -88,6 +99,11 @@ class Subspace:
 
     vectors: int = 3
     angle: Angle = "entry_min"
+
+    @property
+    def projects(self) -> bool:
+        # The angles are between spans of several vectors, of which a projection keeps too little.
+        return False
 
     def work(self, round: Round) -> Describe:
         clients = round.clients
@@ -142,12 +158,14 @@ class SignatureMemory:
 
     Args:
         origin: float32 ``[d]``, the model that the signatures were made with.
-        signature: float32 ``[N, ...]``, the signature of each client.
+        signature: float32 ``[N, ...]``, the signature of each client, or of those in ``kept`` alone,
+            ``[s, ...]``.
         cluster: int64 ``[N]``, the group that each signature stands for, -1 for no signature.
         threshold: the distance up to which clusters were merged.
         tree: float64 ``[n - 1, 4]``, the merges, as SciPy writes them.
         leaves: int64 ``[n]``, the client of each leaf of the tree.
         proximity: float64 ``[n, n]``, distances of the leaves, for up to 500 clients.
+        kept: int64 ``[s]``, ascending, the clients whose signatures are kept; ``None``: all.
     """
 
     record_name: ClassVar[str] = "signatures"
@@ -159,3 +177,43 @@ class SignatureMemory:
     tree: FloatArray
     leaves: IntArray
     proximity: FloatArray | None = None
+    kept: IntArray | None = None
+
+    def stored(self) -> tuple[Tensor, IntArray]:
+        """The signatures that stand for a group, ``[s, ...]``, and the group of each."""
+        if self.kept is None:
+            known = np.flatnonzero(self.cluster >= 0)
+            return self.signature[torch.from_numpy(known)], self.cluster[known]
+        cluster = self.cluster[self.kept]
+        stands = np.flatnonzero(cluster >= 0)
+        return self.signature[torch.from_numpy(stands)], cluster[stands]
+
+    def with_clients(
+        self, ids: IntArray, rows: Tensor, cluster: IntArray, opened: BoolArray
+    ) -> SignatureMemory:
+        """The same memory after some clients sent their signatures.
+
+        Where not all signatures are kept, those of clients that were kept before and of those that
+        opened a group are.
+
+        Args:
+            ids: int64 ``[n]``, the clients, ascending.
+            rows: float32 ``[n, ...]``.
+            cluster: int64 ``[n]``, their groups.
+            opened: bool ``[n]``, which of them opened their group.
+        """
+        clusters = self.cluster.copy()
+        clusters[ids] = cluster
+        if self.kept is None:
+            signature = self.signature.clone()
+            signature[torch.from_numpy(ids)] = rows
+            return replace(self, signature=signature, cluster=clusters)
+        others = np.flatnonzero(~np.isin(self.kept, ids))
+        newer = np.flatnonzero(opened | np.isin(ids, self.kept))
+        kept = np.concatenate([self.kept[others], ids[newer]])
+        signature = torch.cat(
+            [self.signature[torch.from_numpy(others)], rows[torch.from_numpy(newer)]]
+        )
+        order = np.argsort(kept)
+        signature = signature[torch.from_numpy(order)]
+        return replace(self, signature=signature, cluster=clusters, kept=kept[order])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from coterie.core.keys import Key
 SamplerName = Literal["uniform", "cover_then_uniform", "poisson"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sampler:
     """Which clients are asked in round ``t``.
 
@@ -48,18 +49,27 @@ class Sampler:
         """The cohort of a round, of those who are ``present`` (bool ``[N]``, default everybody)."""
         if self.kind == "poisson":
             return self._each_by_itself(round, present)
-        clients = self.clients if present is None else self.clients[present[self.clients]]
         start = round * self.per_round
         # The opening rounds of FlexCFL's code, where accuracy counts once all clients have
         # a group. That code gives FedAvg another sampler; here all methods see the same
         # clients, so they compare.
-        if self.kind == "cover_then_uniform" and start < len(clients):
-            in_order = clients if bool((clients[:-1] <= clients[1:]).all()) else np.sort(clients)
-            return in_order[start : start + self.per_round]
+        if self.kind == "cover_then_uniform" and start < len(self.clients):
+            in_order = self._in_order
+            if present is not None:
+                in_order = in_order[present[in_order]]
+            if start < len(in_order):
+                return in_order[start : start + self.per_round]
         # By the round and not by what was drawn before: a resumed run, and another method,
         # draw the same.
+        clients = self.clients if present is None else self.clients[present[self.clients]]
         rng = self.key.of("sample").at(round).generator()
         return np.sort(rng.choice(clients, min(self.per_round, len(clients)), replace=False))
+
+    @cached_property
+    def _in_order(self) -> IntArray:
+        """The clients, ascending; found once, since to sort ten million takes as long as a round."""
+        clients = self.clients
+        return clients if bool((clients[:-1] <= clients[1:]).all()) else np.sort(clients)
 
     def _each_by_itself(self, round: int, present: NDArray[np.bool_] | None) -> IntArray:
         """A cohort in which nobody's place depends on who else there is."""

@@ -219,6 +219,8 @@ def simulate(
     start = start or StartingPoint()
     schedule.check(population)
     evaluation = RoundEvaluation.of(schedule, clients, population.clients)
+    # Real clients' data change without a shift of ours; they report it.
+    clients.fixed_data = schedule.shift is None and clients.drift_reports is None
     groups = start.state
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)

@@ -64,17 +64,25 @@ class Progress:
 
     def advance(self, result: RoundResult) -> None:
         """A round is done and its row is stored."""
-        member = result.groups.member
-        before = np.full_like(member, -1)
-        if self.groups is not None:
-            before = self.groups.member
-        here_since = np.where(member < 0, -1, result.round)
-        # A client that comes back to a group counts anew from then.
-        self.since = np.where(member == before, self.since, here_since)
+        self.since = self._since(result)
         self.round = result.round + 1
         self.groups = result.groups
         self.snapshot = result.snapshot
         self._count_skipped(result.row)
+
+    def _since(self, result: RoundResult) -> IntArray:
+        """The round since which each client has had its group after this round."""
+        member = result.groups.member
+        if self.groups is None:
+            return np.where(member < 0, -1, result.round)
+        before = self.groups.member
+        if member is before:
+            return self.since
+        # A client that comes back to a group counts anew from then.
+        moved = np.flatnonzero(member != before)
+        since = self.since.copy()
+        since[moved] = np.where(member[moved] < 0, -1, result.round)
+        return since
 
     def _count_skipped(self, row: Mapping[str, Any]) -> None:
         if row.get("skipped"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,12 @@ class FederationSnapshot:
         """
         return cls(population, np.ones(population.clients, bool))
 
-    @property
+    @cached_property
     def trainable(self) -> Mask:
         """bool ``[N]``, who is present and holds training samples."""
         return (self.population.sizes("train") > 0) & self.present
 
-    @property
+    @cached_property
     def testable(self) -> Mask:
         """bool ``[N]``, who is present and holds test samples."""
         return (self.population.sizes("test") > 0) & self.present
