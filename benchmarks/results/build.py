@@ -21,6 +21,7 @@ from benchmarks.results.figures import FIGURES
 from benchmarks.results.intervals import INTERVALS
 from benchmarks.results.records import FOLDER, TOPICS, ResultPage
 from benchmarks.results.tables import TABLES
+from benchmarks.results.unmeasured import UNMEASURED
 
 PAGES = FOLDER.parents[1] / "docs" / "results"
 PLACEHOLDER = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
@@ -54,7 +55,7 @@ def _wrapped_block(block: str) -> str:
 
 def _made(call: str, page: ResultPage) -> str:
     name, *arguments = [" ".join(part.split()) for part in call.split("|")]
-    known = {**TABLES, **INTERVALS, **FIGURES}
+    known = {**TABLES, **INTERVALS, **FIGURES, **UNMEASURED}
     make = known.get(name)
     if make is None:
         raise KeyError(f"{name}: expected one of {', '.join(known)}")

@@ -12,6 +12,7 @@ from benchmarks.results import build, collect, papers, records
 from benchmarks.results.figures import above, decimals, middle, number, summary
 from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
 from benchmarks.results.tables import comparison, course, grid, pivot
+from benchmarks.results.unmeasured import missing_lines, unmeasured
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = records.names()
@@ -263,6 +264,25 @@ def test_every_gap_of_two_points_is_explained_by_a_test_or_called_open(name):
         if gap > 2:
             assert found.note is not None, f"{found.key}: {gap:.1f} points and no reason"
             assert found.note.startswith(("Tested", "Open")), found.key
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_a_page_says_which_lines_it_has_no_value_of(name):
+    of = name.removeprefix("reproduce-")
+    assert unmeasured(records.read(name), of) in build.body(name, records.read(name))
+
+
+def test_lines_without_a_record_are_named_with_the_time_of_a_run():
+    known = [
+        record(found.name, [95.0], case=collect.case_of(found.table), metric="ours")
+        for found in missing_lines(page(measurements={}), "fedgroup")
+        if not found.name.startswith("femnist-mlp/") and found.name != "mnist-mclr/rac"
+    ]
+    assert unmeasured(page(*known), "fedgroup").splitlines()[2:] == [
+        "| femnist-mlp | Table 2, Table 3 | 13 | 9 min to 12 min for a run |",
+        "| mnist-mclr | Table 3 (rac) | 1 | 15 s for a run |",
+    ]
+    assert "svhn is not at hand" in unmeasured(page(measurements={}), "fedclust")
 
 
 def line(**changed):
