@@ -167,6 +167,64 @@ def test_rows_of_the_run_are_predicted_as_the_run_scored_them(run: Path, tmp_pat
             assert right[test].sum() == int(row["correct"])
 
 
+OWN_PARTS = {
+    "fedper": ({"name": "fedper"}, {}, "one model; its own layers are untrained"),
+    "groups with own heads": (
+        {"name": "fedgroup", "groups": 2, "alpha": 4},
+        {"personal": {"layers": ["head"]}},
+        "its labels in 3 rows; its own layers are untrained",
+    ),
+    "ditto": (
+        {"name": "ditto"},
+        {},
+        "one model; the shared model, in place of one of its own",
+    ),
+    "perfedavg": (
+        {"name": "perfedavg", "alpha": 2.0},
+        {},
+        "one model; fitted to its labels in 3 rows",
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "more", "by"), OWN_PARTS.values(), ids=OWN_PARTS)
+def test_what_clients_keep_is_in_their_predictions(
+    method: dict[str, Any], more: dict[str, Any], by: str, tmp_path: Path
+) -> None:
+    """Clients of the run are predicted as the run scored them; a new one is served as a newcomer."""
+    data = hospitals(rows=30)
+    path = write(tmp_path, data)
+    config = tables(path, model={"name": "mlp", "hidden": 8}, algorithm=method, **more)
+    run_config(check(config), tmp_path / "run")
+    new = {**data, "value": [*data["value"], 2.0, 1.0, -1.0, 0.0]}
+    new["ward"] = [*data["ward"], "a", "b", "b", "a"]
+    new["y"] = [*data["y"], "ill", "ill", "well", None]
+    new["client"] = [*data["client"], *["new one"] * 3, "unlabelled"]
+    rows = predicted(tmp_path / "run", new, tmp_path)
+    right = np.array([row["prediction"] == row["label"] for row in rows])
+    population = prepare(check(config)).population
+    with (tmp_path / "run" / "clients.csv").open(newline="") as file:
+        for row, test in zip(csv.DictReader(file), population.test, strict=True):
+            assert right[test].sum() == int(row["correct"])
+    assert rows[0]["placed by"] == "known client"
+    assert rows[-2]["placed by"] == by
+    assert rows[-1]["client"] == "unlabelled"
+    # Calibrated by the models that predict, not by the shared ones.
+    assert 0 < float(rows[0]["calibrated probability of well"]) < 1
+
+
+def test_clients_that_share_nothing_predict_for_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, hospitals(rows=30))
+    run_config(check(tables(path, algorithm={"name": "local"})), tmp_path / "run")
+    rows = predicted(tmp_path / "run", {"value": [2.0], "ward": ["a"], "client": ["h1"]}, tmp_path)
+    assert rows[0]["prediction"] == "well"
+    new = write(tmp_path, {"value": [2.0], "ward": ["a"], "client": ["h99"]}, "new.csv")
+    assert invoke(["predict", str(tmp_path / "run"), "--data", new]) != 0
+    assert "share no model, got rows of the new client 'h99'" in capsys.readouterr().err
+
+
 def test_rows_that_are_held_out_are_not_trained_on(run: Path) -> None:
     config = tables(str(run.parent / "t.parquet"))
     held = prepare(check(config)).population

@@ -159,6 +159,10 @@ def test_a_run_with_a_folder_is_the_same(tmp_path: Path) -> None:
         ({"method": ct.fesem()}, "algorithm.name: its server needs single updates"),
         ({"method": ct.ida()}, "algorithm.name: its server needs single updates"),
         ({"method": ct.fedgsp()}, "algorithm.name: its server needs single updates"),
+        (
+            {"method": ct.scaffold()},
+            "algorithm.name: its server also moves a vector beside the model",
+        ),
         ({"weigh": "trimmed_mean"}, "algorithm.name: its server needs single updates"),
         ({"method": ALGORITHMS["local"]()}, "algorithm.name: its clients keep a part"),
         ({"bounds": True}, "bounds: compare single updates"),

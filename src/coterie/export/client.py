@@ -11,8 +11,9 @@ from coterie.config.problems import Problem, refuse
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
 from coterie.export.models import ExportedModels
+from coterie.export.served import ServedClients, served_models
 from coterie.export.source import ExportSource
-from coterie.runs.kept import OWN_MODELS, kept_state, restore_kept
+from coterie.runs.kept import OWN_MODELS, kept_state
 
 NAME = "client"
 # Names in an error line.
@@ -81,15 +82,7 @@ def client_model(source: ExportSource, name: str) -> ClientModel:
         ConfigError: as `number_of` does, and for a client that no single model serves.
     """
     number = number_of(source, name)
-    checkpoint = source.checkpoint
-    spec = source.prepared.spec
-    served = spec.algorithm.serve(checkpoint.groups)
-    ids = np.array([number])
-    # The stream of the last evaluation, so that the model is the one that was scored.
-    key = spec.key.at(checkpoint.round - 1).of("evaluate")
-    with spec.make_clients("serial", {}) as clients:
-        restore_kept(clients, checkpoint.extra)
-        clients.set_population(source.population)
-        vector = clients.served_models(ids, served, key)[0].clone()
-    stored = [kept_state(checkpoint.extra, prefix).ids for prefix in ("", OWN_MODELS)]
+    vector = served_models(source, ServedClients.of(source), np.array([number]))[0]
+    extra = source.checkpoint.extra
+    stored = [kept_state(extra, prefix).ids for prefix in ("", OWN_MODELS)]
     return ClientModel(name, number, vector, own=number in np.concatenate(stored))

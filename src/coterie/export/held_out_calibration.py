@@ -11,6 +11,7 @@ import torch
 from coterie.core.arrays import FloatArray
 from coterie.core.keys import Key
 from coterie.export.calibration import LEAST, Calibrator
+from coterie.export.served import ServedClients, served_models
 from coterie.export.source import ExportSource
 from coterie.export.table_outputs import logits_of
 from coterie.export.table_record import task_record
@@ -65,7 +66,7 @@ def _fit_calibrators(source: ExportSource, share: float) -> dict[int | None, Cal
     population = prepared.population
     task = task_record(prepared, ())
     groups = source.checkpoint.groups
-    served = prepared.algorithm.serve(groups)
+    clients = ServedClients.of(source)
     held = held_out_samples(prepared.partition.train, share, Key(prepared.config.seed))
     # By group: models of different groups may be sure to different degrees.
     logits: dict[int, list[FloatArray]] = {}
@@ -74,7 +75,9 @@ def _fit_calibrators(source: ExportSource, share: float) -> dict[int | None, Cal
         if not len(samples):
             continue
         rows = torch.from_numpy(samples)
-        outputs = outputs_of(prepared.module, served.vector(client), population.x[rows])
+        # With what the client keeps: a calibration is of the model that predicts.
+        vector = served_models(source, clients, np.array([client]))[0]
+        outputs = outputs_of(prepared.module, vector, population.x[rows])
         group = int(groups.member[client])
         logits.setdefault(group, []).append(np.array(logits_of(task, outputs), np.float64))
         labels.setdefault(group, []).append(population.y[rows].numpy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,10 @@ from torch import Tensor
 
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.own_model import Adapts
+from coterie.errors import ConfigError
 from coterie.export.new_rows import NewRows
+from coterie.export.served import ServedClients, served_models
 from coterie.export.source import ExportSource
 from coterie.export.table_outputs import TaskRecord, nearest_group, placed_by_labels
 from coterie.local.describe import describe_inputs
@@ -18,11 +22,16 @@ from coterie.methods.override import method_of
 from coterie.rules.serving import Serve
 from coterie.rules.unlabelled import unlabelled_rule
 from coterie.runs.outputs import outputs_of
+from coterie.terminal import counted
 
 KNOWN = "known client"
 BY_INPUTS = "its inputs"
 WITHOUT_LABELS = "no labels: the model for clients without a group"
 ONE_MODEL = "one model"
+# What new clients have where those of the run have something of their own.
+UNTRAINED_LAYERS = "its own layers are untrained"
+SHARED_MODEL = "the shared model, in place of one of its own"
+NOT_FITTED = "not fitted to it: no labels"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,6 +60,8 @@ def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[
         task: of the run.
     """
     module = source.prepared.module
+    if source.shares_nothing:
+        _check_known(source, new)
     names = {name: at for at, name in enumerate(source.population.names)}
     groups = source.checkpoint.groups
     serve = source.prepared.algorithm.serve
@@ -78,7 +89,85 @@ def place_clients(source: ExportSource, new: NewRows, task: TaskRecord) -> dict[
                 found[client] = Placed(client, by_inputs, BY_INPUTS, groups.models[by_inputs])
         else:
             found[client] = Placed(client, 0, ONE_MODEL, groups.models[0])
+    return with_own_parts(source, new, found) if source.keeps else found
+
+
+def with_own_parts(
+    source: ExportSource, new: NewRows, placed: Mapping[str, Placed]
+) -> dict[str, Placed]:
+    """The same clients, each with the model that it predicts by, with all that it keeps.
+
+    Args:
+        source: the run, whose clients keep something.
+        new: the rows; a new client trains on those with labels, if its method fits models to clients.
+        placed: the clients with the models of their groups.
+    """
+    clients = with_newcomers(source, new, placed)
+    names = {name: at for at, name in enumerate(clients.population.names)}
+    ids = np.array([names[client] for client in placed])
+    vectors = served_models(source, clients, ids)
+    known = set(source.population.names)
+    found = {}
+    for one, vector in zip(placed.values(), vectors, strict=True):
+        by = one.by
+        if one.client not in known:
+            by = f"{by}; {own_part_of_newcomers(source, new, one.client)}"
+        found[one.client] = replace(one, by=by, vector=vector)
     return found
+
+
+def with_newcomers(
+    source: ExportSource, new: NewRows, placed: Mapping[str, Placed]
+) -> ServedClients:
+    """The clients of the run, and behind them the new ones, whose labelled rows are training samples.
+
+    Args:
+        source: the run.
+        new: the rows.
+        placed: all clients of the rows.
+    """
+    population = source.population
+    newcomers = [one for one in placed.values() if one.client not in set(population.names)]
+    first = len(population.y)
+    train = [first + np.flatnonzero(new.labelled & (new.client == one.client)) for one in newcomers]
+    nothing = np.empty(0, np.int64)
+    more = replace(
+        population,
+        x=torch.cat([population.x, new.x.to(population.x.dtype)]),
+        y=torch.cat([population.y, new.target.to(population.y.dtype)]),
+        train=(*population.train, *train),
+        test=(*population.test, *(nothing for _ in newcomers)),
+        names=(*population.names, *(one.client for one in newcomers)),
+    )
+    groups = source.checkpoint.groups
+    member = np.append(groups.member, [one.group for one in newcomers])
+    return ServedClients(more, replace(groups, member=member.astype(groups.member.dtype)))
+
+
+def own_part_of_newcomers(source: ExportSource, new: NewRows, client: str) -> str:
+    """What a new client has where those of the run have something of their own, in words."""
+    personal = source.prepared.algorithm.serve(source.checkpoint.groups).personal
+    if personal is None:
+        return UNTRAINED_LAYERS
+    if not isinstance(personal.own_model, Adapts):
+        return SHARED_MODEL
+    rows = int((new.labelled & (new.client == client)).sum())
+    return f"fitted to its labels in {counted(rows, 'row')}" if rows else NOT_FITTED
+
+
+def _check_known(source: ExportSource, new: NewRows) -> None:
+    """Refuse new clients of a method whose clients share nothing.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    known = set(source.population.names)
+    for client in new.client.tolist():
+        if client not in known:
+            raise ConfigError(
+                f"--data: clients of {source.prepared.config.algorithm.name!r} share no model, got "
+                f"rows of the new client {client!r}; expected clients of the run"
+            )
 
 
 def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:

@@ -65,9 +65,10 @@ def predict(
 ) -> Predicted:
     """The predictions of a run for the rows of a table.
 
-    A client of the run is predicted by the model that serves it. A new client with labels is placed
+    A client of the run is predicted by the model that serves it, with all that it keeps. A new client with labels is placed
     into the group whose model has the least mean loss on them; one without labels by its inputs where
     the method can (FLUX, PACFL, k-FED), else it is served as the method serves a client without a group.
+    Where clients keep something a new one has what the method serves newcomers.
 
     Args:
         run: its folder.
@@ -82,12 +83,10 @@ def predict(
     """
     source = ExportSource.open(run, root, trust=trust)
     prepared = source.prepared
-    if source.real or source.keeps:
-        got = "real clients" if source.real else f"{prepared.config.algorithm.name!r}"
+    if source.real:
         raise ConfigError(
-            f"run: predictions need models that the server has whole, got a run of {got}; expected "
-            "a simulation of a method that shares the whole model (`coterie export RUN --client NAME` "
-            "writes the model of one client of a simulation)"
+            "run: what real clients keep, and their data, are on their own nodes, got a run of real "
+            "clients; expected one of a simulation"
         )
     roles = TableRoles.of(prepared)
     task = task_record(prepared, () if roles is None else roles.labels)

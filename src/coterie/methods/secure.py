@@ -31,6 +31,13 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
         32
     """
     method = method_of(made)
+    # SCAFFOLD's server takes the number of steps of each client from its update.
+    if method is not None and "beside" in single_updates(method):
+        raise ConfigError(
+            "algorithm.name: its server also moves a vector beside the model, by the single update and "
+            f"the number of steps of each client, got {name!r}; expected one that sends the model "
+            "alone, or no [secure]"
+        )
     if method is None or not set(single_updates(method)) <= {"start", "newcomers"}:
         raise ConfigError(
             f"algorithm.name: its server needs single updates in every round, got {name!r}; expected "

@@ -1,8 +1,6 @@
-"""Figures of personalised methods that their authors keep beside their code, by the same recipe.
+"""pFedMe on MNIST, by the recipe of a run whose accuracies its authors keep beside their code.
 
-    python -m benchmarks.published --seeds 0-2
-
-pFedMe's repository (CharlieDinh/pFedMe) has the test accuracy of each of 800 rounds of a run on MNIST:
+Their repository (CharlieDinh/pFedMe) has the test accuracy of each of 800 rounds of a run on MNIST:
 20 clients with two labels each, logistic regression, 20 local steps with batches of 20, rate 0.005,
 ``lambda`` 15, five inner steps with rate 0.1. There all clients train in every round, and five of them
 count for the new model; here all count.
@@ -10,8 +8,8 @@ count for the new model; here all count.
 
 from __future__ import annotations
 
-import argparse
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +18,6 @@ import torch
 import coterie as ct
 from coterie.core.arrays import IntArray
 from coterie.data import Population
-from coterie.sweep.grid import read_seeds
 
 CLIENTS = 20
 LABELS = 2
@@ -93,16 +90,8 @@ def measure(seed: int, rounds: int) -> float:
     return statistics.fmean(known[-10:])
 
 
-def main() -> None:
+def compare(seeds: Sequence[int], rounds: int) -> None:
     """Measure and print beside what the authors have."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", default="0-2")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    arguments = parser.parse_args()
-    for seed in read_seeds(arguments.seeds):
-        found = measure(seed, arguments.rounds)
+    for seed in seeds:
+        found = measure(seed, rounds)
         print(f"pFedMe, seed {seed}: {100 * found:.2f} %, theirs {100 * PRINTED:.2f} %", flush=True)
-
-
-if __name__ == "__main__":
-    main()

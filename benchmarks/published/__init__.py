@@ -1,0 +1,1 @@
+"""Figures that others print, measured by the same recipe."""
