@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coterie.studies.scoreboard.figures import Figures
+from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.page import markdown
 from coterie.studies.scoreboard.results_file import published, read_results
 
@@ -27,7 +27,7 @@ HOW = (
 def page() -> str:
     """The page as text."""
     results = read_results(published(SUITE))
-    title, rest = markdown(Figures(results, results["entries"])).split("\n", 1)
+    title, rest = markdown(SuiteFigures(results, results["entries"])).split("\n", 1)
     return f"{MADE_BY}\n\n{title}\n\n{HOW}\n{rest.rstrip()}\n"
 
 

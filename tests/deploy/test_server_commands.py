@@ -22,7 +22,7 @@ from coterie.deploy.process import free_ports, identify
 from coterie.deploy.server_folder import (
     ServerProcess,
     added_nodes,
-    fingerprint,
+    key_fingerprint,
     note_server,
     running_server,
 )
@@ -70,7 +70,7 @@ def test_a_key_has_one_name_and_a_name_one_key(
     assert "has another key" in capsys.readouterr().err
     assert invoke(["server", "add", str(folder), other, "--replace"]) == 0
     assert calls[-2] == ["supernode", "unregister", "1", "coterie"]
-    assert added_nodes(folder)["hospital-3"].key == fingerprint(Path(other))
+    assert added_nodes(folder)["hospital-3"].key == key_fingerprint(Path(other))
     for name in ("b", "c"):
         assert invoke(["server", "add", str(folder), str(key(tmp_path, name))]) == 0
     assert invoke(["server", "add", str(folder), str(key(tmp_path, "d"))]) == 2
@@ -83,13 +83,13 @@ def test_a_key_has_one_name_and_a_name_one_key(
 def test_files_that_are_no_public_keys_are_refused(tmp_path: Path) -> None:
     private = make_node_key(tmp_path, "a")
     with pytest.raises(ConfigError, match="a private key, got one that must not leave its site"):
-        fingerprint(private)
+        key_fingerprint(private)
     for text in ("", "ssh-ed25519 AAAA", "no key\n"):
         (tmp_path / "x.pub").write_text(text)
         with pytest.raises(ConfigError, match="no key on NIST P-384"):
-            fingerprint(tmp_path / "x.pub")
+            key_fingerprint(tmp_path / "x.pub")
     with pytest.raises(ConfigError, match="cannot be read"):
-        fingerprint(tmp_path / "none.pub")
+        key_fingerprint(tmp_path / "none.pub")
 
 
 def test_names_that_are_paths_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from flwr.common.serde import recorddict_to_proto
 from coterie.deploy import frames, worker_link
 from coterie.deploy.frames import check_peer, read_frame, send_frame
 from coterie.deploy.process import ProcessId
-from coterie.deploy.worker import Worker
+from coterie.deploy.worker import NodeWorker
 from tests.engines.fake_grid import FakeGrid
 from tests.engines.test_flower import deploy, nodes, tables
 
@@ -209,7 +209,7 @@ def test_a_worker_ends_with_its_node(node: Node, played: Played) -> None:
 # --- the socket -----------------------------------------------------------------------------------
 
 
-def served(worker: Worker) -> threading.Thread:
+def served(worker: NodeWorker) -> threading.Thread:
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     return thread
@@ -236,7 +236,9 @@ def connected(file: Path) -> socket.socket:
 
 
 def test_what_is_no_message_ends_nothing(place: Path) -> None:
-    worker = Worker(listening(place / "s"), lambda head, body: ({}, body[::-1]), 2**50, idle=2.0)
+    worker = NodeWorker(
+        listening(place / "s"), lambda head, body: ({}, body[::-1]), 2**50, idle=2.0
+    )
     thread = served(worker)
     for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", b"CTW1" + b"\xff" * 12, b"\x80\x04K\x01."):
         with connected(place / "s") as connection:
@@ -250,6 +252,22 @@ def test_what_is_no_message_ends_nothing(place: Path) -> None:
         send_frame(connection, {"identity": 2}, b"abc")
         assert read_frame(connection) == ({"taken": False}, b"")
     thread.join(10.0)
+    assert not thread.is_alive()
+
+
+def test_a_worker_that_listens_no_longer_ends_though_its_last_answer_is_lost(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise BrokenPipeError("the other process ended")
+
+    worker = NodeWorker(listening(place / "s"), lambda head, body: ({}, b""), 2**50, idle=10.0)
+    worker.identity = 1
+    monkeypatch.setattr("coterie.deploy.worker.send_frame", lost)
+    thread = served(worker)
+    with connected(place / "s") as connection:
+        send_frame(connection, {"identity": 2}, b"")
+        thread.join(5.0)
     assert not thread.is_alive()
 
 

@@ -22,7 +22,7 @@ from flwr.app import Context, Message, RecordDict
 from coterie.config import check
 from coterie.data.tabular.options import Encode
 from coterie.data.tabular.raw import Column
-from coterie.deploy.client_table import client_table, read_client_table
+from coterie.deploy.client_table import loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import trial_share
 from coterie.deploy.settings import DeploymentSettings, form_of
@@ -254,10 +254,10 @@ def test_rows_of_a_csv_file_and_of_pandas(tmp_path: Path) -> None:
     assert found.train[1].tolist() == [1, 0, 1, 0]
     assert found.train[0].values[:, 1].tolist() == [1.0, 0.0, 1.0, 0.0]
     assert np.isnan(found.train[0].values[1, 0])
-    own = client_table((frame[:2], [1, 0]), None, form, Encode())
+    own = loaded_table((frame[:2], [1, 0]), None, form, Encode())
     assert own.train[0].values.tolist()[0] == [50.0, 1.0]
     assert not len(own.test[1])
     with pytest.raises(DataError, match="a label that is no class, got '2'; expected one of 0, 1"):
-        client_table((frame[:2], [1, 2]), None, form, Encode())
+        loaded_table((frame[:2], [1, 2]), None, form, Encode())
     with pytest.raises(DataError, match=r"no training rows, got none; expected train\.parquet"):
         read_client_table(tmp_path, {"label": "ill"}, form, Encode())

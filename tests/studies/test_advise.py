@@ -23,7 +23,7 @@ from coterie.studies.advise.configuration import short_toml
 from coterie.studies.advise.decision import Gain, decide, gain
 from coterie.studies.advise.differences import describe_differences, differences
 from coterie.studies.advise.probe import ProbeResult
-from coterie.studies.advise.scoreboard import WORDS, kinds_of, record_of
+from coterie.studies.advise.scoreboard import WORDS, kinds_of, method_scores
 from coterie.studies.advise.trials import HELD_OUT, Trial, with_algorithm
 
 CONFIG = """
@@ -441,7 +441,7 @@ def test_it_says_when_clients_do_better_alone(tmp_path, capsys):
 
 @pytest.mark.parametrize("kind", list(WORDS))
 def test_the_scoreboard_has_a_record_of_every_kind(kind):
-    found = record_of(kind)
+    found = method_scores(kind)
     assert found.federations > 0
     assert {"fedavg", "local", "ifca"} < set(found.scores)
     assert "known_groups" not in found.scores

@@ -13,11 +13,11 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.errors import ConfigError
-from coterie.studies.scoreboard.figures import Figures
+from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.measure import Course
 from coterie.studies.scoreboard.ranks import critical_difference, rank
-from coterie.studies.scoreboard.results_file import digest, merge, read_results
-from coterie.studies.scoreboard.settings import Setting, default_setting, run_of
+from coterie.studies.scoreboard.results_file import merge, read_results, results_digest
+from coterie.studies.scoreboard.settings import Setting, default_setting, sweep_run
 from coterie.studies.scoreboard.suite import ORACLE, built_in, find_suite
 
 SUITE = """
@@ -117,7 +117,7 @@ def test_who_spends_more_on_grouping_has_fewer_rounds(folder: Path) -> None:
 
 def test_the_oracle_is_shown_without_a_rank(folder: Path) -> None:
     results = read_results(folder / "first" / "scoreboard.json")
-    figures = Figures(results, results["entries"])
+    figures = SuiteFigures(results, results["entries"])
     ranking = figures.ranking("defaults", "equal_work")
     assert ranking is not None
     assert set(ranking.ranks) == {"fedavg", "fedclust"}
@@ -203,7 +203,7 @@ def test_results_that_do_not_belong_together_are_refused(folder: Path) -> None:
     better["entries"][0]["runs"][0]["digest"] = "f" * 64
     with pytest.raises(ConfigError, match=r"other results of fedavg \(defaults\) on classes"):
         merge(ours, {Path("b.json"): better})
-    assert digest(better) != better["digest"]
+    assert results_digest(better) != better["digest"]
 
 
 @pytest.mark.parametrize("name", list(built_in()))
@@ -216,7 +216,7 @@ def test_every_run_of_a_suite_is_a_valid_configuration(name: str) -> None:
             setting = default_setting(suite, federation, method)
             for options in ({}, *suite.tried.get(method, ())):
                 tried = Setting({**setting.options, **options}, 0.3)
-                run_of(suite, federation, method, tried, seed=0)
+                sweep_run(suite, federation, method, tried, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_the_suite_of_the_page_is_valid(tmp_path: Path) -> None:
     for method, tried in suite.tried.items():
         for options in ({}, *tried):
             setting = Setting({**suite.told.get(method, {}), **options})
-            run_of(suite, suite.federations[0], method, setting, seed=0)
+            sweep_run(suite, suite.federations[0], method, setting, seed=0)
 
 
 def test_the_page_in_the_docs_is_that_of_the_published_results(
@@ -316,7 +316,7 @@ def one_federation(tmp_path: Path) -> dict[str, Any]:
 def test_nobody_is_ranked_by_other_settings_than_those_of_the_column(
     one_federation: dict[str, Any],
 ) -> None:
-    figures = Figures(
+    figures = SuiteFigures(
         one_federation,
         [
             entry("fedavg", "defaults", 0.8, 0.8),
@@ -332,7 +332,7 @@ def test_nobody_is_ranked_by_other_settings_than_those_of_the_column(
 def test_without_a_score_within_the_budget_a_method_is_last(
     one_federation: dict[str, Any],
 ) -> None:
-    figures = Figures(
+    figures = SuiteFigures(
         one_federation,
         [
             entry("fedavg", "defaults", 0.1, 0.1),

@@ -73,9 +73,9 @@ def scoreboard_command(
     Writes ranks, scores, groups found and costs. After an interruption the same command continues.
     """
     with stop_after_round() as request:
-        from coterie.studies.scoreboard.command import Choice, run_scoreboard
+        from coterie.studies.scoreboard.command import SuiteChoice, run_scoreboard
 
-        choice = Choice(
+        choice = SuiteChoice(
             suite,
             split_names(options.methods),
             split_names(options.federations),

@@ -64,7 +64,7 @@ class ClientTable:
         return ClientData.of(train, test, form)
 
 
-def client_table(
+def loaded_table(
     train: tuple[Any, Any], test: tuple[Any, Any] | None, form: DataForm, encode: Encode
 ) -> ClientTable:
     """The table that the user's ``load_client`` returned.
@@ -158,15 +158,15 @@ def read_client_table(
         raise DataError(f"{path}: no training rows, got none; expected train.parquet or train.csv")
     pairs = [_pair(_labelled(file, label), label) for file in present]
     if len(pairs) == 1:
-        return client_table(pairs[0], None, form, encode)
-    return client_table(pairs[0], pairs[1], form, encode)
+        return loaded_table(pairs[0], None, form, encode)
+    return loaded_table(pairs[0], pairs[1], form, encode)
 
 
 def _divided(table: Any, label: str, form: DataForm, encode: Encode) -> ClientTable:
     """Rows without a split, of which a fifth becomes test data."""
     is_test = rows_to_test(len(table))
     train = _pair(table.filter(~is_test), label)
-    return client_table(train, _pair(table.filter(is_test), label), form, encode)
+    return loaded_table(train, _pair(table.filter(is_test), label), form, encode)
 
 
 def _pair(table: Any, label: str) -> tuple[Any, list[Any]]:

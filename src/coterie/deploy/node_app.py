@@ -17,7 +17,7 @@ from coterie.config import RunConfig
 from coterie.data.tabular.encoder import Encoder
 from coterie.deploy.cache import NodeCache, cache_root
 from coterie.deploy.client_data import ClientData
-from coterie.deploy.client_table import ClientTable, client_table, read_client_table
+from coterie.deploy.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import load_function
 from coterie.deploy.federation_spec import FederationSpec, parse_config
@@ -26,10 +26,10 @@ from coterie.deploy.node_source import is_database, read_node_data
 from coterie.deploy.settings import DeploymentSettings, check_encoding
 from coterie.engines.flower import (
     Answered,
-    columns_of,
+    column_statistics,
     read_request,
     requests_in,
-    run_of,
+    run_name,
     write_answers,
     write_failure,
     write_identity,
@@ -167,12 +167,12 @@ def _labels(context: Any) -> tuple[str, ...]:
 def _node(content: Any, context: Any, app: Path | None) -> Node | UndescribedNode:
     """This node, ready to work."""
     name = _name(context)
-    run = run_of(content)
+    run = run_name(content)
     # Texts, not records: specs are looked up by them.
     config = str(context.run_config[CONFIG])
     settings = str(context.run_config[SETTINGS])
     classes = _own_classes(context)
-    columns = columns_of(content)
+    columns = column_statistics(content)
     form = _form(settings, classes)
     if form.columns:
         table = _load_table(context, form, config, app)
@@ -196,7 +196,7 @@ def _load_table(context: Any, form: DataForm, config: str, app: Path | None) -> 
         if is_database(str(options["data"])):
             return read_client_table(path, options, form, check_encoding(_config(config)))
         return _read_table(path, json.dumps(dict(options)), _stamp(path), form, config)
-    return client_table(*_loaded(context, app), form, check_encoding(_config(config)))
+    return loaded_table(*_loaded(context, app), form, check_encoding(_config(config)))
 
 
 def _load(context: Any, app: Path | None, classes: tuple[str, ...]) -> tuple[Any, Any]:

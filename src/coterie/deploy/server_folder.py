@@ -118,7 +118,7 @@ def note_nodes(folder: Path, nodes: dict[str, AddedNode]) -> None:
     replace_private(flower_home(folder) / NODES_ADDED, json.dumps(tables, indent=1).encode())
 
 
-def fingerprint(public_key: Path) -> str:
+def key_fingerprint(public_key: Path) -> str:
     """Sixteen letters that stand for a public key.
 
     Raises:

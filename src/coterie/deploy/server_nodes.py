@@ -13,7 +13,7 @@ from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr
 from coterie.deploy.server_folder import (
     AddedNode,
     added_nodes,
-    fingerprint,
+    key_fingerprint,
     note_nodes,
     require_up,
 )
@@ -76,7 +76,7 @@ def add_node(folder: Path, public_key: Path, name: str | None, replace: bool) ->
         RemoteError: if the server is down.
     """
     name = check_name(name or public_key.stem)
-    key = fingerprint(public_key)
+    key = key_fingerprint(public_key)
     nodes = added_nodes(folder)
     before = nodes.get(name)
     if before is not None and before.key == key:

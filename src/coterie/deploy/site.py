@@ -15,7 +15,7 @@ from coterie.deploy.flower_processes import supernode_command
 from coterie.deploy.keys import make_node_key
 from coterie.deploy.private_file import write_private
 from coterie.deploy.process import free_ports
-from coterie.deploy.server_folder import fingerprint
+from coterie.deploy.server_folder import key_fingerprint
 from coterie.deploy.service import Service, ServiceLog, stop_services
 from coterie.deploy.site_checks import check_clock, check_data, check_versions, meet_server
 from coterie.deploy.site_state import CONNECTED, StateFile
@@ -75,7 +75,7 @@ def make_key(site: Site) -> str:
     new = not site.private_key.exists()
     make_node_key(site.folder, site.name)
     begin = "made" if new else "there"
-    return f"key: {begin}, {fingerprint(site.public_key)}, public half in {site.public_key}"
+    return f"key: {begin}, {key_fingerprint(site.public_key)}, public half in {site.public_key}"
 
 
 def check_site(site: Site, say: Callable[[str], None]) -> None:

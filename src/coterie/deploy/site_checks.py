@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.data.tabular.options import Encode
 from coterie.deploy.client_data import ClientData
-from coterie.deploy.client_table import ClientTable, client_table, read_client_table
+from coterie.deploy.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import load_function
 from coterie.deploy.federation_card import CARD_PATH, FederationCard, installed_version
@@ -233,7 +233,7 @@ def _table(options: Mapping[str, Any], form: DataForm) -> ClientTable:
     # How columns become numbers is known by the run; which columns there are, by the form.
     if "data" in options:
         return read_client_table(Path(str(options["data"])), options, form, Encode())
-    return client_table(*_loaded(options), form, Encode())
+    return loaded_table(*_loaded(options), form, Encode())
 
 
 def _pairs(options: Mapping[str, Any], classes: tuple[str, ...]) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ _BOTTOM = 28
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class StatusCurve:
     """A line of the chart.
 
     Args:
@@ -44,7 +44,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class StatusChart:
     """The headline metric over rounds.
 
     Args:
@@ -57,7 +57,7 @@ class Chart:
     """
 
     title: str
-    curves: Sequence[Curve]
+    curves: Sequence[StatusCurve]
     top: str
     bottom: str
     first: int
@@ -105,7 +105,7 @@ def _environment() -> Any:
     )
 
 
-def headline_chart(status: FederationStatus) -> Chart | None:
+def headline_chart(status: FederationStatus) -> StatusChart | None:
     """The headline metric by group over rounds; ``None`` before two rounds were scored."""
     keys = status.headline.keys
     rows = [row for row in status.scored if row.get(keys.groups)]
@@ -125,17 +125,19 @@ def headline_chart(status: FederationStatus) -> Chart | None:
     high = max(values)
     first = int(rows[0]["round"]) + 1
     end = int(rows[-1]["round"]) + 1
-    curves: list[Curve] = []
+    curves: list[StatusCurve] = []
     for group, curve in enumerate(found):
         if not curve:
             continue
         points = [_place(x, y, (first, end), (low, high)) for x, y in curve]
         text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        curves.append(Curve(f"group {group}", GROUPS[group % len(GROUPS)], text, points[-1], 0.0))
+        curves.append(
+            StatusCurve(f"group {group}", GROUPS[group % len(GROUPS)], text, points[-1], 0.0)
+        )
     title = f"{status.headline.title} by group"
     text_of = status.headline.text
     curves = _spread_labels(curves)
-    return Chart(title, curves, text_of(high), text_of(low), first, end)
+    return StatusChart(title, curves, text_of(high), text_of(low), first, end)
 
 
 def _place(
@@ -149,7 +151,7 @@ def _place(
     return _LEFT + across * (WIDTH - _LEFT - 90), 8 + (1 - up) * inner
 
 
-def _spread_labels(curves: Sequence[Curve]) -> list[Curve]:
+def _spread_labels(curves: Sequence[StatusCurve]) -> list[StatusCurve]:
     """The curves with their names so far apart that each can be read."""
     spread = []
     height = 0.0

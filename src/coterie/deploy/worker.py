@@ -27,7 +27,7 @@ Handle = Callable[[Mapping[str, Any], bytes], tuple[Mapping[str, Any], bytes]]
 
 
 @dataclass(slots=True)
-class Worker:
+class NodeWorker:
     """Does one message after another until its node ends, nobody asks any more, or it is too large.
 
     Args:
@@ -48,22 +48,21 @@ class Worker:
     def run(self) -> None:
         """Serve until the end."""
         self.listener.settimeout(self.idle)
-        open = True
-        while open:
+        while self._listens():
             try:
                 connection, _ = self.listener.accept()
             except TimeoutError:
                 break
             with connection:
                 try:
-                    open = self._serve(connection)
+                    self._serve(connection)
                 # A message that could not be read, or whose process is gone, ends nothing else.
                 except (EOFError, OSError, ValueError) as error:
                     log.warning("coterie: worker: %s", error)
         self.close()
 
-    def _serve(self, connection: socket.socket) -> bool:
-        """One message; returns whether there may be another."""
+    def _serve(self, connection: socket.socket) -> None:
+        """One message; listens no longer where it shall be the last."""
         check_peer(connection)
         connection.settimeout(_PATIENCE)
         head, body = read_frame(connection)
@@ -72,19 +71,21 @@ class Worker:
         if head.get("identity") != self.identity:
             self.close()
             send_frame(connection, {"taken": False})
-            return False
+            return
         send_frame(connection, {"taken": True})
         with _EndsWithAsker(connection):
             answer, data = self.handle(head, body)
         # Closed before the answer, so that the next message does not come here.
-        stays = resident_memory() <= self.memory
-        if not stays:
+        if resident_memory() > self.memory:
             log.info(
                 "coterie: worker: holds more than %.1f GiB; starting anew", self.memory / 2**30
             )
             self.close()
         send_frame(connection, answer, data)
-        return stays
+
+    def _listens(self) -> bool:
+        # A closed socket has no number.
+        return self.listener.fileno() >= 0
 
     def close(self) -> None:
         """Listen no longer."""
@@ -149,4 +150,4 @@ def run_worker(handle: Handle, arguments: Sequence[str] | None = None) -> None:
     listener, pid, born, memory, file = sys.argv[1:] if arguments is None else arguments
     end_with(ProcessId(int(pid), int(born)), Path(file))
     bound = socket.socket(fileno=int(listener))
-    Worker(bound, handle, float(memory) * 2**30).run()
+    NodeWorker(bound, handle, float(memory) * 2**30).run()

@@ -20,7 +20,7 @@ from coterie.core.keys import Key
 from coterie.core.work import SelectGroup, Work
 from coterie.engines.flower.answers import PartAnswer, read_part
 from coterie.engines.flower.inbox import Arrival, open_inbox
-from coterie.engines.flower.outgoing import OutgoingRequest, kind_of, limit_of
+from coterie.engines.flower.outgoing import OutgoingRequest, limit_of, message_kind
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
 
 
@@ -128,7 +128,7 @@ class FlowerEngine:
         return Message(
             RecordDict(content),
             self.register.nodes[client],
-            kind_of([request.work for request in requests]),
+            message_kind([request.work for request in requests]),
             ttl=self.terms.timeout,
             group_id=str(requests[0].key.round),
         )

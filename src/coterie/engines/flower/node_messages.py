@@ -20,7 +20,7 @@ from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name
 from coterie.errors import ConfigError
 
 
-def run_of(content: RecordDict) -> str:
+def run_name(content: RecordDict) -> str:
     """The name of the run that a message belongs to.
 
     Raises:
@@ -35,7 +35,7 @@ def run_of(content: RecordDict) -> str:
     return str(note["run"])
 
 
-def columns_of(content: RecordDict) -> str:
+def column_statistics(content: RecordDict) -> str:
     """What the server says of the columns of tables, as JSON; empty where it says nothing yet."""
     return str(content.config_records[NOTE]["columns"])
 

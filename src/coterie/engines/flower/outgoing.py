@@ -132,7 +132,7 @@ def _shares_record(work: Work, client: int) -> ArrayRecord | None:
     return ArrayRecord(arrays)
 
 
-def kind_of(works: Sequence[Work]) -> str:
+def message_kind(works: Sequence[Work]) -> str:
     """The kind of message that Flower knows some work by: training, if there is any."""
     if any(isinstance(work, Train | SelectGroup) for work in works):
         return "train"

@@ -85,11 +85,11 @@ class Equipment:
     load: Load | None
 
 
-def fingerprint(x: Tensor) -> str:
+def samples_fingerprint(x: Tensor) -> str:
     """The shape and a hash of samples, to tell whether a node reads the same ones.
 
     Example:
-        >>> fingerprint(torch.zeros(2, 3)) == fingerprint(torch.zeros(3, 2))
+        >>> samples_fingerprint(torch.zeros(2, 3)) == samples_fingerprint(torch.zeros(3, 2))
         False
     """
     values = x.contiguous().numpy()
@@ -125,7 +125,7 @@ class Actor:
         if equipment.load is None:
             return ""
         self.x = equipment.load()
-        return fingerprint(self.x)
+        return samples_fingerprint(self.x)
 
     def call(self, job: ActorJob, models: NDArray[np.float32], *shards: NDArray[Any]) -> Any:
         """What ``train`` gives, with the updates in pieces where the job asks for them: small

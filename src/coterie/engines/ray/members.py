@@ -16,7 +16,7 @@ import torch
 from ray.exceptions import RayError, RayTaskError
 
 from coterie.core.arrays import IntArray
-from coterie.engines.ray.actor import Actor, Each, Equipment, Load, fingerprint
+from coterie.engines.ray.actor import Actor, Each, Equipment, Load, samples_fingerprint
 from coterie.engines.ray.cluster import Cluster, connect
 from coterie.engines.ray.shards import Name
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, first_line
@@ -125,7 +125,7 @@ class Members:
         runner = self.runner
         options = self.options
         if options.load is not None:
-            self._fingerprint = fingerprint(torch.as_tensor(runner.population.x))
+            self._fingerprint = samples_fingerprint(torch.as_tensor(runner.population.x))
         equipment = Equipment(
             module=runner.module,
             solver=runner.solver,

@@ -6,7 +6,7 @@ from coterie.headline import ACCURACY
 from coterie.studies.advise.answer import Advice
 from coterie.studies.advise.decision import FORCED_GROUPS
 from coterie.studies.advise.differences import describe_differences
-from coterie.studies.advise.scoreboard import kinds_of, record_of
+from coterie.studies.advise.scoreboard import kinds_of, method_scores
 from coterie.studies.advise.wording import margin_text, points_text, probe_text
 
 
@@ -29,7 +29,7 @@ def evidence(advice: Advice) -> list[str]:
     # Published scores are accuracies of classes.
     if advice.best.headline == ACCURACY:
         kinds = kinds_of(advice.found.groups, advice.differing)
-        lines += [record_of(kind).text for kind in kinds]
+        lines += [method_scores(kind).text for kind in kinds]
     return lines
 
 

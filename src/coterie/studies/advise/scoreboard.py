@@ -28,7 +28,7 @@ WITHOUT_GROUPS = ("nothing", "shares")
 
 
 @dataclass(frozen=True)
-class Record:
+class MethodScores:
     """The mean score of each method over the federations of a kind.
 
     Args:
@@ -46,7 +46,7 @@ class Record:
         """The record in a sentence or two.
 
         Example:
-            >>> found = Record("nothing", 2, {"fedavg": 0.9, "ifca": 0.85, "local": 0.8})
+            >>> found = MethodScores("nothing", 2, {"fedavg": 0.9, "ifca": 0.85, "local": 0.8})
             >>> for part in found.text.split(": ")[1].split(". "):
             ...     print(part)
             ifca 85.0 %, and beside them fedavg 90.0 %, local 80.0 %
@@ -90,7 +90,7 @@ def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
     return ("labels",)
 
 
-def record_of(kind: str) -> Record:
+def method_scores(kind: str) -> MethodScores:
     """The scores on the federations of a kind: with defaults, at equal work, of the clients that
     train.
 
@@ -117,7 +117,7 @@ def record_of(kind: str) -> Record:
         if len(found) == len(names) and method != ORACLE
     }
     ordered = dict(sorted(whole.items(), key=lambda item: -item[1]))
-    return Record(kind, len(names), ordered)
+    return MethodScores(kind, len(names), ordered)
 
 
 def _is_of_kind(kind: str, differ: str, groups: int | None) -> bool:

@@ -12,8 +12,8 @@ from coterie.config import registry
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError, SweepError
 from coterie.runs.files import refuse_unwritable
-from coterie.studies.scoreboard.figures import Figures
-from coterie.studies.scoreboard.page import headline, write_page
+from coterie.studies.scoreboard.figures import SuiteFigures
+from coterie.studies.scoreboard.page import result_sentence, write_scoreboard
 from coterie.studies.scoreboard.results_file import (
     Results,
     check_mergeable,
@@ -21,7 +21,7 @@ from coterie.studies.scoreboard.results_file import (
     published,
     read_results,
     results_of,
-    write_results,
+    write_results_file,
 )
 from coterie.studies.scoreboard.running import DEFAULTS, Scoreboard
 from coterie.studies.scoreboard.suite import BASELINE, Suite, find_suite
@@ -36,7 +36,7 @@ PROGRESS_SECONDS = 20.0  # between two lines of progress
 
 
 @dataclass(frozen=True)
-class Choice:
+class SuiteChoice:
     """What of a suite is run.
 
     Args:
@@ -81,7 +81,7 @@ class Choice:
 
 
 def run_scoreboard(
-    choice: Choice,
+    choice: SuiteChoice,
     out: Path,
     jobs: int,
     merged_files: Sequence[Path],
@@ -119,18 +119,18 @@ def run_scoreboard(
         f"suite {suite.name}: {counted(len(suite.federations), 'federation')}, {methods}, seeds "
         f"{', '.join(map(str, suite.seeds))}; runs in {out / 'runs'}"
     )
-    board = Scoreboard(suite, out / "runs", jobs, Progress(), stop, say, choice.root)
+    board = Scoreboard(suite, out / "runs", jobs, SuiteProgress(), stop, say, choice.root)
     board.carry_out()
     # FedAvg's budget is needed, and its results only where they were asked for: those of another
     # machine may differ in the last digits, and could not be merged.
     results = results_of(suite, board.results(suite.methods))
-    write_results(out / FILE, results)
+    write_results_file(out / FILE, results)
     entries = merge(results, others)
     known = {(one["federation"], one["method"]) for one in entries}
     baseline = board.results([BASELINE])
     entries += [one for one in baseline if (one["federation"], BASELINE) not in known]
-    figures = Figures(results, entries)
-    markdown, html = write_page(out, figures, results["versions"])
+    figures = SuiteFigures(results, entries)
+    markdown, html = write_scoreboard(out, figures, results["versions"])
     _show(figures, results)
     say(f"{html.resolve()}, {markdown.name} and {FILE}; {duration(time.monotonic() - begun)}")
     _raise_without_budget(baseline)
@@ -150,13 +150,15 @@ def _raise_without_budget(baseline: Sequence[Mapping[str, Any]]) -> None:
         raise SweepError("\n".join([*lines, f"scoreboard: FedAvg could not be run, {count}"]))
 
 
-def _show(figures: Figures, results: Results) -> None:
+def _show(figures: SuiteFigures, results: Results) -> None:
     table = rank_table(figures)
     say("")
     console().print(columns_table(list(table.columns), [list(row) for row in table.rows]))
     for name, why in refusals(figures):
         say(f"not run: {name}: {why}")
-    say(f"\n{headline(figures)}. Digest of the results without times: {results['digest'][:16]}")
+    say(
+        f"\n{result_sentence(figures)}. Digest of the results without times: {results['digest'][:16]}"
+    )
 
 
 def _check_methods(option: str, suite: Suite) -> None:
@@ -180,7 +182,7 @@ def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> Non
 
 
 @dataclass
-class Progress:
+class SuiteProgress:
     """Prints a line now and then: a suite has hundreds of runs of a second."""
 
     ended: int = 0

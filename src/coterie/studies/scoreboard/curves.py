@@ -10,7 +10,7 @@ import altair as alt
 from coterie.report.charts.style import round_axis
 from coterie.report.section import Chart, Section
 from coterie.studies.scoreboard.charts import curve_chart
-from coterie.studies.scoreboard.figures import Figures
+from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS
 from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Federation
 
@@ -29,7 +29,7 @@ NOTES: Mapping[Spent, str] = {
 }
 
 
-def curve_sections(figures: Figures) -> list[Section]:
+def curve_sections(figures: SuiteFigures) -> list[Section]:
     """A section for each of what was spent."""
     seed = figures.suite.seeds[0]
     found: list[Section] = []
@@ -48,7 +48,7 @@ def curve_sections(figures: Figures) -> list[Section]:
     return found
 
 
-def _drawn(figures: Figures, federation: Federation) -> list[str]:
+def _drawn(figures: SuiteFigures, federation: Federation) -> list[str]:
     """The methods with a curve. More would share colours."""
     scores = {
         method: figures.gain(federation, method, DEFAULTS, "equal_work")
@@ -60,7 +60,7 @@ def _drawn(figures: Figures, federation: Federation) -> list[str]:
     return [method for method in (BASELINE, ORACLE, *best) if method in figures.methods]
 
 
-def _chart(figures: Figures, federation: Federation, spent: Spent) -> Iterator[Chart]:
+def _chart(figures: SuiteFigures, federation: Federation, spent: Spent) -> Iterator[Chart]:
     """The chart of a federation; none where no method has a curve."""
     curves = {}
     for method in _drawn(figures, federation):

@@ -47,7 +47,7 @@ class Spread:
         return cls(statistics.fmean(known), sd, len(given) - len(known))
 
 
-class Figures:
+class SuiteFigures:
     """What the entries of one or several results files say.
 
     Args:

@@ -24,7 +24,7 @@ TIMES = ("seconds", "chain")
 
 
 @dataclass(frozen=True)
-class Budget:
+class FedAvgBudget:
     """What a method may spend: what FedAvg spends on the same clients with the same seed.
 
     Args:
@@ -86,9 +86,9 @@ class Course:
         return found
 
     @property
-    def spent(self) -> Budget:
+    def spent(self) -> FedAvgBudget:
         """What the whole run spent."""
-        return Budget(self.steps[-1], self.bytes[-1])
+        return FedAvgBudget(self.steps[-1], self.bytes[-1])
 
     def shown(self) -> list[int]:
         """The evaluated rounds that a curve shows: some of them, in even distances."""
@@ -136,8 +136,8 @@ def _course(rows: Sequence[Mapping[str, Any]], key: str) -> Course:
     )
 
 
-def record_of(
-    path: Path, headline: Headline, score: Score, budget: Budget, *, curve: bool
+def figures_of_run(
+    path: Path, headline: Headline, score: Score, budget: FedAvgBudget, *, curve: bool
 ) -> dict[str, Any]:
     """The figures of a finished run, as a results file has them.
 

@@ -10,13 +10,13 @@ from coterie.report.section import Chart, Section
 from coterie.runs.files import replace_file
 from coterie.studies.scoreboard.charts import rank_chart
 from coterie.studies.scoreboard.curves import curve_sections
-from coterie.studies.scoreboard.figures import Figures
+from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.suite import BASELINE
 from coterie.studies.scoreboard.tables import (
-    Table,
-    agreement_table,
+    TextTable,
     cost_table,
+    planted_groups_table,
     rank_table,
     refusals,
     score_table,
@@ -30,7 +30,9 @@ RULES = (
 )
 
 
-def write_page(out: Path, figures: Figures, versions: Mapping[str, str]) -> tuple[Path, Path]:
+def write_scoreboard(
+    out: Path, figures: SuiteFigures, versions: Mapping[str, str]
+) -> tuple[Path, Path]:
     """Write ``scoreboard.md`` and ``scoreboard.html``; returns their paths.
 
     Args:
@@ -45,7 +47,7 @@ def write_page(out: Path, figures: Figures, versions: Mapping[str, str]) -> tupl
     return text, html
 
 
-def headline(figures: Figures) -> str:
+def result_sentence(figures: SuiteFigures) -> str:
     """The result in a sentence."""
     ranking = figures.ranking(DEFAULTS, "equal_work")
     if ranking is None:
@@ -66,14 +68,14 @@ def headline(figures: Figures) -> str:
     return found
 
 
-def tables(figures: Figures) -> list[Table]:
+def tables(figures: SuiteFigures) -> list[TextTable]:
     """All tables, in the order of the page."""
     found = [rank_table(figures), score_table(figures, DEFAULTS, "equal_work")]
     if figures.tuned:
         found.append(score_table(figures, TUNED, "equal_work"))
     found += [
         score_table(figures, DEFAULTS, "equal_bytes"),
-        agreement_table(figures),
+        planted_groups_table(figures),
         cost_table(figures),
     ]
     if any(entry["trials"] for entry in figures.entries):
@@ -81,7 +83,7 @@ def tables(figures: Figures) -> list[Table]:
     return found
 
 
-def _federation_rows(figures: Figures) -> list[list[str]]:
+def _federation_rows(figures: SuiteFigures) -> list[list[str]]:
     scored = {
         "served": "clients that train, last round",
         "unseen": "clients that never train, last round",
@@ -96,7 +98,7 @@ def _federation_rows(figures: Figures) -> list[list[str]]:
 FEDERATION_COLUMNS = ["federation", "clients", "differ in", "planted groups", "scored"]
 
 
-def _intro(figures: Figures) -> str:
+def _intro(figures: SuiteFigures) -> str:
     seeds = ", ".join(map(str, figures.suite.seeds))
     return f"{figures.suite.title}. Seeds {seeds}. {RULES}"
 
@@ -104,9 +106,9 @@ def _intro(figures: Figures) -> str:
 # --- Markdown -------------------------------------------------------------------------------------
 
 
-def markdown(figures: Figures) -> str:
+def markdown(figures: SuiteFigures) -> str:
     """The page as Markdown."""
-    lines = [f"# Scoreboard: {figures.suite.name}", "", f"{headline(figures)}.", ""]
+    lines = [f"# Scoreboard: {figures.suite.name}", "", f"{result_sentence(figures)}.", ""]
     lines += [_intro(figures), "", *_markdown_table(FEDERATION_COLUMNS, _federation_rows(figures))]
     for table in tables(figures):
         lines += [f"## {table.title}", "", table.note, ""]
@@ -128,7 +130,7 @@ def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> li
 # --- HTML -----------------------------------------------------------------------------------------
 
 
-def _html(figures: Figures, versions: Mapping[str, str]) -> str:
+def _html(figures: SuiteFigures, versions: Mapping[str, str]) -> str:
     sections: list[Section] = []
     for table in tables(figures):
         section: Section = {
@@ -159,10 +161,10 @@ def _html(figures: Figures, versions: Mapping[str, str]) -> str:
         *versions.items(),
     ]
     title = f"Coterie scoreboard: {figures.suite.name}"
-    return render_page(title, headline(figures), _intro(figures), facts, sections)
+    return render_page(title, result_sentence(figures), _intro(figures), facts, sections)
 
 
-def _federations(figures: Figures) -> Section:
+def _federations(figures: SuiteFigures) -> Section:
     return {
         "title": "Federations",
         "note": "Whom the methods are compared on.",

@@ -35,10 +35,10 @@ def results_of(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> Results:
         "versions": versions(),
         "entries": list(entries),
     }
-    return {"digest": digest(found), **found}
+    return {"digest": results_digest(found), **found}
 
 
-def digest(results: Mapping[str, Any]) -> str:
+def results_digest(results: Mapping[str, Any]) -> str:
     """The SHA-256 of results without their times."""
     lasting = {
         **results,
@@ -55,7 +55,7 @@ def _without_times(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name != "seconds"}
 
 
-def write_results(path: Path, results: Results) -> None:
+def write_results_file(path: Path, results: Results) -> None:
     """Write a file; a reader never sees a part of it."""
     # A line for each entry: short, and a comparison of two files shows which methods differ.
     lines = [f"{json.dumps(name)}: {_json(value)}" for name, value in results.items()]
@@ -78,7 +78,7 @@ def read_results(path: Path) -> Results:
         found: Results = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']!r}")
-        told, computed = found["digest"], digest(found)
+        told, computed = found["digest"], results_digest(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path}: no results of a scoreboard, got {error}; expected a file that "

@@ -12,13 +12,13 @@ from coterie.errors import ConfigError
 from coterie.headline import Headline
 from coterie.runs.configured import task_headline
 from coterie.runs.store import RunFolder
-from coterie.studies.scoreboard.measure import Budget, Course, course_of, record_of
+from coterie.studies.scoreboard.measure import Course, FedAvgBudget, course_of, figures_of_run
 from coterie.studies.scoreboard.settings import (
     Setting,
     default_setting,
     option_trials,
     rate_trials,
-    run_of,
+    sweep_run,
 )
 from coterie.studies.scoreboard.suite import BASELINE, Federation, Score, Suite
 from coterie.sweep.plan import SweepRun
@@ -72,7 +72,7 @@ class Scoreboard:
     entries: list[Entry] = field(init=False)
     # Of the runs that failed: id -> why.
     problems: dict[str, str] = field(default_factory=dict, init=False)
-    _budgets: dict[tuple[str, int], Budget] = field(default_factory=dict, init=False)
+    _budgets: dict[tuple[str, int], FedAvgBudget] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         # FedAvg is run where it is left out, too: it sets the budget.
@@ -148,12 +148,12 @@ class Scoreboard:
                 within = course.rounds_within(steps=budget.steps)
                 value = course.value(entry.federation.score, within)
                 if value is not None:
-                    scores[number] = headline_of(run).gain(value, over=0.0)
+                    scores[number] = headline_of_run(run).gain(value, over=0.0)
         if not scores:
             return entry.settings[DEFAULTS]
         return entry.tried[max(scores, key=lambda number: scores[number])]
 
-    def _trial_budget(self, federation: Federation) -> Budget | None:
+    def _trial_budget(self, federation: Federation) -> FedAvgBudget | None:
         """What FedAvg spends on fewer samples, those that are trained on; ``None`` if it failed."""
         entry = next(
             one for one in self.entries if one.federation is federation and one.method == BASELINE
@@ -166,7 +166,7 @@ class Scoreboard:
         return self._course(run, "served").spent
 
     def _course(self, run: SweepRun, score: Score) -> Course:
-        return course_of(RunFolder.open(self.runs / run.id), headline_of(run), score)
+        return course_of(RunFolder.open(self.runs / run.id), headline_of_run(run), score)
 
     def _run(
         self, entry: Entry, setting: Setting, seed: int, *, validated: bool = False
@@ -175,7 +175,7 @@ class Scoreboard:
         if entry.refused:
             return None
         try:
-            return run_of(
+            return sweep_run(
                 self.suite,
                 entry.federation,
                 entry.method,
@@ -230,7 +230,9 @@ class Scoreboard:
                 curve = name == DEFAULTS and seed == self.suite.seeds[0]
                 score = entry.federation.score
                 folder = self.runs / run.id
-                found.append(record_of(folder, headline_of(run), score, budget, curve=curve))
+                found.append(
+                    figures_of_run(folder, headline_of_run(run), score, budget, curve=curve)
+                )
             refused = refused or self.problems.get(run.id, "")
         return {
             "federation": entry.federation.name,
@@ -244,19 +246,19 @@ class Scoreboard:
             "runs": found,
         }
 
-    def _budget(self, federation: Federation, seed: int) -> Budget | None:
+    def _budget(self, federation: Federation, seed: int) -> FedAvgBudget | None:
         """What FedAvg spends on the same clients; ``None`` if its run is not done."""
         # Asked for every method: the run is read once.
         key = (federation.name, seed)
         if key not in self._budgets:
             setting = default_setting(self.suite, federation, BASELINE)
-            run = run_of(self.suite, federation, BASELINE, setting, seed, root=self.root)
+            run = sweep_run(self.suite, federation, BASELINE, setting, seed, root=self.root)
             if not is_done(run, self.runs):
                 return None
             self._budgets[key] = self._course(run, "served").spent
         return self._budgets[key]
 
 
-def headline_of(run: SweepRun) -> Headline:
+def headline_of_run(run: SweepRun) -> Headline:
     """What a run is measured by."""
     return task_headline(check(run.tables))

@@ -79,7 +79,7 @@ def planted_groups(federation: Federation) -> dict[str, Any]:
     return {"members": [list(range(federation.groups))]}
 
 
-def run_of(
+def sweep_run(
     suite: Suite,
     federation: Federation,
     method: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from coterie.studies.scoreboard.figures import Column, Figures, Spread
+from coterie.studies.scoreboard.figures import Column, Spread, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.settings import Setting
 from coterie.studies.scoreboard.suite import Federation
@@ -14,7 +14,7 @@ NONE = "-"
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table of texts.
 
     Args:
@@ -30,7 +30,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def rank_table(figures: Figures) -> Table:
+def rank_table(figures: SuiteFigures) -> TextTable:
     """The mean ranks over all federations, the best method first."""
     columns: list[tuple[str, str, Column]] = [
         ("defaults, equal work", DEFAULTS, "equal_work"),
@@ -63,10 +63,10 @@ def rank_table(figures: Figures) -> Table:
             f"come with probability {rankings[0].p:.1g} (Friedman's test). Two methods differ if "
             f"their ranks do by {rankings[0].critical:.1f} or more (Nemenyi's test)."
         )
-    return Table("Ranks", note, ["method", *(name for name, _, _ in columns), "best on"], rows)
+    return TextTable("Ranks", note, ["method", *(name for name, _, _ in columns), "best on"], rows)
 
 
-def score_table(figures: Figures, settings: str, column: Column) -> Table:
+def score_table(figures: SuiteFigures, settings: str, column: Column) -> TextTable:
     """The scores of every method on every federation."""
 
     def cell(federation: Federation, method: str) -> str:
@@ -90,7 +90,7 @@ def score_table(figures: Figures, settings: str, column: Column) -> Table:
     return _table(figures, title, note, cell)
 
 
-def _measured_by(figures: Figures) -> str:
+def _measured_by(figures: SuiteFigures) -> str:
     """What the scores are, and which way is better."""
     headlines = {one.name: figures.headline(one) for one in figures.suite.federations}
     different = set(headlines.values())
@@ -101,7 +101,7 @@ def _measured_by(figures: Figures) -> str:
     return f"On the clients' own test samples; what is measured, and which way is better: {each}."
 
 
-def agreement_table(figures: Figures) -> Table:
+def planted_groups_table(figures: SuiteFigures) -> TextTable:
     """How well the groups agree with the planted ones, and how many were found."""
 
     def cell(federation: Federation, method: str) -> str:
@@ -120,7 +120,7 @@ def agreement_table(figures: Figures) -> Table:
     return _table(figures, "Groups found", note, cell)
 
 
-def cost_table(figures: Figures) -> Table:
+def cost_table(figures: SuiteFigures) -> TextTable:
     """What each method costs, as multiples of FedAvg, and how long its grouping takes."""
     rows = []
     for method in figures.methods:
@@ -141,10 +141,10 @@ def cost_table(figures: Figures) -> Table:
         "evaluation. A model of its own that a client trains beside is not counted."
     )
     columns = ["method", "bytes / FedAvg's", "steps / FedAvg's", "grouping, s", "run, s"]
-    return Table("Costs", note, columns, rows)
+    return TextTable("Costs", note, columns, rows)
 
 
-def settings_table(figures: Figures) -> Table:
+def settings_table(figures: SuiteFigures) -> TextTable:
     """Which settings were chosen."""
 
     def cell(federation: Federation, method: str) -> str:
@@ -160,7 +160,7 @@ def settings_table(figures: Figures) -> Table:
     return _table(figures, "Settings chosen", note, cell)
 
 
-def refusals(figures: Figures) -> list[tuple[str, str]]:
+def refusals(figures: SuiteFigures) -> list[tuple[str, str]]:
     """What could not be run, and why; methods with the same reason together."""
     methods: dict[tuple[str, str], list[str]] = {}
     for entry in figures.entries:
@@ -172,11 +172,11 @@ def refusals(figures: Figures) -> list[tuple[str, str]]:
 
 
 def _table(
-    figures: Figures, title: str, note: str, cell: Callable[[Federation, str], str]
-) -> Table:
+    figures: SuiteFigures, title: str, note: str, cell: Callable[[Federation, str], str]
+) -> TextTable:
     federations = figures.suite.federations
     rows = [[method, *(cell(one, method) for one in federations)] for method in figures.methods]
-    return Table(title, note, ["method", *(one.name for one in federations)], rows)
+    return TextTable(title, note, ["method", *(one.name for one in federations)], rows)
 
 
 def _spread(found: Spread | None, scale: float) -> str:
