@@ -16,7 +16,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower damage resumes lint check docs bench bench-peers golden dist clean
+.PHONY: help demo test test-flower soak damage resumes lint check docs bench bench-peers golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ docs: $(VENV)/.docs ## the documentation, into docs/_build/html, without a warni
 
 test-flower: $(VENV)/.dev ## federations of real processes: kills, newcomers, hostile nodes
 	@OMP_NUM_THREADS=1 $(PYTEST) -m flower tests/live $(ARGS)
+
+soak: $(VENV)/.dev ## a federation whose processes are killed every 20 s for an hour: ARGS=FOLDER
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.live.soak $(ARGS)
 
 damage: $(VENV)/.dev ## run folders damaged at random 10,000 times and read by every command: hours
 	@$(BIN)/python -m tests.runs.damage $(ARGS)

@@ -221,7 +221,7 @@ def test_the_file_does_not_grow_and_a_full_disk_ends_no_run(tmp_path: Path) -> N
         live.sent("train", at, 60.0, 0.0, {f"m{at}": "a"})
         live.arrived({f"m{at}": None}, 0.0)
     assert len(json.loads((tmp_path / LIVE).read_bytes())["exchanges"]) == KEPT_EXCHANGES
-    live.dropped(["m1", "unknown"])
+    live.dropped(["m1", "unknown"], "no answer")
     live.file = tmp_path / "none" / LIVE
     live.sent("train", 1, 60.0, 0.0, {"m": "a"})
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from coterie.export import export_run
 from coterie.local import LocalRunner
 from coterie.report.load import view_of
 from coterie.runs.data import load_data
+from coterie.runs.prepare import prepare
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, Meddle, as_deployed, contexts, parts_of
@@ -318,6 +319,107 @@ def test_replies_that_come_twice_or_again_later_change_nothing(tmp_path: Path) -
     deploy(tmp_path / "b", tables())
     assert reported.refused["duplicate"] > 0
     assert torch.equal(models(tmp_path / "run"), models(tmp_path / "b" / "run"))
+
+
+class SlowGrid(FakeGrid):
+    """Nodes of which some are slow in some rounds: their trainings come in the next exchange, under
+    the name of the request that they answer.
+
+    Args:
+        contexts: of each node.
+        slow: round -> the clients.
+    """
+
+    def __init__(self, contexts: Mapping[int, Any], slow: Mapping[int, Sequence[int]]) -> None:
+        super().__init__(contexts)
+        self.slow = slow
+        self.held: dict[str, list[Message]] = {}
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str | None]:
+        self.arrived |= self.held
+        self.held = {}
+        messages = list(messages)
+        names = list(super().push_messages(messages))
+        for name, message in zip(names, messages, strict=True):
+            late = self.slow.get(int(message.metadata.group_id or -1), ())
+            trains = message.metadata.message_type == "train"
+            if trains and message.metadata.dst_node_id - 100 in late:
+                self.held[str(name)] = self.arrived.pop(str(name))
+        return names
+
+
+def test_the_first_replies_count_and_late_ones_are_never_counted(tmp_path: Path) -> None:
+    """Six nodes are asked, the first four count: the models are those of a simulation with the same
+    times, whose clients are late in the same rounds."""
+    config = tables(rounds=3)
+    config["train"] |= {"clients_per_round": 4, "over_selection": 1.5, "evaluate_every": 3}
+    run_config(check(as_deployed(config)), tmp_path / "here")
+    spec = prepare(check(config)).spec
+    slow = {}
+    for number in range(3):
+        late = spec.participation.late(spec.sampler(number), 6, spec.key.at(number))
+        assert late is not None
+        slow[number] = np.flatnonzero(late.beyond).tolist()
+    grid = SlowGrid(contexts(config, SETTINGS, range(6), tmp_path), slow)
+    reported = deploy(tmp_path, config, grid, reply_wait=20.0)
+    assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
+    # Nobody waited for them, and what came in a later round was no reply to it.
+    assert reported.refused == {"late": 6}
+    assert [row["notes"]["replies"] for row in reported.rows] == [4, 4, 4]
+
+
+def test_a_failed_reply_is_none_of_the_first_ones(tmp_path: Path) -> None:
+    config = tables(rounds=1)
+    config["train"] |= {"clients_per_round": 4, "over_selection": 1.5}
+
+    def meddle(node: int, request: Message, replies: list[Message]) -> list[Message]:
+        if node == 100 and request.metadata.message_type == "train":
+            return [Message(Error(ErrorCode.CLIENT_APP_CRASHED, "why"), reply_to=request)]
+        return replies
+
+    reported = deploy(tmp_path, config, nodes(tmp_path, config, meddle=meddle))
+    assert reported.rows[0]["notes"]["replies"] == 4
+    assert reported.refused == {"crashed": 1, "late": 1}
+
+
+def test_clients_that_come_and_go_train_in_the_rounds_of_a_simulation(tmp_path: Path) -> None:
+    """Nodes that are away in some rounds, as the file of a simulation says."""
+    away = {1: [2, 3], 2: [0], 3: []}
+    lines = [f"{client},0,{1}" for client in (2, 3)] + [f"{client},2,9" for client in (2, 3)]
+    lines += ["0,0,2", "0,3,9"]
+    (tmp_path / "spans.csv").write_text("client,from,until\n" + "\n".join(lines) + "\n")
+    config = tables(rounds=4)
+    config["train"] |= {"sampler": "uniform", "evaluate_every": 4}
+    table = {"kind": "file", "file": str(tmp_path / "spans.csv"), "period": 0}
+    run_config(check(as_deployed({**config, "availability": table})), tmp_path / "here")
+    every = contexts(config, SETTINGS, range(6), tmp_path)
+    grid = FakeGrid(every)
+
+    class Schedule(Reported):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round":
+                gone = away.get(value["round"] + 1, [])
+                there = {node: one for node, one in every.items() if node - 100 not in gone}
+                grid.contexts = there
+
+    deploy(tmp_path, config, grid, reported=Schedule(), min_clients=4)
+    assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"availability": {}}, "availability: real clients come and go by themselves"),
+        ({"reply_times": {"deadline": 2.0}}, "reply_times: real clients take the time"),
+        ({"asynchronous": {}}, "asynchronous: rounds of real clients wait"),
+    ],
+)
+def test_what_only_a_simulation_can_do_is_refused(
+    table: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=line):
+        deploy(tmp_path, {**tables(), **table}, FakeGrid({}))
 
 
 def test_a_node_that_fails_or_goes_is_counted_and_the_round_goes_on(tmp_path: Path) -> None:
@@ -749,14 +851,19 @@ def shared_values(config: Mapping[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("name", FEDERATED)
-def test_what_is_on_the_wire_is_what_the_page_says(name: str, tmp_path: Path) -> None:
+def test_the_models_are_those_of_a_simulation_and_the_wire_has_what_the_page_says(
+    name: str, tmp_path: Path
+) -> None:
     config = every_method(name)
+    run_config(check(as_deployed(config)), tmp_path / "here")
     with_loss = name == "fedavg"
     config["train"]["evaluate_loss"] = with_loss
     settings = {"clients": 4, "min_clients": 4}
     grid = nodes(tmp_path, config, 4)
     reported = deploy(tmp_path, config, grid, **settings)
     assert not reported.refused
+    assert torch.equal(models(tmp_path / "run"), models(tmp_path / "here"))
+    assert groups(tmp_path / "run") == groups(tmp_path / "here")
     seen: dict[str, set[str]] = {"hello": set(), "note": set(), "test": set(), "work": set()}
     d = shared_values(config)
     for request, reply in zip(grid.sent, grid.replied, strict=True):

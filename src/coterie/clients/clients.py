@@ -22,6 +22,7 @@ from coterie.core.arrays import IntArray, places_of
 from coterie.core.client_store import ClientStore
 from coterie.core.engine import DriftReports, Engine, Reply, SendsTogether, Simulated
 from coterie.core.keys import Key
+from coterie.core.late import Late
 from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.core.task import CORRECT, SumShapes
@@ -69,6 +70,7 @@ class Clients:
         solver: of their local training, of which steps are counted.
         fixed_data: whether what they hold never changes in the run, so that no rule has to look for
             drift.
+        late: whose trainings come too late for the round, in a simulation; ``None``: nobody's.
 
     Attributes:
         ledger: what was sent and received.
@@ -88,6 +90,7 @@ class Clients:
     simulated: Simulated | None = None
     solver: Solver = field(default_factory=Solver)
     fixed_data: bool = False
+    late: Late | None = None
     ledger: Ledger = field(default_factory=Ledger, init=False)
 
     @property
@@ -151,6 +154,7 @@ class Clients:
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
         reply, refused = self._validate(work, ids, models, which, replies, key)
+        reply = self._in_time(work, reply, refused)
         self.ledger.received(key, reply, shared)
         each = which.shape[1] if which.ndim == 2 else 1
         sizes = reply.fields["size"]
@@ -161,6 +165,17 @@ class Clients:
         self.ledger.clipped += clipped
         self.ledger.refused += refused + beyond
         return _with_zeros(work, reply, models.shape[1])
+
+    def _in_time(self, work: Work, reply: Reply, refused: Counter[str]) -> Reply:
+        """The replies that came in time; the others are counted."""
+        late = None if self.late is None else self.late.of(work)
+        if late is None or not late[reply.ids].any():
+            return reply
+        # A slow client has trained, and has stored what is its own; only the server goes on.
+        kept = np.flatnonzero(~late[reply.ids])
+        refused["late"] += len(reply.ids) - len(kept)
+        fields = {name: values[kept] for name, values in reply.fields.items()}
+        return Reply(reply.round, reply.ids[kept], fields, reply.purpose)
 
     def _shared_size(self, work: Work, d: int) -> int:
         """How many values of a model pass between server and client: not those that clients

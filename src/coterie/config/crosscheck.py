@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from coterie.config import registry
 from coterie.config.identity import batched
 from coterie.config.local_problems import optimizer_problems, schedule_problems
+from coterie.config.participation_table import check_participation
 from coterie.config.privacy_checks import check_privacy
 from coterie.config.problems import Problem, default_at
 from coterie.config.schema import LARGEST
@@ -84,6 +85,7 @@ def cross_check(
     found += _check_local(tables)
     found += _check_evaluate(tables)
     found += check_privacy(tables) + check_secure(tables)
+    found += check_participation(tables)
     if clients is not None:
         found += _check_cohort(values, clients, source) + _check_groups(values, clients, source)
     return found

@@ -37,6 +37,7 @@ ADDED: Mapping[tuple[str, ...], Any] = {
     ("local", "optimizer"): "sgd",
     ("local", "label_smoothing"): 0.0,
     ("local", "precision"): "float32",
+    ("train", "over_selection"): 1.0,
 }
 
 

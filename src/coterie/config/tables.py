@@ -15,6 +15,11 @@ import tomli_w
 from pydantic import Field, PrivateAttr
 
 from coterie.config.local_table import Count, LocalTable, NotNegative, Positive
+from coterie.config.participation_table import (
+    AsynchronousTable,
+    AvailabilityTable,
+    ReplyTimesTable,
+)
 from coterie.config.privacy_table import PrivacyTable
 from coterie.config.schema import Bool, Float, Int, Table
 from coterie.config.secure_table import SecureTable
@@ -44,6 +49,8 @@ class TrainTable(Table):
     rounds: Count
     clients_per_round: Count = CLIENTS_PER_ROUND
     sampler: Literal["cover_then_uniform", "uniform", "poisson"] = "cover_then_uniform"
+    # Asked for each reply that a round waits for.
+    over_selection: Annotated[Float, Field(ge=1, le=10)] = 1.0
     # Kept from training, to calibrate probabilities with.
     hold_out: Annotated[Float, Field(gt=0, lt=1)] | None = None
     evaluate_every: Count = 1
@@ -221,6 +228,9 @@ class RunConfig(Table):
         privacy: differential privacy of updates, or nothing.
         personal: layers that stay with their client.
         secure: sums as secure aggregation computes them, or nothing.
+        availability: which clients of a simulation can be reached when, or nothing.
+        reply_times: how long clients of a simulation take, or nothing.
+        asynchronous: rounds that do not wait for all of their clients, or nothing.
         folder: where ``module:factory`` is found; filled in with the folder that the run was
             started in.
     """
@@ -249,6 +259,9 @@ class RunConfig(Table):
     privacy: PrivacyTable | None = None
     personal: PersonalTable | None = None
     secure: SecureTable | None = None
+    availability: AvailabilityTable | None = None
+    reply_times: ReplyTimesTable | None = None
+    asynchronous: AsynchronousTable | None = None
     folder: str | None = None
     # Private, so that it is no key of the file and no part of the hash.
     _file: str = PrivateAttr(default="configuration")

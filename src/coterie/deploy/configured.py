@@ -14,6 +14,7 @@ from coterie.deploy.releases import check_private_deployment
 from coterie.deploy.settings import DeploymentSettings, check_encoding
 from coterie.runs.cohort import Sampler
 from coterie.runs.configured import make_bounds, make_quorum
+from coterie.runs.participation import asked_clients
 from coterie.runs.schedule import Evaluation
 from coterie.runs.spec import RunSpec
 
@@ -28,13 +29,14 @@ def configured_spec(federation: FederationSpec, settings: DeploymentSettings) ->
     config = federation.config
     train = config.train
     everyone = np.arange(settings.clients)
+    asked = asked_clients(train.clients_per_round, train.over_selection, settings.clients)
     return RunSpec(
         federation.algorithm,
         everyone_there(settings),
         federation.network,
         rounds=train.rounds,
         seed=config.seed,
-        sampler=Sampler(train.sampler, everyone, train.clients_per_round, Key(config.seed)),
+        sampler=Sampler(train.sampler, everyone, asked, Key(config.seed)),
         local=federation.solver,
         quorum=make_quorum(config),
         evaluation=Evaluation(

@@ -27,6 +27,7 @@ from coterie.errors import ConfigError
 from coterie.methods.override import check_solver, check_task
 from coterie.methods.step import Clustered
 from coterie.rules.migration import Migrating, Migration
+from coterie.runs.asynchronous import check_over_selection
 from coterie.runs.configured import make_method, make_network, make_solver, make_task
 from coterie.runs.fitting import fit
 from coterie.runs.spec import Network
@@ -78,6 +79,7 @@ class FederationSpec:
         if algorithm.method.pools_data:
             what = f"brings all training data to one place, got {config.algorithm.name!r}"
             raise ConfigError(f"algorithm.name: {what}; expected a federated method")
+        check_over_selection(algorithm, config.train.over_selection, config.algorithm.name)
         return cls(config, form, task, network, algorithm)
 
     @property
@@ -169,6 +171,15 @@ def _check_real(config: RunConfig) -> None:
     if config.shift is not None:
         what = "real data move by themselves, got a shift"
         raise ConfigError(f"shift.kind: {what}; expected no [shift]")
+    if config.availability is not None:
+        what = "real clients come and go by themselves, got a table"
+        raise ConfigError(f"availability: {what}; expected no [availability]")
+    if config.reply_times is not None:
+        what = "real clients take the time that they take, got a table"
+        raise ConfigError(f"reply_times: {what}; expected none (deploy.toml: reply_wait)")
+    if config.asynchronous is not None:
+        what = "rounds of real clients wait for their replies so far, got a table"
+        raise ConfigError(f"asynchronous: {what}; expected no [asynchronous]")
     if config.secure is not None:
         what = "only simulated, as Flower's secure aggregation hides no updates, got a deployment"
         raise ConfigError(f"secure: {what}; expected no [secure]")

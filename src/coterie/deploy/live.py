@@ -168,11 +168,16 @@ class LiveState:
             next(iter(known.values()))[0].reading += reading
             self.write()
 
-    def dropped(self, messages: Collection[str]) -> None:
-        """Replies are waited for no longer."""
+    def dropped(self, messages: Collection[str], why: str) -> None:
+        """Replies are waited for no longer.
+
+        Args:
+            messages: that they would answer.
+            why: ``no answer``, or ``late`` where there were enough without them.
+        """
         known = {message: self._open[message] for message in messages if message in self._open}
         for message, (exchange, name) in known.items():
-            self._close(message, exchange, name, "no answer")
+            self._close(message, exchange, name, why)
         if known:
             self.write()
 
@@ -259,10 +264,10 @@ class WatchedInbox:
         self._live.arrived(failures, time.monotonic() - began)
         return arrivals
 
-    def drop(self, requests: Collection[str]) -> None:
+    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
         """See `Inbox`."""
-        self._inbox.drop(requests)
-        self._live.dropped(requests)
+        self._inbox.drop(requests, why)
+        self._live.dropped(requests, why)
 
 
 def watch_engine(engine: Any, live: LiveState) -> None:

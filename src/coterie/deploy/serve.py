@@ -225,10 +225,18 @@ def _make_engine(
         server=secrets.token_hex(8),
         since=start,
         timeout=settings.reply_wait,
+        wanted=_wanted(server.config),
     )
     say = partial(write_event, "say")
     engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names)
     return engine
+
+
+def _wanted(config: RunConfig) -> int | None:
+    """Replies that a round waits for, where it asks more clients than it needs."""
+    if config.train.over_selection == 1:
+        return None
+    return config.train.clients_per_round
 
 
 def _agree(engine: FlowerEngine, federation: FederationSpec) -> None:

@@ -14,6 +14,7 @@ from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign
+from coterie.rules.buffering import Buffering
 from coterie.rules.inter_group import InterGroup
 from coterie.rules.private_sums import PrivateSums
 from coterie.rules.secure_sums import SecureSums
@@ -56,6 +57,7 @@ class Method:
         private: the noise of these sums, ``None``: the server uses them as they are.
         secure: sums of whole numbers, as secure aggregation computes them; ``None``: the server uses
             the updates as they are.
+        asynchronous: rounds that wait for nobody; ``None``: each waits for its clients.
 
     ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
 
@@ -80,5 +82,6 @@ class Method:
     reads: tuple[Reading, ...] | None = None
     private: PrivateSums | None = None
     secure: SecureSums | None = None
+    asynchronous: Buffering | None = None
     # Not copied by `replace`: a method that was changed is not the one that a factory made.
     made_by: Mapping[str, Any] | None = field(default=None, init=False, compare=False, repr=False)

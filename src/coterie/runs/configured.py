@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from coterie.clients.bounds import Bounds
@@ -13,6 +14,7 @@ from coterie.config.kinds import KINDS
 from coterie.config.tables import ChoiceKind
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
+from coterie.core.reply_times import ReplyTimes
 from coterie.core.solver import Solver, solver_of
 from coterie.core.task import Task, headline_of
 from coterie.engines import Attack
@@ -22,8 +24,11 @@ from coterie.measures.adapting import Adaptation
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import override
+from coterie.rules.buffering import Buffering
 from coterie.rules.migration import Migration
 from coterie.rules.secure_sums import SecureSums
+from coterie.runs.availability import Availability, read_spans
+from coterie.runs.participation import Participation
 from coterie.runs.privacy import Privacy
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION
@@ -57,6 +62,49 @@ def make_secure_sums(config: RunConfig) -> SecureSums | None:
     if config.secure is None:
         return None
     return SecureSums(**config.secure.model_dump())
+
+
+def make_buffering(config: RunConfig) -> Buffering | None:
+    """Rounds that wait for nobody, as ``[asynchronous]`` says; ``None``: each waits for its clients."""
+    table = config.asynchronous
+    if table is None:
+        return None
+    times = make_reply_times(config) or ReplyTimes()
+    return Buffering(table.buffer, config.train.clients_per_round, table.exponent, times)
+
+
+def make_reply_times(config: RunConfig) -> ReplyTimes | None:
+    """How long clients take, as ``[reply_times]`` says; ``None`` without the table."""
+    if config.reply_times is None:
+        return None
+    return ReplyTimes(**config.reply_times.model_dump())
+
+
+def make_participation(config: RunConfig, names: tuple[str, ...]) -> Participation:
+    """Who can be asked, and who answers in time, as ``[availability]``, ``[reply_times]`` and
+    ``train.over_selection`` say.
+
+    Args:
+        config: of the run.
+        names: of the clients.
+
+    Raises:
+        DataError: for a file of ``[availability]`` that cannot be read.
+    """
+    availability = None
+    table = config.availability
+    if table is not None:
+        spans = read_spans(Path(table.file)) if table.file is not None else {}
+        availability = Availability(
+            table.kind, table.period, table.share, table.zones, spans, names
+        )
+    # The clock of rounds that wait for nobody is that of the method.
+    if config.asynchronous is not None:
+        return Participation(availability)
+    times = make_reply_times(config)
+    if config.train.over_selection == 1:
+        return Participation(availability, times)
+    return Participation(availability, times or ReplyTimes(), config.train.clients_per_round)
 
 
 def make_attack(config: RunConfig) -> Attack | None:

@@ -240,7 +240,8 @@ def simulate(
         scores = None
         if schedule.evaluates_before(number):
             scores = evaluation.post_scores(snapshot, algorithm.serve(groups), groups, key)
-        cohort = _cohort(algorithm, schedule, snapshot, number)
+        cohort = _cohort(algorithm, schedule, snapshot, number, clients)
+        clients.late = schedule.participation.late(cohort, population.clients, key)
         round = Round(number, key, cohort, clients, solver or Solver())
         groups, notes = algorithm.step(groups, round)
         if schedule.evaluation.unseen:
@@ -301,14 +302,24 @@ def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
 
 
 def _cohort(
-    algorithm: Algorithm, schedule: Schedule, snapshot: FederationSnapshot, number: int
+    algorithm: Algorithm,
+    schedule: Schedule,
+    snapshot: FederationSnapshot,
+    number: int,
+    clients: Clients,
 ) -> IntArray:
     """The clients of a round: a sample, or for some methods all that can train."""
+    trainable = snapshot.trainable
+    reachable = schedule.participation.reachable(number, len(trainable), schedule.key)
+    if reachable is not None:
+        trainable = trainable & reachable
+        # Methods that ask all clients ask those that can be reached.
+        clients.able = np.flatnonzero(trainable)
     # FedGSP draws groups, not clients, so it has to know all who could be in one.
     if algorithm.samples_cohort:
-        return np.flatnonzero(snapshot.trainable)
-    if schedule.shift is not None:
-        return schedule.sampler(number, snapshot.trainable)
+        return np.flatnonzero(trainable)
+    if schedule.shift is not None or reachable is not None:
+        return schedule.sampler(number, trainable)
     cohort = schedule.sampler(number)
     if schedule.evaluation.unseen:
         # A sampler of the user's own may know nothing of them.

@@ -16,13 +16,16 @@ from coterie.data import Partition, Population
 from coterie.data.shifts import make_shift
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
+from coterie.runs.asynchronous import asynchronous_spec, check_over_selection
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.configured import (
     make_adaptation,
     make_attack,
     make_bounds,
+    make_buffering,
     make_method,
     make_network,
+    make_participation,
     make_privacy,
     make_quorum,
     make_secure_sums,
@@ -33,6 +36,7 @@ from coterie.runs.data import load_data, read_inputs
 from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
 from coterie.runs.fitting import fit_together
 from coterie.runs.held_out import on_validation, without_held_out
+from coterie.runs.participation import asked_clients
 from coterie.runs.privacy import private_spec
 from coterie.runs.schedule import Evaluation
 from coterie.runs.secure import secure_spec
@@ -145,7 +149,7 @@ def prepare_on(
         sampler=cohort_sampler(
             train.sampler,
             population,
-            train.clients_per_round,
+            asked_clients(train.clients_per_round, train.over_selection, population.clients),
             config.seed,
             shifts=bool(shift),
             unseen=unseen,
@@ -167,7 +171,10 @@ def prepare_on(
         ),
         attack=make_attack(config),
         bounds=make_bounds(config),
+        participation=make_participation(config, tuple(population.names)),
     )
+    check_over_selection(fitted.algorithm, train.over_selection, config.algorithm.name)
+    spec = asynchronous_spec(spec, make_buffering(config), config.algorithm.name)
     return Prepared(config, _with_sums(spec, config), partition, label_names)
 
 

@@ -20,6 +20,7 @@ from coterie.measures.sampling import EvaluationSample
 from coterie.measures.scoring import Scoring
 from coterie.measures.view import Measure
 from coterie.runs.budget import Budget
+from coterie.runs.participation import Participation
 from coterie.tasks import CLASSIFICATION
 
 
@@ -79,6 +80,7 @@ class Schedule:
         evaluation: what is measured, and when.
         attackers: clients of a simulation that attack; nothing is measured of them.
         budget: what private rounds spend, ``None``: they are not private.
+        participation: who can be asked, and who answers in time.
     """
 
     sampler: Callable[..., IntArray]
@@ -88,6 +90,7 @@ class Schedule:
     evaluation: Evaluation = Evaluation()
     attackers: tuple[int, ...] = ()
     budget: Budget | None = None
+    participation: Participation = Participation()
 
     def honest(self, population: int) -> NDArray[np.bool_]:
         """The clients that do not attack, bool ``[N]``.

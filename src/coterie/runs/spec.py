@@ -29,6 +29,7 @@ from coterie.methods.algorithm import Algorithm
 from coterie.models import build_model, check_trained, decay_for
 from coterie.runs.budget import Budget
 from coterie.runs.cohort import Sampler, SamplerName
+from coterie.runs.participation import Participation
 from coterie.runs.schedule import Evaluation, Schedule
 
 CohortSampler = Callable[..., IntArray]
@@ -97,6 +98,7 @@ class RunSpec:
         bounds: how far one client may be from the others.
         attack: of some clients, in a simulation; ``None``: all are honest.
         budget: what the rounds spend where updates are private; ``None``: they are not.
+        participation: who can be asked, and who answers in time, in a simulation.
     """
 
     algorithm: Algorithm
@@ -112,6 +114,7 @@ class RunSpec:
     bounds: Bounds = Bounds()
     attack: Attack | None = None
     budget: Budget | None = None
+    participation: Participation = Participation()
 
     @property
     def attackers(self) -> IntArray:
@@ -149,6 +152,7 @@ class RunSpec:
             self.evaluation,
             attackers,
             self.budget,
+            self.participation,
         )
 
     def make_clients(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import SelectGroup, Work
 from coterie.engines.flower.answers import PartAnswer, read_part
+from coterie.engines.flower.first_replies import FirstReplies
 from coterie.engines.flower.inbox import Arrival, open_inbox
 from coterie.engines.flower.outgoing import OutgoingRequest, limit_of, message_kind
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
@@ -136,8 +138,8 @@ class FlowerEngine:
     def _exchange(
         self, asked: Mapping[int, Sequence[OutgoingRequest]]
     ) -> list[tuple[int, Arrival]]:
-        """Send each client its message and wait for the replies, until all are there or the time is
-        over.
+        """Send each client its message and wait for the replies, until those that are wanted are
+        there or the time is over.
 
         What ``grid.send_and_receive`` does, which polls every 3 s; polling more often at first ends
         an exchange sooner.
@@ -152,17 +154,27 @@ class FlowerEngine:
         owner = {name: client for name, client in zip(sent, asked, strict=True) if name}
         self._lost["not sent"] += len(asked) - len(owner)
         limit = limit_of(list({id(one): one for many in asked.values() for one in many}.values()))
+        first = FirstReplies.of(asked, self.terms.wanted)
         left = set(owner)
         came = []
         while left:
             arrivals = self.inbox.pull(sorted(left), limit)
-            came += [(owner[arrival.request], arrival) for arrival in arrivals]
             left -= {arrival.request for arrival in arrivals}
-            if not left or pause.over:
+            # Who of them was first is not known; what counts must not be chance.
+            for client, arrival in sorted(
+                ((owner[arrival.request], arrival) for arrival in arrivals), key=itemgetter(0)
+            ):
+                if first.take(client, arrival):
+                    came.append((client, arrival))
+                else:
+                    self._lost["late"] += 1
+            if first.all_in({owner[request] for request in left}) or pause.over:
                 break
             pause.wait()
-        self.inbox.drop(left)
-        self._lost["no answer"] += len(left)
+        late = {request for request in left if first.is_late(owner[request])}
+        for why, requests in {"late": late, "no answer": left - late}.items():
+            self.inbox.drop(requests, why)
+            self._lost[why] += len(requests)
         return came
 
     def _read(

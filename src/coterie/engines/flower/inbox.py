@@ -97,8 +97,13 @@ class Inbox(Protocol):
         """
         ...
 
-    def drop(self, requests: Collection[str]) -> None:
-        """Await these replies no longer."""
+    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
+        """Await these replies no longer.
+
+        Args:
+            requests: the messages.
+            why: for those who watch.
+        """
         ...
 
 
@@ -123,7 +128,7 @@ class GridInbox:
         except Exception:  # noqa: BLE001 - the sender is not trusted
             return [Arrival(request, None, "malformed")]
 
-    def drop(self, requests: Collection[str]) -> None:
+    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
         """See `Inbox`."""
 
 

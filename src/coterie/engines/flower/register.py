@@ -36,6 +36,8 @@ class Terms:
         columns: what clients are told of the columns of their tables, as JSON; empty where they have
             none, and before they were asked.
         timeout: seconds after which a request is closed, however few replies came.
+        wanted: replies to trainings after which an exchange waits no longer for the others; ``None``:
+            it waits for all.
         least_poll: seconds between two polls for replies, at first.
     """
 
@@ -47,6 +49,7 @@ class Terms:
     since: int = 0
     columns: str = ""
     timeout: float = 300.0
+    wanted: int | None = None
     least_poll: float = 0.25
 
 

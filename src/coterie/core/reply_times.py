@@ -1,0 +1,62 @@
+"""How long the clients of a simulation take to answer: numbers that follow from the seed, so that who
+is late is the same on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from coterie.config.arguments import check_arguments
+from coterie.core.arrays import FloatArray
+from coterie.core.keys import Key
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTimes:
+    """The time from a request to a client's reply, in a unit of the user's own.
+
+        time(i, t) = median * exp(spread * z_i + noise * z_it)
+
+    ``z_i`` is a standard normal number of the client, so slow clients stay slow; ``z_it`` is one of
+    the client and the round.
+
+    Args:
+        median: of all clients and rounds.
+        spread: how far clients differ; 0: they are equally fast.
+        noise: how far the rounds of one client differ.
+        deadline: after this time the server waits no longer; ``None``: it waits for all.
+
+    Raises:
+        ConfigError: for a value out of its range.
+
+    Example:
+        >>> times = ReplyTimes(median=2.0, spread=0.5, noise=0.0)
+        >>> a = times.draw(3, Key(0).at(4))
+        >>> b = times.draw(3, Key(0).at(5))
+        >>> bool((a == b).all()), a.round(1).tolist()
+        (True, [2.4, 1.1, 1.3])
+    """
+
+    median: Annotated[float, Field(gt=0)] = 1.0
+    spread: Annotated[float, Field(ge=0, le=10)] = 0.5
+    noise: Annotated[float, Field(ge=0, le=10)] = 0.25
+    deadline: Annotated[float, Field(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        check_arguments(ReplyTimes, asdict(self))
+
+    def draw(self, clients: int, key: Key) -> FloatArray:
+        """The times of all clients in a round, float64 ``[N]``.
+
+        Args:
+            clients: their number ``N``.
+            key: the run's stream in this round.
+        """
+        # All clients in one draw, by their numbers: a time depends on nobody else who is asked.
+        own = Key(key.seed).of("speed").generator().standard_normal(clients)
+        of_round = Key(key.seed).of("reply time").at(key.round).generator().standard_normal(clients)
+        times: FloatArray = self.median * np.exp(self.spread * own + self.noise * of_round)
+        return times

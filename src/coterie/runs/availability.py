@@ -1,0 +1,134 @@
+"""Which clients of a simulation can be reached in which rounds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from coterie.config.arguments import check_arguments
+from coterie.core.arrays import BoolArray
+from coterie.core.keys import Key
+from coterie.errors import DataError
+
+Pattern = Literal["day_night", "random", "file"]
+Reachable = Annotated[float, Field(gt=0, le=1)]
+Spans = Mapping[str, tuple[tuple[int, int], ...]]
+COLUMNS = ("client", "from", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Which clients can be asked in which rounds.
+
+    Args:
+        kind: ``day_night``: each client can be reached in the first ``share`` of its own day of
+            ``period`` rounds, which begins at a round of its own; ``random``: in each round with the
+            probability ``share``, whatever it was before; ``file``: as `spans` say.
+        period: rounds of a day. The spans of a file begin again after so many rounds; ``0``: never.
+        share: of the rounds in which a client can be reached.
+        zones: how many different beginnings of a day there are; ``None``: any round.
+        spans: client, by name or number -> rounds ``from`` to ``until``, without the last. Clients that
+            are not named can always be reached.
+        names: of the clients.
+
+    Raises:
+        ConfigError: for a value out of its range.
+
+    Example:
+        >>> night_and_day = Availability("day_night", period=4, share=0.5, zones=2)
+        >>> [night_and_day.reachable(t, 6, Key(1)).astype(int).tolist() for t in (0, 2, 4)]
+        [[1, 1, 1, 0, 1, 0], [0, 0, 0, 1, 0, 1], [1, 1, 1, 0, 1, 0]]
+    """
+
+    kind: Pattern = "day_night"
+    period: Annotated[int, Field(ge=0)] = 24
+    share: Reachable = 0.5
+    zones: Annotated[int, Field(ge=1)] | None = None
+    spans: Spans = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        values = asdict(self)
+        check_arguments(Availability, {name: values[name] for name in ("kind", "share", "zones")})
+
+    def reachable(self, round: int, clients: int, key: Key) -> BoolArray:
+        """Who can be reached in a round, bool ``[N]``.
+
+        Args:
+            round: its number.
+            clients: ``N``.
+            key: the run's stream.
+        """
+        stream = key.of("availability")
+        if self.kind == "random":
+            draws = stream.at(round).generator().random(clients)
+            found: BoolArray = draws < self.share
+            return found
+        if self.kind == "file":
+            return self._by_spans(round, clients)
+        beginning = self._beginnings(clients, stream.generator())
+        since: BoolArray = (round - beginning) % self.period < self.share * self.period
+        return since
+
+    def _beginnings(self, clients: int, draws: np.random.Generator) -> np.ndarray:
+        """The round in which the day of each client begins, int64 ``[N]``."""
+        if self.zones is None:
+            return draws.integers(self.period, size=clients)
+        return draws.integers(self.zones, size=clients) * self.period // self.zones
+
+    def _by_spans(self, round: int, clients: int) -> BoolArray:
+        now = round % self.period if self.period else round
+        found = np.ones(clients, bool)
+        for client in range(clients):
+            name = self.names[client] if client < len(self.names) else str(client)
+            spans = self.spans.get(name, self.spans.get(str(client)))
+            if spans is not None:
+                found[client] = any(begin <= now < end for begin, end in spans)
+        return found
+
+
+def read_spans(file: Path) -> Spans:
+    """The rounds in which clients can be reached, from a CSV file with the columns ``client``,
+    ``from`` and ``until``.
+
+    Args:
+        file: one line a span; a client may have several.
+
+    Raises:
+        DataError: naming the line that is wrong.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"cannot be read, got {type(error).__name__}"
+        raise DataError(f"{file}: {what}; expected a CSV file of {', '.join(COLUMNS)}") from None
+    rows = csv.DictReader(io.StringIO(text))
+    if tuple(rows.fieldnames or ()) != COLUMNS:
+        got = ", ".join(rows.fieldnames or ()) or "nothing"
+        raise DataError(f"{file}: other columns, got {got}; expected {', '.join(COLUMNS)}")
+    spans: dict[str, tuple[tuple[int, int], ...]] = {}
+    for number, row in enumerate(rows, 2):
+        span = _span(file, number, row)
+        spans[row["client"]] = (*spans.get(row["client"], ()), span)
+    return spans
+
+
+def _span(file: Path, number: int, row: Mapping[str, str]) -> tuple[int, int]:
+    try:
+        begin = int(row["from"])
+        end = int(row["until"])
+    except (ValueError, TypeError):
+        got = f"{row['from']} and {row['until']}"
+        what = f"no rounds, got {got}"
+        raise DataError(f"{file}: line {number}: {what}; expected two whole numbers") from None
+    if not 0 <= begin < end:
+        what = f"no span, got {begin} to {end}"
+        raise DataError(f"{file}: line {number}: {what}; expected 0 <= from < until")
+    return begin, end

@@ -1,0 +1,196 @@
+"""Rounds that wait for nobody: a vector by hand, and what every method with them must fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import coterie as ct
+from coterie.algorithms import ALGORITHMS
+from coterie.clients.bounds import Bounds
+from coterie.clients.clients import Clients
+from coterie.clients.round import Round
+from coterie.config import check
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.engine import Reply
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.reply_times import ReplyTimes
+from coterie.core.updates import Updates
+from coterie.core.work import Work
+from coterie.errors import ConfigError
+from coterie.methods.algorithm import as_algorithm
+from coterie.methods.asynchronous import make_asynchronous
+from coterie.rules.buffering import Buffering, InFlight
+from coterie.runs.run import run_config
+from coterie.runs.store import RunFolder
+
+EQUAL_TIMES = {"spread": 0.0, "noise": 0.0}
+OPTIONS: dict[str, dict[str, Any]] = {"fedgroup": {"groups": 2, "alpha": 2}, "ifca": {"groups": 2}}
+METHODS = ("fedavg", "fedgroup", "ifca")
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+class FixedTimes(ReplyTimes):
+    """Clients 0, 1 and 2 take 1, 2 and 3.5."""
+
+    def draw(self, clients: int, key: Key) -> FloatArray:
+        return np.array([1.0, 2.0, 3.5])
+
+
+class Targets:
+    """Clients that end at 1, 3 and 10, wherever they begin."""
+
+    def run(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+    ) -> Sequence[Reply]:
+        target = np.array([1.0, 3.0, 10.0], np.float32)[ids]
+        delta = target[:, None] - models.numpy()[which]
+        fields = {"delta": delta, "size": np.ones(len(ids)), "loss": np.zeros(len(ids))}
+        return [Reply(key.round, ids, fields, key.purpose)]
+
+    def set_population(self, population: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_three_steps_by_hand() -> None:
+    """K = 2 and three clients at a time. What comes in, and the model after it:
+
+    | step | began with version | updates | weights | model |
+    |---|---|---|---|---|
+    | 0 | 0, 0 | 1, 3 | 1, 1 | 2 |
+    | 1 | 1, 0 | 1 - 2, 10 | 1, 1 / sqrt(2) | 2 + (-1 + 7.0710678) / 2 = 5.0355339 |
+    | 2 | 2, 1 | 1 - 5.0355339, 3 - 2 | 1, 1 / sqrt(2) | 5.0355339 - 1.6642136 = 3.3713203 |
+    """
+    rule = Buffering(buffer=2, concurrency=3, times=FixedTimes())
+    algorithm = as_algorithm(make_asynchronous(ALGORITHMS["fedavg"](), rule))
+    clients = Clients(Targets(), bounds=Bounds(enabled=False))
+    groups = algorithm.init(lambda j: torch.zeros(1), 3)
+    seen = []
+    for number in range(3):
+        round = Round(number, Key(0).at(number), np.arange(3), clients)
+        groups, notes = algorithm.step(groups, round)
+        told = notes["asynchronous"]
+        seen.append((groups.models.item(), told["clock"], told["staleness"], told["training"]))
+    models, clock, staleness, training = zip(*seen, strict=True)
+    assert models == pytest.approx((2.0, 5.0355339, 3.3713203), abs=1e-6)
+    assert clock == (2.0, 3.5, 4.5)
+    assert staleness == (0.0, 0.5, 0.5)
+    assert training == (1, 1, 1)
+
+
+def test_the_buffers_of_groups_are_apart() -> None:
+    flight = InFlight.none(2, 1)
+    updates = Updates(
+        np.arange(4), np.array([0, 1, 0, 1]), torch.arange(4.0)[:, None], np.ones(4), np.ones(4)
+    )
+    flight = flight.with_updates(updates, np.array([1.0, 2.0, 4.0, 3.0]))
+    flight, came, group = flight.until_full(2)
+    assert (came.tolist(), group, flight.clock) == ([0, 1, 3], 1, 3.0)
+    flight, taken, staleness = flight.take(1)
+    assert (taken.ids.tolist(), staleness.tolist()) == ([1, 3], [0, 0])
+    # The update of group 0 stays in its buffer, and client 2 still trains.
+    assert (flight.ids.tolist(), flight.arrived.tolist()) == ([0, 2], [True, False])
+    assert flight.version.tolist() == [0, 1]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def tables(name: str, rounds: int = 4, **changes: Any) -> dict[str, Any]:
+    partition = {"kind": "planted", "clients": 8, "groups": 2}
+    return {
+        "seed": 3,
+        "data": {"source": "digits", "partition": partition},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1, "lr": 0.1},
+        "engine": {"name": "serial"},
+        "train": {"rounds": rounds, "clients_per_round": 4, "sampler": "uniform"},
+        "algorithm": {"name": name, **OPTIONS.get(name, {})},
+        **changes,
+    }
+
+
+def state(run: Path) -> tuple[Groups, list[dict[str, Any]]]:
+    folder = RunFolder(run)
+    checkpoint = folder.checkpoints.latest()
+    assert checkpoint is not None
+    rows = [
+        {name: value for name, value in row.items() if name not in ("seconds", "chain")}
+        for row in folder.rows()
+    ]
+    return checkpoint.groups, rows
+
+
+def test_a_full_cohort_without_delays_is_fedavg_to_the_bit(tmp_path: Path) -> None:
+    run_config(check(tables("fedavg")), tmp_path / "a")
+    buffered = tables("fedavg", asynchronous={"buffer": 4}, reply_times=EQUAL_TIMES)
+    run_config(check(buffered), tmp_path / "b")
+    plain, rows = state(tmp_path / "a")
+    other, other_rows = state(tmp_path / "b")
+    assert torch.equal(plain.models, other.models)
+    assert [row["accuracy"] for row in rows] == [row["accuracy"] for row in other_rows]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_engines_agree_and_a_resumed_run_is_that_of_one_that_went_on(
+    name: str, tmp_path: Path
+) -> None:
+    config = tables(name, asynchronous={"buffer": 2})
+    run_config(check(config), tmp_path / "serial")
+    whole, rows = state(tmp_path / "serial")
+    assert max(row["notes"]["asynchronous"].get("oldest", 0) for row in rows) > 0
+    pool = {**config, "engine": {"name": "pool", "workers": 2}}
+    run_config(check(pool), tmp_path / "pool")
+    shorter = {**config, "train": {**config["train"], "rounds": 2}}
+    run_config(check(shorter), tmp_path / "resumed")
+    ct.resume(tmp_path / "resumed", rounds=4)
+    for other in ("pool", "resumed"):
+        groups, other_rows = state(tmp_path / other)
+        assert torch.equal(groups.models, whole.models), other
+        assert np.array_equal(groups.member, whole.member), other
+        assert other_rows == rows, other
+
+
+def test_old_updates_count_less() -> None:
+    scale = Buffering(exponent=0.5).scale(np.array([0, 1, 3, 8]))
+    assert scale == pytest.approx([1.0, 2**-0.5, 0.5, 1 / 3])
+    assert (Buffering(exponent=0.0).scale(np.arange(5)) == 1).all()
+
+
+def test_methods_that_need_a_round_together_say_so() -> None:
+    able = []
+    for name, factory in ALGORITHMS.items():
+        with suppress(ConfigError):
+            make_asynchronous(as_algorithm(factory()), Buffering(), name)
+            able.append(name)
+    assert {"fedavg", "fedgroup", "flexcfl", "ifca", "fedclust", "pacfl", "ditto"} <= set(able)
+    assert not {"cfl", "fesem", "fedem", "rfedavg", "fedgsp", "scaffold", "pooled"} & set(able)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"asynchronous": {"buffer": 5}}, "asynchronous.buffer: more updates than clients train"),
+        (
+            {"asynchronous": {}, "reply_times": {"deadline": 2.0}},
+            "reply_times.deadline: rounds that wait for nobody have none",
+        ),
+        ({"asynchronous": {"buffer": 0}}, "asynchronous.buffer: out of range"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    changes: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=line):
+        run_config(check(tables("fedavg", **changes)), tmp_path / "run")

@@ -1,0 +1,220 @@
+"""Clients that cannot be reached, and clients that answer too late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import coterie as ct
+from coterie.config import check
+from coterie.config.identity import config_hash
+from coterie.core.keys import Key
+from coterie.core.reply_times import ReplyTimes
+from coterie.errors import ConfigError, DataError
+from coterie.runs.availability import Availability, read_spans
+from coterie.runs.cohort import Sampler
+from coterie.runs.participation import Participation, asked_clients
+from coterie.runs.run import run_config
+from coterie.runs.store import RunFolder
+
+CLIENTS = 10
+
+
+def tables(name: str = "fedavg", rounds: int = 4, **changes: Any) -> dict[str, Any]:
+    partition = {"kind": "planted", "clients": CLIENTS, "groups": 2}
+    train = {"rounds": rounds, "clients_per_round": 4, "sampler": "uniform"}
+    return {
+        "seed": 5,
+        "data": {"source": "digits", "partition": partition},
+        "model": {"name": "mclr"},
+        "local": {"epochs": 1, "lr": 0.1},
+        "engine": {"name": "serial"},
+        "algorithm": {"name": name},
+        **changes,
+        "train": {**train, **changes.get("train", {})},
+    }
+
+
+def left(config: dict[str, Any], run: Path) -> tuple[torch.Tensor, list[dict[str, Any]]]:
+    run_config(check(config), run)
+    return left_in(run)
+
+
+def left_in(run: Path) -> tuple[torch.Tensor, list[dict[str, Any]]]:
+    folder = RunFolder(run)
+    checkpoint = folder.checkpoints.latest()
+    assert checkpoint is not None
+    rows = [
+        {name: value for name, value in row.items() if name not in ("seconds", "chain")}
+        for row in folder.rows()
+    ]
+    return checkpoint.groups.models, rows
+
+
+# --- late replies ---------------------------------------------------------------------------------
+
+
+def test_the_first_replies_count_and_the_others_are_late(tmp_path: Path) -> None:
+    models, rows = left(tables(train={"over_selection": 1.5}), tmp_path / "run")
+    assert [row["refused"] for row in rows] == [{"late": 2}] * 4
+    assert [row["notes"]["replies"] for row in rows] == [4] * 4
+    # The same rounds without the slow clients, by a sampler that leaves them out.
+    data = ct.load("digits", partition=tables()["data"]["partition"], seed=5)
+
+    def fast(round: int) -> np.ndarray:
+        cohort = Sampler("uniform", np.arange(CLIENTS), 6, Key(5))(round)
+        times = ReplyTimes().draw(CLIENTS, Key(5).at(round))
+        return np.sort(cohort[np.argsort(times[cohort])][:4])
+
+    result = ct.run(
+        ct.fedavg(),
+        data=data,
+        model="mclr",
+        local=ct.Solver(epochs=1, lr=0.1),
+        rounds=4,
+        clients_per_round=4,
+        sampler=fast,
+        seed=5,
+        engine="serial",
+    )
+    assert torch.equal(result.state.models, models)
+
+
+def test_who_misses_the_deadline_is_late_in_every_training() -> None:
+    times = ReplyTimes(spread=1.0, deadline=1.0)
+    late = Participation(reply_times=times, wanted=2).late(np.arange(6), 6, Key(1).at(0))
+    assert late is not None
+    drawn = times.draw(6, Key(1).at(0))
+    assert late.missed.tolist() == (drawn > 1.0).tolist()
+    assert (~late.beyond).sum() == min(2, (drawn <= 1.0).sum())
+    assert (late.beyond >= late.missed).all()
+
+
+def test_slow_clients_stay_slow_and_times_follow_from_the_seed() -> None:
+    times = ReplyTimes(noise=0.0)
+    one = times.draw(100, Key(3).at(0))
+    assert np.array_equal(one, times.draw(100, Key(3).of("other").at(7)))
+    assert not np.array_equal(one, times.draw(100, Key(4).at(0)))
+    # A client that joins changes nobody's time.
+    assert np.array_equal(one, times.draw(101, Key(3).at(0))[:100])
+
+
+def test_a_round_in_which_all_are_late_is_skipped(tmp_path: Path) -> None:
+    config = tables(reply_times={"deadline": 1e-6}, quorum={"max_skipped_rounds": 9})
+    _, rows = left(config, tmp_path / "run")
+    assert [row["refused"] for row in rows] == [{"late": 4}] * 4
+    assert all(row["skipped"] for row in rows)
+
+
+@pytest.mark.parametrize("name", ["fedgroup", "ifca", "fedper"])
+def test_engines_agree_on_who_is_late_and_a_resumed_run_does_too(name: str, tmp_path: Path) -> None:
+    options = {"fedgroup": {"groups": 2, "alpha": 2}, "ifca": {"groups": 2}}
+    config = tables(
+        algorithm={"name": name, **options.get(name, {})},
+        model={"name": "mlp"},
+        train={"over_selection": 1.5},
+        reply_times={"deadline": 2.0},
+        availability={"kind": "random", "share": 0.8},
+    )
+    models, rows = left(config, tmp_path / "serial")
+    assert any(row["refused"] for row in rows)
+    pool = {**config, "engine": {"name": "pool", "workers": 2}}
+    assert torch.equal(left(pool, tmp_path / "pool")[0], models)
+    run_config(check({**config, "train": {**config["train"], "rounds": 2}}), tmp_path / "resumed")
+    ct.resume(tmp_path / "resumed", rounds=4)
+    resumed, resumed_rows = left_in(tmp_path / "resumed")
+    assert torch.equal(resumed, models)
+    assert resumed_rows == rows
+
+
+def test_a_cohort_is_larger_by_what_is_asked_for() -> None:
+    assert asked_clients(10, 1.1, 100) == 11
+    assert asked_clients(3, 1.3, 3) == 3
+    # Without the option a run is the run that it was.
+    assert config_hash(check(tables()).resolved()) == config_hash(
+        check(tables(train={"over_selection": 1.0})).resolved()
+    )
+
+
+# --- who can be reached ---------------------------------------------------------------------------
+
+
+def test_day_and_night_come_to_everybody() -> None:
+    pattern = Availability("day_night", period=6, share=0.5)
+    there = np.array([pattern.reachable(t, 50, Key(0)) for t in range(12)])
+    assert (there[:6].sum(axis=0) == 3).all()
+    assert np.array_equal(there[:6], there[6:])
+    zones = Availability("day_night", period=6, share=0.5, zones=2)
+    assert len({tuple(zones.reachable(t, 50, Key(0))) for t in range(6)}) == 2
+
+
+def test_only_clients_that_can_be_reached_train(tmp_path: Path) -> None:
+    spans = tmp_path / "spans.csv"
+    spans.write_text("client,from,until\n0,0,2\n1,0,2\n2,2,4\n3,9,10\n")
+    config = tables(
+        algorithm={"name": "ifca", "groups": 2},
+        availability={"kind": "file", "file": str(spans), "period": 0},
+        train={"clients_per_round": 10},
+    )
+    _, rows = left(config, tmp_path / "run")
+    # Clients 4 to 9 are not in the file.
+    assert [row["notes"]["replies"] for row in rows] == [8, 8, 7, 7]
+    met = {client for row in rows for client, _ in row["moves"]}
+    assert met == {0, 1, 2, 4, 5, 6, 7, 8, 9}
+
+
+def test_a_method_that_asks_everybody_asks_who_can_be_reached(tmp_path: Path) -> None:
+    config = tables(
+        "pacfl", rounds=1, model={"name": "mclr"}, availability={"kind": "random", "share": 0.6}
+    )
+    _, rows = left(config, tmp_path / "run")
+    reachable = Availability("random", share=0.6).reachable(0, CLIENTS, Key(5))
+    assert rows[0]["clients_assigned"] == reachable.sum() < CLIENTS
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("client,from\n0,1\n", "other columns, got client, from"),
+        ("client,from,until\n0,1,x\n", "line 2: no rounds, got 1 and x"),
+        ("client,from,until\n0,1,2\n0,3,3\n", "line 3: no span, got 3 to 3"),
+    ],
+)
+def test_a_file_that_says_no_rounds_is_refused(text: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "spans.csv").write_text(text)
+    with pytest.raises(DataError, match=line):
+        read_spans(tmp_path / "spans.csv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"reply_times": {}}, "reply_times: nothing depends on them"),
+        ({"train": {"over_selection": 0.5}}, "train.over_selection: out of range"),
+        (
+            {"train": {"over_selection": 2.0, "sampler": "poisson"}},
+            "train.over_selection: the size of a cohort varies",
+        ),
+        (
+            {"train": {"over_selection": 2.0}, "privacy": {"epsilon": 8.0}},
+            "train.over_selection: who is fast decides",
+        ),
+        ({"availability": {"kind": "file"}}, "availability.file: missing"),
+        ({"availability": {"file": "a.csv"}}, "availability.file: of kind 'day_night'"),
+        ({"availability": {"period": 0}}, "availability.period: a day of no rounds"),
+        ({"availability": {"kind": "random", "zones": 2}}, "availability.zones: of kind 'random'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        check(tables(**changes))
+
+
+def test_a_method_that_draws_its_clients_takes_no_more_than_it_draws(tmp_path: Path) -> None:
+    config = tables("fedgsp", train={"over_selection": 1.5})
+    with pytest.raises(ConfigError, match="'fedgsp' samples its clients itself"):
+        run_config(check(config), tmp_path / "run")
