@@ -43,6 +43,28 @@ class MemberCounts:
             self._sizes = np.bincount(member + 1)[1:]
         return self._sizes
 
+    def after(self, before: IntArray, now: IntArray, ids: IntArray) -> MemberCounts:
+        """The counts of an array in which some clients moved, from those of the array before.
+
+        Args:
+            before: int64 ``[N]``, what was counted so far.
+            now: int64 ``[N]``, the same but for ``ids``.
+            ids: int64 ``[n]``, the clients that may have moved.
+        """
+        counts = MemberCounts()
+        if self._member is not before or self._sizes is None or 8 * len(ids) > len(now):
+            return counts
+        ids = np.unique(ids)
+        left = np.bincount(before[ids] + 1)[1:]
+        joined = np.bincount(now[ids] + 1)[1:]
+        sizes = np.zeros(max(len(self._sizes), len(joined)), np.int64)
+        sizes[: len(self._sizes)] += self._sizes
+        sizes[: len(left)] -= left
+        sizes[: len(joined)] += joined
+        counts._member = now
+        counts._sizes = sizes
+        return counts
+
     def _turn_to(self, member: IntArray) -> None:
         if member is not self._member:
             self._member = member
@@ -146,7 +168,8 @@ class Groups:
         # A copy: the state before a round is still compared with the one after it.
         member = self.member.copy()
         member[ids] = group
-        return replace(self, member=member)
+        counted = self.counted.after(self.member, member, np.asarray(ids))
+        return replace(self, member=member, counted=counted)
 
     def remember(self, record: Record) -> Groups:
         """The same groups with this record in place of the one of its type."""
