@@ -16,7 +16,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower soak damage resumes lint check docs bench bench-peers golden dist clean
+.PHONY: help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ test-flower: $(VENV)/.dev ## federations of real processes: kills, newcomers, ho
 
 soak: $(VENV)/.dev ## a federation whose processes are killed every 20 s for an hour: ARGS=FOLDER
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.live.soak $(ARGS)
+
+test-spawn: $(VENV)/.dev ## the contract suite and the pool with workers that are spawned, as on macOS
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n auto --dist worksteal --start-method spawn tests/contract tests/engines/test_pool.py tests/engines/test_pool_scoring.py $(ARGS)
 
 damage: $(VENV)/.dev ## run folders damaged at random 10,000 times and read by every command: hours
 	@$(BIN)/python -m tests.runs.damage $(ARGS)

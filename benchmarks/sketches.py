@@ -35,7 +35,7 @@ from coterie.math import similarity
 from coterie.math.clustering import kmeans
 from coterie.math.distances import l2
 from coterie.math.sketch import largest_error, project
-from coterie.rules.large_federations import SKETCH, LargeFederation
+from coterie.rules.large_federations import MOST, SKETCH, LargeFederation
 from coterie.rules.one_shot import OneShot
 from coterie.rules.signatures import TrainedUpdate
 
@@ -102,13 +102,15 @@ def edc(clients: int, part: float) -> dict[str, float]:
 
 
 def exact(clients: int, part: float) -> dict[str, float]:
-    """What the projection and the sample change on 10,000 clients; ``clients`` is not used."""
-    clients = 10_000
+    """What the projection and a sample of four tenths change on at most 10,000 clients."""
+    clients = min(clients, MOST)
     ids = np.arange(clients)
     updates = torch.from_numpy(update_rows(ids, part))
     found = _distance_errors(updates)
     member, _ = by_rule(OneShot(TrainedUpdate()), clients, part)
-    sampled, _ = by_rule(OneShot(TrainedUpdate(), large=LargeFederation(4096)), clients, part)
+    sampled, _ = by_rule(
+        OneShot(TrainedUpdate(), large=LargeFederation(clients * 2 // 5)), clients, part
+    )
     found["exact_ari"] = float(adjusted_rand_score(ids % GROUPS, member))
     found["sampled_ari"] = float(adjusted_rand_score(ids % GROUPS, sampled))
     found["same_groups"] = float(adjusted_rand_score(member, sampled))

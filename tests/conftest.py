@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +34,26 @@ SHIFT_OPTIONS: dict[str, dict[str, Any]] = {
     "departures": {"round": 1, "count": 2, "waves": 2, "every": 2},
     "rotate_labels": {"round": 1, "fraction": 0.25, "waves": 2, "every": 2},
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--start-method",
+        choices=["fork", "spawn"],
+        help="how the pool's workers start: spawn is the only way on macOS and Windows",
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def worker_start_method(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every pool starts its workers as the option says, also those of `coterie.run`."""
+    chosen = request.config.getoption("--start-method")
+    if chosen is None:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coterie.engines.pool.start_method", lambda: chosen)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

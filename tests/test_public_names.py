@@ -26,7 +26,8 @@ PUBLIC = [
         "CoterieError",
         "DataError",
     ),
-    *("Groups", "Key", "LrSchedule", "Method", "Plan", "Population", "Privacy", "PrivacyError"),
+    *("Groups", "Key", "LiveTable", "LrSchedule", "Method", "Plan", "Population"),
+    *("Privacy", "PrivacyError"),
     *("QuorumError", "Result", "Round", "SecureSums", "Solver", "Train", "Updates", "load"),
     *("resume", "run"),
 ]  # and every method

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coterie.methods.method import Method as Method
     from coterie.python.call import run as run
     from coterie.python.loading import load as load
+    from coterie.python.notebook import LiveTable as LiveTable
     from coterie.python.result import Result as Result
     from coterie.python.resuming import resume as resume
     from coterie.rules.secure_sums import SecureSums as SecureSums
@@ -54,6 +55,7 @@ _HOME = {
     "Groups": "coterie.core.groups",
     "Key": "coterie.core.keys",
     "Augment": "coterie.core.augment",
+    "LiveTable": "coterie.python.notebook",
     "LrSchedule": "coterie.core.lr_schedule",
     "Method": "coterie.methods.method",
     "Plan": "coterie.core.plan",

@@ -27,6 +27,7 @@ from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
 from coterie.python.folders import Unsaved, save_run
+from coterie.python.notebook import result_html
 from coterie.runs.check_folder import check_folder
 from coterie.runs.kept import OWN_MODELS, kept_state
 from coterie.runs.newcomers import with_places
@@ -178,6 +179,10 @@ class Result:
         # in the copy.
         module.load_state_dict(values, strict=False)
         return module.eval()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of the result."""
+        return result_html(self.rows, self.headline, len(self.groups), self.folder)
 
     def frame(self) -> pd.DataFrame:
         """The rows as a pandas frame, one column per measure (nested ones joined by a dot)."""
