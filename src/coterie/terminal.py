@@ -43,7 +43,7 @@ def say(line: str, file: IO[str] | None = None) -> None:
 
 def warn(line: str) -> None:
     """Print a line about something that the reader should know, to standard error."""
-    say(f"warning: {line}", sys.stderr)
+    say(f"warning: {visible(line)}", sys.stderr)
 
 
 def percent(fraction: float | None) -> str:
@@ -97,6 +97,20 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return repr(text)
+
+
+def visible(line: str) -> str:
+    """A line in which characters that would move the cursor or hide text stand as their escapes.
+
+    A message may quote a file or a server, which may say anything.
+
+    Example:
+        >>> print(visible("classes a" + chr(27) + "[2J, b"))
+        classes a\\x1b[2J, b
+    """
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def counted(number: int, what: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import typer
 
@@ -110,6 +111,31 @@ def test_a_client_is_forgotten_but_for_its_secret(
     assert (cache_root({"cache": tmp_path}, "hospital-4") / "run-a/kept.safetensors").exists()
     assert invoke(command) == 2
     assert "nothing is kept for such a client, got 'hospital-3'" in capsys.readouterr().err
+
+
+def test_a_password_on_the_command_line_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["node", "check", "--server", "localhost:1", "--name", "a", "--query", "none"]
+    command += ["--ca", str(tmp_path / "none"), "--data"]
+    assert invoke([*command, "sqlite://me:secret@/a"]) == 2
+    seen = capsys.readouterr().err
+    assert "warning: --data: a password that every user of this machine can see" in seen
+    assert "expected it in COTERIE_DATABASE_PASSWORD" in seen
+    assert "secret" not in seen
+    assert invoke([*command, "sqlite:////srv/a"]) == 2
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_what_a_node_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
+    from coterie.deploy.cache import NodeCache, cache_root
+
+    root = cache_root({"cache": tmp_path}, "hospital-3")
+    # As an earlier version made it.
+    root.mkdir(mode=0o755)
+    NodeCache(root, "a").reference(1, np.array([3, 4]))
+    assert (root / "run-a" / "reference.json").exists()
+    assert root.stat().st_mode & 0o077 == 0
 
 
 def test_a_folder_that_is_none_is_refused(

@@ -8,6 +8,7 @@ import pytest
 
 from coterie.cli.errors import code_of
 from coterie.cli.main import invoke
+from coterie.terminal import warn
 from tests.cli.conftest import errors
 
 
@@ -27,6 +28,17 @@ def test_usage_errors_are_one_line(
 ) -> None:
     assert invoke(arguments) == 2
     assert len(errors(capsys)) == 1
+
+
+def test_what_a_message_quotes_moves_no_cursor(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["show", "r\x1b[2J\u202e"]) == 2
+    warn("a\x1b[2J")
+    seen = capsys.readouterr().err
+    assert "\x1b" not in seen
+    assert "\u202e" not in seen
+    assert seen.endswith("warning: a\\x1b[2J\n")
 
 
 def test_all_errors_of_a_configuration_at_once(

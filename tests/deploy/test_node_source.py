@@ -15,7 +15,7 @@ from coterie.data.tabular.raw import Column
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import read_client_table
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.node_source import read_node_data, read_query
+from coterie.deploy.node_source import PASSWORD, has_password, read_node_data, read_query
 from coterie.errors import DataError
 
 CLASSES = ("healthy", "ill")
@@ -96,12 +96,71 @@ def test_a_query_that_cannot_be_used_is_one_line(query: str, words: str, tmp_pat
     assert "\n" not in str(found.value)
 
 
-def test_a_password_is_in_no_message() -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nothing://me:secret@db/clinic",
+        "sqlite://me:secret@db/clinic",
+        "nothing://db/clinic?user=me&password=secret",
+        "nothing://me@db/clinic?sslpassword=sec@ret",
+        "nothing:///?odbc_connect=DRIVER=x;PWD=secret",
+        "nothing://m/e:secret@db/clinic",
+        "nothing://me:se/cr?et@db/clinic",
+        "nothing://me:secret@db:port/clinic",
+        "nothing://me:se\ncret@db/clinic",
+        "nothing:me:secret@db://",
+        "sqlite:////none/none.db?password=secret",
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Query string argument")
+def test_a_password_is_in_no_message(url: str) -> None:
     pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
-    for url in ("nothing://me:secret@db/clinic", "sqlite://me:secret@db/clinic"):
-        with pytest.raises(DataError) as found:
+    with pytest.raises(DataError) as found:
+        read_query({"data": url, "query": "SELECT 1 ORDER BY 1"})
+    assert "sec" not in str(found.value)
+    assert "ret" not in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_a_driver_that_repeats_a_password_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+
+    def refuse(url: object, **_: object) -> None:
+        raise ValueError('invalid option "secret" in "dbname=clinic password=hidden"')
+
+    monkeypatch.setattr(sqlalchemy, "create_engine", refuse)
+    url = "postgresql://me:secret@db/clinic?sslpassword=hidden"
+    with pytest.raises(DataError, match=r'got invalid option "\*\*\*" in') as found:
+        read_query({"data": url, "query": "SELECT 1 ORDER BY 1"})
+    assert str(found.value).startswith("postgresql://db/clinic: ")
+    assert "hidden" not in str(found.value)
+
+
+def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    asked = []
+
+    def refuse(url: object, **_: object) -> None:
+        asked.append(url)
+        raise ValueError("no such server")
+
+    monkeypatch.setattr(sqlalchemy, "create_engine", refuse)
+    monkeypatch.setenv(PASSWORD, "of the environment")
+    for url in ("postgresql://me@db/clinic", "postgresql://me:own@db/clinic"):
+        with pytest.raises(DataError, match="no such server"):
             read_query({"data": url, "query": "SELECT 1 ORDER BY 1"})
-        assert "secret" not in str(found.value)
+    assert [url.password for url in asked] == ["of the environment", "own"]
+
+
+def test_which_urls_have_a_password() -> None:
+    for url in (
+        "postgresql://me:secret@db/clinic",
+        "postgresql://db/clinic?user=me&password=secret",
+        "mssql+pyodbc:///?odbc_connect=DRIVER=x;PWD=secret",
+    ):
+        assert has_password(url)
+    for url in ("postgresql://me@db:5432/clinic", "sqlite:////srv/clinic.db", "patients.csv"):
+        assert not has_password(url)
 
 
 def test_a_database_of_tables_with_columns(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from coterie.cli.main import invoke
-from coterie.deploy import server_nodes
+from coterie.deploy import server_nodes, server_up
 from coterie.deploy.keys import make_node_key
 from coterie.deploy.process import free_ports, identify
 from coterie.deploy.server_folder import (
@@ -26,10 +26,11 @@ from coterie.deploy.server_folder import (
     note_server,
     running_server,
 )
+from coterie.deploy.server_up import DATABASE, keep_server_up
 from coterie.deploy.service import Service, ServiceLog, stop_services
 from coterie.deploy.site import NodeWatch
 from coterie.deploy.site_state import StateFile
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, RemoteError
 
 
 @pytest.fixture
@@ -51,6 +52,22 @@ def up(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
 
 def key(folder: Path, name: str) -> Path:
     return make_node_key(folder, name).with_suffix(".pub")
+
+
+def test_what_clients_send_is_in_a_private_file(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def start(service: Service) -> None:
+        modes.append((deployment / DATABASE).stat().st_mode & 0o777)
+        raise RemoteError("enough")
+
+    monkeypatch.setattr(Service, "start", start)
+    monkeypatch.setattr(server_up, "find_nginx", lambda: "nginx")
+    with pytest.raises(RemoteError, match="enough"):
+        keep_server_up(deployment, as_json=False)
+    assert modes == [0o600]
 
 
 def test_a_key_has_one_name_and_a_name_one_key(

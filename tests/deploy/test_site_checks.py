@@ -161,6 +161,13 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
         check_data({"loader": str(loader)}, form)
 
 
+def test_what_the_server_calls_things_moves_no_cursor(tmp_path: Path) -> None:
+    hostile = "9\x1b[2J"
+    assert "\x1b" not in check_versions(FederationCard(installed_version("coterie"), hostile, None))
+    options = {"data": str(write_data(tmp_path / "p.parquet"))}
+    assert "\x1b" not in check_data(options, DataForm((2,), ("a", "b", hostile)))
+
+
 def test_all_that_is_wrong_is_said_at_once(
     address: str, deployment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

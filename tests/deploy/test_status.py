@@ -148,6 +148,15 @@ def test_hostile_names_are_harmless() -> None:
         assert line.startswith(("# HELP coterie_", "# TYPE coterie_", "coterie_"))
 
 
+def test_the_figures_for_prometheus_have_all_digits() -> None:
+    client = {"last": 1795545278.25, "kind": "train", "answers": 3, "failed": {}}
+    moved = {"down_bytes": 1_234_567_891, "up_bytes": 2000}
+    status = status_of({**ASKING, "clients": {"a": client}}, [row(0, [0.5], transfers=moved)])
+    lines = metrics_text(status).splitlines()
+    assert "coterie_down_bytes_total 1234567891" in lines
+    assert 'coterie_client_last_answer_seconds{client="a"} 1795545278.25' in lines
+
+
 def test_the_chart_has_a_line_for_each_group() -> None:
     assert headline_chart(status_of(ASKING, [row(0, [0.5])])) is None
     rows = [row(0, [0.5, None]), row(1, [0.7, 0.2]), row(2, [0.9, 0.4])]

@@ -153,7 +153,7 @@ def deploy_status(
 
     It reads the run's folder, on the machine of the server. DIR may also be the folder of a run.
     """
-    from coterie.deploy.status import read_status
+    from coterie.deploy.status import read_status, refuse_strange_state
     from coterie.deploy.status_page import status_page
     from coterie.deploy.status_server import StatusServer
     from coterie.deploy.status_tables import print_status
@@ -161,7 +161,9 @@ def deploy_status(
     from coterie.terminal import say
 
     if out is not None:
-        text = status_page(read_status(folder), refresh=0)
+        status = read_status(folder)
+        with refuse_strange_state(status.run):
+            text = status_page(status, refresh=0)
         with refuse_unwritable_output("--out", out):
             out.write_text(text, encoding="utf-8", errors="backslashreplace")
         say(f"page: {out.resolve()}")
@@ -170,4 +172,6 @@ def deploy_status(
             say(f"page: {server.address} (Prometheus: {server.address}metrics); Ctrl-C ends it")
             server.serve_forever()
     else:
-        print_status(read_status(folder))
+        status = read_status(folder)
+        with refuse_strange_state(status.run):
+            print_status(status)

@@ -16,6 +16,7 @@ import typer
 
 from coterie.cli.help import did_you_mean
 from coterie.errors import ConfigError, CoterieError, SweepError
+from coterie.terminal import visible
 
 USAGE = 2  # as in click
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -70,7 +71,7 @@ def _message(error: Exception) -> str:
 def print_error(message: str) -> None:
     """Print each line of a message to standard error."""
     for line in message.splitlines() or [""]:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {visible(line)}", file=sys.stderr)
 
 
 def save_traceback(error: Exception) -> str:

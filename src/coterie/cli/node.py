@@ -93,7 +93,8 @@ class DataOptions:
 
     def values(self) -> dict[str, Any]:
         """What is given, as the node's configuration has it."""
-        from coterie.deploy.node_source import is_database
+        from coterie.deploy.node_source import PASSWORD, has_password, is_database
+        from coterie.terminal import warn
 
         paths = {"data": self.data, "loader": self.loader}
         # Flower starts the node's processes in another folder.
@@ -104,6 +105,9 @@ class DataOptions:
         }
         if self.data is not None and is_database(self.data):
             found["data"] = self.data
+            if has_password(self.data):
+                what = "a password that every user of this machine can see, got one in the URL"
+                warn(f"--data: {what}; expected it in {PASSWORD}")
         texts = {
             "query": self.query,
             "label": self.label,

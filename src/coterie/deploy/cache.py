@@ -42,6 +42,8 @@ class NodeCache:
         # Only a new run makes others old: every message makes a cache, and need not look.
         if not self.folder.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
+            # Histograms and models say something about the data, and are for this user alone.
+            self.root.chmod(0o700)
             self._remove_oldest()
 
     def _remove_oldest(self) -> None:

@@ -3,6 +3,7 @@ images. They are read again for every request, so data that change are seen."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,11 @@ from coterie.deploy.data_sources import Pair, divide, pair_of_table, read_files
 from coterie.errors import ConfigError, DataError, first_line, install_command
 
 IMAGES = (".png", ".jpg", ".jpeg")
+# Of the environment: on a command line every user of the machine could read it.
+PASSWORD = "COTERIE_DATABASE_PASSWORD"
+_WITH_PASSWORD = re.compile(r"://[^@]*:[^@]*@|(password|passwd|pwd)\s*=", re.IGNORECASE)
+# What of a URL may be shown: its kind, its host and the database, but no user and no options.
+_SHOWN = re.compile(r"([\w+]+://)(?:[^?]*@)?([\w.:/\[\]-]*)(?:\?[^@]*)?")
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
@@ -104,7 +110,7 @@ def read_query(options: Mapping[str, Any]) -> Any:
     try:
         import pandas as pd
         import pyarrow as pa
-        from sqlalchemy import create_engine, text
+        from sqlalchemy import create_engine, make_url, text
         from sqlalchemy.exc import SQLAlchemyError
         from sqlalchemy.pool import NullPool
     except ImportError:
@@ -113,7 +119,15 @@ def read_query(options: Mapping[str, Any]) -> Any:
             f"{where}: SQLAlchemy is missing, got none; expected {expected}"
         ) from None
     try:
-        engine = create_engine(url, poolclass=NullPool)
+        address = make_url(url)
+    except (SQLAlchemyError, ValueError):
+        # Without what SQLAlchemy says: it may quote a part of the password.
+        what = "no URL of a database, got another text"
+        raise DataError(f"{where}: {what}; expected kind+driver://user@host/name") from None
+    if address.password is None and PASSWORD in os.environ:
+        address = address.set(password=os.environ[PASSWORD])
+    try:
+        engine = create_engine(address, poolclass=NullPool)
         try:
             with engine.connect() as connection:
                 frame = pd.read_sql_query(text(query), connection)
@@ -124,18 +138,47 @@ def read_query(options: Mapping[str, Any]) -> Any:
         what = f"no driver, got no package {error.name}"
         raise ConfigError(f"{where}: {what}; expected it to be installed") from None
     except (SQLAlchemyError, OSError, ValueError) as error:
-        what = f"cannot be read, got {first_line(error)}"
+        what = f"cannot be read, got {_without_secrets(first_line(error), address)}"
         raise DataError(f"{where}: {what}; expected an answer to --query") from None
 
 
-def _shown(url: str) -> str:
-    """A URL without its password.
+def has_password(source: str) -> bool:
+    """Whether the ``data`` of a node are the URL of a database with a password in it.
 
     Example:
-        >>> _shown("postgresql://reader:secret@db/clinic")
-        'postgresql://reader:***@db/clinic'
+        >>> has_password("postgresql://me:secret@db/clinic"), has_password("postgresql://me@db:1/a")
+        (True, False)
     """
-    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+    return is_database(source) and _WITH_PASSWORD.search(source) is not None
+
+
+def _shown(url: str) -> str:
+    """A URL without user, password and options, any of which may be secret.
+
+    Example:
+        >>> _shown("postgresql://reader:secret@db/clinic?sslpassword=other")
+        'postgresql://db/clinic'
+        >>> _shown("postgresql:reader:secret@db")
+        'the database'
+    """
+    found = _SHOWN.fullmatch(url)
+    if found is None:
+        return "the database"
+    return found[1] + found[2]
+
+
+def _without_secrets(line: str, address: Any) -> str:
+    """What a driver says, without the password and the options of the URL that it may repeat.
+
+    Args:
+        line: what it says.
+        address: SQLAlchemy's ``URL``.
+    """
+    options = [value for values in address.normalized_query.values() for value in values]
+    for secret in (address.password, *options):
+        if secret:
+            line = line.replace(str(secret), "***")
+    return line
 
 
 # --- images ---------------------------------------------------------------------------------------

@@ -35,6 +35,29 @@ def write_private(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
 
 
+def make_private(path: Path) -> None:
+    """Make an empty file that only its owner may read, for a program that writes it; one that is there
+    keeps its content.
+
+    Args:
+        path: the file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "database"
+        ...     bytes_written = file.write_bytes(b"42")
+        ...     make_private(file)
+        ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
+        ('0o600', b'42')
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
 def replace_private(path: Path, content: bytes) -> None:
     """The same so that the file is the old one or the new one, whole, at any moment.
 

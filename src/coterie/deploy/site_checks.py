@@ -24,6 +24,7 @@ from coterie.deploy.federation_card import CARD_PATH, FederationCard, installed_
 from coterie.deploy.node_source import read_node_data
 from coterie.deploy.server_folder import certificate_end
 from coterie.errors import ConfigError, DataError, RemoteError
+from coterie.terminal import printable
 
 ANSWER_WITHIN = 15.0  # seconds
 # Flower takes signatures from the last 305 s, and at most 5 s from the future. A second less here,
@@ -165,7 +166,8 @@ def check_versions(card: FederationCard | None) -> str:
         what = f"another version of Coterie, got {own}"
         raise ConfigError(f"versions: {what}; expected {card.coterie}, as on the server")
     if card.flower != flower:
-        return f"versions: Coterie {own}; Flower {flower}, but {card.flower} on the server"
+        other = printable(card.flower)
+        return f"versions: Coterie {own}; Flower {flower}, but {other} on the server"
     return f"versions: Coterie {own} and Flower {flower}, as on the server"
 
 
@@ -207,7 +209,7 @@ def _labels(data: ClientData, form: DataForm) -> str:
     if form.numbers or form.target_shape or len(form.classes) > 20:
         return ""
     counts = data.histogram(len(form.classes))
-    named = [f"{name} {count}" for name, count in zip(form.classes, counts, strict=True)]
+    named = [f"{printable(name)} {count}" for name, count in zip(form.classes, counts, strict=True)]
     return f", to train on: {', '.join(named)}"
 
 

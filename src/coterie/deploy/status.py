@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,14 +167,14 @@ def read_status(folder: Path) -> FederationStatus:
     """
     run = find_run(folder)
     opened = RunFolder.open(run)
-    try:
+    with refuse_strange_state(run):
         config = opened.resolved
         title = f"{config['algorithm']['name']} on {config['data']['source']}"
         rounds = int(config["train"]["rounds"])
         rows = opened.rows()
         live = _read_json(run / LIVE)
         names = [str(name) for name in _read_json(run / "nodes.json").get("clients", [])]
-        status = FederationStatus(
+        return FederationStatus(
             run,
             title,
             time.time(),
@@ -185,10 +186,24 @@ def read_status(folder: Path) -> FederationStatus:
             names,
             _groups(rows, len(names)),
         )
-        # Whatever the file holds that is no state of a run shows here, and not in the page.
-        _ = (status.sentence, status.facts)
-        return status
-    except MALFORMED as error:
+
+
+@contextmanager
+def refuse_strange_state(run: Path) -> Iterator[None]:
+    """Refuse in one line what is no state of a run: the folder may be damaged, or somebody else's.
+
+    What a file says is used where it is shown. So this stands around that, too.
+
+    Args:
+        run: the folder.
+
+    Raises:
+        CheckpointError: in place of what was raised inside.
+    """
+    try:
+        yield
+    # JSON nested a thousand deep ends in a RecursionError; a time of another age in an OSError.
+    except (*MALFORMED, RecursionError, OSError) as error:
         what = f"damaged, got {type(error).__name__}"
         raise CheckpointError(f"{run}: {what}; expected a run of real clients") from None
 

@@ -7,12 +7,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from coterie.deploy.status import FederationStatus, read_status
+from coterie.deploy.status import FederationStatus, read_status, refuse_strange_state
 from coterie.deploy.status_page import status_page
 from coterie.errors import ConfigError, CoterieError
 
 PAGE_PORT = 18201
 _HOSTS = ("127.0.0.1", "localhost")
+_PATIENCE = 10.0  # seconds that a browser may take for its request
 HTML = "text/html; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,7 +29,7 @@ def metrics_text(status: FederationStatus) -> str:
     def metric(name: str, kind: str, help: str, *values: tuple[dict[str, str], float]) -> None:
         lines.append(f"# HELP coterie_{name} {help}")
         lines.append(f"# TYPE coterie_{name} {kind}")
-        lines.extend(f"coterie_{name}{_labels(labels)} {value:g}" for labels, value in values)
+        lines.extend(f"coterie_{name}{_labels(labels)} {value!r}" for labels, value in values)
 
     down, up = status.bytes
     connected = set(status.live.get("connected") or [])
@@ -77,6 +78,7 @@ class StatusHandler(BaseHTTPRequestHandler):
     """Answers GET for the page and the figures, and nothing else."""
 
     server: StatusServer
+    timeout = _PATIENCE
 
     def do_GET(self) -> None:
         """Answer."""
@@ -94,10 +96,14 @@ class StatusHandler(BaseHTTPRequestHandler):
             return
         kind, text = pages[self.path]
         try:
-            self._answer(HTTPStatus.OK, kind, text(read_status(self.server.folder)))
+            status = read_status(self.server.folder)
+            with refuse_strange_state(status.run):
+                body = text(status)
         except CoterieError as error:
             # No run yet, for example: said again at the next look.
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", f"{error}\n")
+            return
+        self._answer(HTTPStatus.OK, kind, body)
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode("utf-8", "backslashreplace")

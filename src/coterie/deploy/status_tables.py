@@ -167,12 +167,13 @@ def print_status(status: FederationStatus) -> None:
     say(printable(status.title))
     say(printable(status.sentence))
     for name, value in status.facts:
-        say(f"{name}: {value}")
+        say(printable(f"{name}: {value}"))
     for table in status_tables(status):
-        say(f"\n{table.title}. {table.note}")
+        say("")
+        say(printable(f"{table.title}. {table.note}"))
         lines = Table(box=None, padding=(0, 2, 0, 0))
         for heading in table.columns:
-            lines.add_column(heading)
+            lines.add_column(Text(printable(heading)))
         for row in table.rows:
             lines.add_row(*(Text(printable(cell)) for cell in row))
         out.print(lines)
