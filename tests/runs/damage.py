@@ -1,14 +1,15 @@
 """Damage run folders at random, and read them by every command.
 
-    python -m tests.runs.damage --count 10000 --one --out damages.jsonl
+    python -m tests.runs.damage --count 10000 --out damages.jsonl
 
 Each damage is of one file of a finished run, of a stopped one, or of a run of a sweep: truncated,
 a bit flipped, a block zeroed, dropped, or swapped with the file of another run. A command may
 refuse the folder in one line, say a warning, or give exactly what it gave before. Anything else is
 a silently different value, or a traceback, and is printed.
 
-All commands are called in this process, since a new one would spend its time on imports. Copies lie in
-the folder of ``TMPDIR``; one in memory saves the waiting for the disk.
+Commands are called in this process, since a new one spends seconds on imports and takes 50 times as
+long. Of every hundredth damage (``--processes``) each command is a process of its own. Copies lie in the
+folder of ``TMPDIR``; one in memory saves the waiting for the disk.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import io
 import json
 import os
 import random
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.cli.main import invoke
+from tests.runs.calls import Caller, call, call_process, without_waiting
 
 CONFIG = """
 seed = {seed}
@@ -95,15 +95,6 @@ DAMAGES: Sequence[Damage] = (truncate, flip, flip, zero, drop, swap)
 
 
 # --- runs -----------------------------------------------------------------------------------------
-
-
-def call(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    out = io.StringIO()
-    err = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = invoke(list(words))
-    return code, out.getvalue(), err.getvalue()
 
 
 def make_runs(folder: Path) -> None:
@@ -229,8 +220,8 @@ class Outcome:
     results: Any
 
 
-def execute_command(command: Command) -> Outcome:
-    code, printed, error = call(*command.words)
+def execute_command(command: Command, caller: Caller = call) -> Outcome:
+    code, printed, error = caller(*command.words)
     results = None
     if code == 0:
         results = command.results()
@@ -255,14 +246,14 @@ def judge(now: Outcome, before: Outcome) -> str:
 # --- the trial ------------------------------------------------------------------------------------
 
 
-def trial(source: Path, kind: str, name: str, place: Path) -> Outcome:
+def trial(source: Path, kind: str, name: str, place: Path, caller: Caller = call) -> Outcome:
     """One command on a copy of a run."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     shutil.copytree(source, place / "r")
     shutil.copy(source.parent / "config.toml", place)
     os.chdir(place)
-    return execute_command(COMMANDS[kind][name])
+    return execute_command(COMMANDS[kind][name], caller)
 
 
 def damage_once(rng: random.Random, runs: Path, kind: str, place: Path) -> tuple[str, str]:
@@ -307,13 +298,16 @@ class Damages:
         assert not any(outcome.code for outcome in whole.values()), whole
         return cls(runs, place, whole)
 
-    def __call__(self, seed: int, number: int, every: bool) -> list[dict[str, Any]]:
+    def __call__(
+        self, seed: int, number: int, every: bool = True, caller: Caller = call
+    ) -> list[dict[str, Any]]:
         """Damage number ``number``, which depends on no other one: a record for each command.
 
         Args:
             seed: of all damages.
             number: of this one.
             every: read the folder by every command; else by one.
+            caller: calls a command.
         """
         rng = random.Random(f"{seed}/{number}")
         kind = rng.choice(list(COMMANDS))
@@ -323,7 +317,7 @@ class Damages:
         chosen = names if every else [rng.choice(names)]
         found = []
         for name in chosen:
-            now = trial(damaged, kind, name, self.place / "work")
+            now = trial(damaged, kind, name, self.place / "work", caller)
             what = {"damage": number, "run": kind, "how": how, "file": file, "command": name}
             found.append({**what, "verdict": judge(now, self.whole[kind, name])})
         return found
@@ -335,6 +329,7 @@ def measure(
     every: bool = True,
     out: Path | None = None,
     minutes: float = float("inf"),
+    processes: int = 0,
 ) -> Counter[str]:
     """Damage runs so many times; how commands ended, by kind.
 
@@ -344,17 +339,15 @@ def measure(
         every: read each damaged folder by every command; else by one.
         out: a file with a line for each command; damages that it has are not done again.
         minutes: after which no other damage is begun.
+        processes: of every so many damages one is read by processes; 0 for none.
     """
-    import altair
-
     end = time.monotonic() + 60 * minutes
     records = []
     if out is not None and out.exists():
         records = [json.loads(line) for line in out.read_text().splitlines()]
     done = {record["damage"] for record in records}
     before = Path.cwd()
-    # Charts are drawn thousands of times here; whether they are valid is tested elsewhere.
-    with tempfile.TemporaryDirectory() as temporary, altair.utils.schemapi.debug_mode(False):
+    with tempfile.TemporaryDirectory() as temporary, without_waiting():
         runs = Path(temporary, "runs")
         runs.mkdir()
         make_runs(runs)
@@ -365,7 +358,8 @@ def measure(
                     continue
                 if time.monotonic() > end:
                     break
-                found = damage(seed, number, every)
+                sampled = processes and number % processes == 0
+                found = damage(seed, number, every, call_process if sampled else call)
                 records += found
                 if out is not None:
                     with out.open("a") as file:
@@ -386,10 +380,13 @@ def main() -> None:
     parser.add_argument("--one", action="store_true", help="read each by one command, not by all")
     parser.add_argument("--out", type=Path, help="go on with the damages that this file lacks")
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--processes", type=int, default=100, help="one damage of so many; 0: none")
     options = parser.parse_args()
     began = time.monotonic()
     out = options.out and options.out.absolute()
-    found = measure(options.count, options.seed, not options.one, out, options.minutes)
+    found = measure(
+        options.count, options.seed, not options.one, out, options.minutes, options.processes
+    )
     text = ", ".join(f"{count} {name}" for name, count in sorted(found.items()))
     print(f"seed {options.seed}: {text}; {time.monotonic() - began:.0f} s")
     if any(name.isupper() for name in found):
