@@ -250,7 +250,9 @@ def test_bars_have_our_values_and_the_printed_ones(tmp_path: Path) -> None:
     fig6 = table("flexcfl", "fig6")
     outcomes = outcomes_of(fig6, tmp_path)
     panels = [one for one in panels_of(fig6, outcomes) if isinstance(one, BarPanel)]
-    transfers = next(one for one in panels if one.title.startswith("mnist-mclr: ratio"))
+    transfers = next(
+        one for one in panels if one.title == "mnist-mclr: transfers, relative to FedAvg"
+    )
     bars = {bar.label: bar for bar in transfers.bars}
     assert {"ifca-transfers", "fesem-transfers", "ifca-mig-transfers"} <= set(bars)
     assert bars["flexcfl-transfers"].printed == 1.26
@@ -258,6 +260,15 @@ def test_bars_have_our_values_and_the_printed_ones(tmp_path: Path) -> None:
         row, column = outcome.line.name.split("/")
         if row == "mnist-mclr" and outcome.line.unit == "ratio":
             assert bars[column].ours == outcome.mean
+
+
+def test_a_curve_of_an_inter_group_rate_is_labelled_with_it(tmp_path: Path) -> None:
+    for name in ("fig3d", "fig5"):
+        drawn = table("flexcfl", name)
+        (panel,) = panels_of(drawn, outcomes_of(drawn, tmp_path))
+        assert isinstance(panel, CurvePanel)
+        rates = [line.name.split("/")[1] for line in drawn.lines]
+        assert labels(panel) == [f"eta_g={rate}" for rate in rates]
 
 
 def test_ifca_and_fesem_move_what_the_formulas_say() -> None:

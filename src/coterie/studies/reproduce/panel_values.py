@@ -148,8 +148,8 @@ def short_names(names: Sequence[str]) -> list[str]:
     Example:
         >>> short_names(["fedgsp log a1-b10", "fedgsp log a2-b5"])
         ['a1-b10', 'a2-b5']
-        >>> short_names(["flexcfl", "flexcfl eta5"])
-        ['flexcfl', 'flexcfl eta5']
+        >>> short_names(["flexcfl", "flexcfl eta_g=5"])
+        ['flexcfl', 'flexcfl eta_g=5']
     """
     if len(names) < 2:
         return list(names)
