@@ -72,7 +72,7 @@ def test_the_names_are_these() -> None:
             "cifar10",
             "svhn",
         ),
-        *("sent140", "sent140_tokens", "file", "hub", "nodes", "saved"),
+        *("sent140", "sent140_tokens", "file", "hub", "image_folder", "nodes", "saved"),
         *("heart_disease", "parkinsons", "beijing_air"),
     }
 

@@ -154,6 +154,7 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
         parts.planted,
         concept=parts.concept,
         copies=parts.copies,
+        on_disk=samples.on_disk,
     )
 
 

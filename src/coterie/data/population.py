@@ -46,6 +46,7 @@ class Population:
             copy ``c`` of sample ``r``.
         table: how inputs were made from columns of a table, if they were.
         naive: predictions without a model by name, each float32 ``[S]``.
+        on_disk: whether ``x`` is read from a file when it is needed, so that nothing copies all of it.
 
     Raises:
         DataError: if indices or labels leave their range, or no client has a training sample.
@@ -72,6 +73,7 @@ class Population:
     naive: Mapping[str, Tensor] = field(default_factory=dict)
     concept: IntArray | None = field(default=None)
     copies: int = field(default=1)
+    on_disk: bool = field(default=False)
     # Of `coterie.load`. Not copied by `replace`: other data have another origin.
     origin: DataOrigin | None = field(default=None, init=False, compare=False, repr=False)
 

@@ -40,6 +40,7 @@ class Samples:
         table: the rows of a table, whose inputs are made when it is known who holds them.
         naive: predictions of targets without a model by name, each float32 ``[S]``.
         holders: who holds which samples, of a source that says it itself.
+        on_disk: whether ``x`` is read from a file when it is needed.
 
     Raises:
         DataError: if the lengths do not agree.
@@ -61,6 +62,7 @@ class Samples:
     table: RawTable | None = None
     naive: Mapping[str, Tensor] = field(default_factory=dict)
     holders: Partition | None = None
+    on_disk: bool = False
 
     def __post_init__(self) -> None:
         # A source may be a plugin or read a user's file. Samples with the wrong labels would train.

@@ -28,6 +28,7 @@ class ClientSamples:
         bounds: int64 ``[n + 1]``, where each client's samples begin and end.
         spread: int64, which of the ``m`` stands at each place within the bounds, where clients
             share samples; ``None``: there are as many places, in this order.
+        gathered: whether ``x`` and ``y`` are these samples and no others, in the order of ``index``.
     """
 
     x: Tensor
@@ -35,6 +36,14 @@ class ClientSamples:
     index: IntArray
     bounds: IntArray
     spread: IntArray | None
+    gathered: bool = False
+
+    def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """Some of the samples to score, from ``begin`` to ``end`` in the order of ``index``."""
+        if self.gathered:
+            return self.x[begin:end], self.y[begin:end]
+        rows = torch.from_numpy(self.index[begin:end])
+        return self.x[rows], self.y[rows]
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class ScoredRows:
             kept.move_to_end(name)
             return kept[name]
         held, bounds, spread = self._held(ids, split)
-        if split == "train" or not self.copies:
+        if split == "train" or not self.copies or self.population.on_disk:
             return ClientSamples(self.population.x, self.population.y, held, bounds, spread)
         copied = self._copied
         if copied is None or (copied.place[held] < 0).any():
@@ -138,7 +147,7 @@ class ScoredRows:
         index = torch.from_numpy(held)
         x = self.population.x[index].to(self.device)
         y = self.population.y[index].to(self.device)
-        rows = ClientSamples(x, y, np.arange(len(held)), bounds, spread)
+        rows = ClientSamples(x, y, np.arange(len(held)), bounds, spread, gathered=True)
         kept[name] = rows
         most = 0.0
         if split == "test":

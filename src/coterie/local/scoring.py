@@ -167,7 +167,11 @@ class Scorer:
                 rows = self.rows.in_place(ids, work.split, everyone)
             correct, loss = self._compiled.score(rows.x, rows.y, rows.index, vector)
             return {"correct": correct, "loss": loss}, rows
-        rows = self.rows.gathered(ids, work.split)
+        if population.on_disk:
+            # All at once they may be larger than memory.
+            rows = self.rows.in_place(ids, work.split, everyone)
+        else:
+            rows = self.rows.gathered(ids, work.split)
         return self._forward(rows, vector, work), rows
 
     def _forward(
@@ -183,13 +187,15 @@ class Scorer:
     def _outputs(self, rows: ClientSamples, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """What the network puts out for some samples at a time, and their targets."""
         self._vector.copy_(vector)
-        x = rows.x
-        chunk = _CHUNK
-        if self._convolves and self._vector.device.type == "cpu":
-            x = channels_last(x)
-            chunk = _CHUNK_OF_IMAGES
-        for at in range(0, len(rows.y), chunk):
-            yield self._network(x[at : at + chunk]), rows.y[at : at + chunk]
+        images = self._convolves and self._vector.device.type == "cpu"
+        if images and rows.gathered:
+            rows = replace(rows, x=channels_last(rows.x))
+        chunk = _CHUNK_OF_IMAGES if images else _CHUNK
+        for at in range(0, len(rows.index), chunk):
+            x, y = rows.part(at, at + chunk)
+            if images:
+                x = channels_last(x)
+            yield self._network(x.to(self._vector.device)), y.to(self._vector.device)
 
     def _added(self, outputs: Tensor, y: Tensor, work: Evaluate) -> dict[str, Added]:
         """What each sample adds to each sum that is asked for."""

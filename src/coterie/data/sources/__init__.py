@@ -22,6 +22,7 @@ from coterie.data.sources.image_datasets import (
     mnist,
     svhn,
 )
+from coterie.data.sources.image_folder import image_folder
 from coterie.data.sources.nodes import nodes
 from coterie.data.sources.saved import saved
 from coterie.data.sources.synthetic import synthetic
@@ -41,6 +42,7 @@ __all__ = [
     "file",
     "heart_disease",
     "hub",
+    "image_folder",
     "mnist",
     "nodes",
     "parkinsons",
@@ -69,6 +71,7 @@ SOURCES: MappingProxyType[str, Callable[..., Samples]] = MappingProxyType(
         "beijing_air": beijing_air,
         "file": file,
         "hub": hub,
+        "image_folder": image_folder,
         "nodes": nodes,
         "saved": saved,
     }

@@ -25,6 +25,15 @@ def dataset_folder(root: Path | None, name: str, advice: str) -> Path:
     return Path(base).expanduser() / name
 
 
+def find_folder(path: str, root: Path | None) -> Path | None:
+    """A folder that a user named: from the current folder, else in the data folder, else ``None``."""
+    place = Path(path).expanduser()
+    for folder in (place, Path(root or ".") / place):
+        if folder.is_dir():
+            return folder
+    return None
+
+
 def find_file(path: str, root: Path | None) -> Path | None:
     """A file that a user named: in the current folder, else in the data folder, else ``None``."""
     place = Path(path).expanduser()

@@ -9,6 +9,7 @@ from typing import Any
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.columns import arrow_columns
 from coterie.data.sources.files import samples_of_columns
+from coterie.data.sources.folders import find_folder
 from coterie.data.sources.roles import Roles
 from coterie.errors import DataError, first_line, install_command
 
@@ -46,7 +47,8 @@ def hub(
         DataError: if the package ``datasets`` is not installed, the dataset cannot be loaded, or a
             column is missing.
     """
-    splits = _load(_place(root, id), id, subset)
+    # A folder of this name is read in its place.
+    splits = _load(str(find_folder(id, root) or id), id, subset)
     table = _one_table(splits)
     columns = arrow_columns(table, Path(id))
     samples = samples_of_columns(columns, Roles(features, label, client, SPLIT), targets)
@@ -54,14 +56,6 @@ def hub(
     if len(names) == samples.classes:
         return replace(samples, label_names=names)
     return samples
-
-
-def _place(root: Path | None, id: str) -> str:
-    """The folder of this name, or the id itself."""
-    for folder in (Path(id), Path(root or ".") / id):
-        if folder.is_dir():
-            return str(folder)
-    return id
 
 
 def _load(place: str, id: str, subset: str | None) -> dict[str, Any]:

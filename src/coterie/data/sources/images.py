@@ -25,7 +25,7 @@ MOST_PIXELS = 4096 * 4096
 _EPSILON = np.float32(0.001)
 
 
-def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
+def decode(blobs: Sequence[bytes], what: str = "image", mode: str | None = None) -> Pixels:
     """Decode PNG or JPEG files of one size.
 
     Threads do not help: at 28x28 pixels nearly all of the 50 us an image is Pillow's own Python.
@@ -33,6 +33,7 @@ def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
     Args:
         blobs: the files' bytes.
         what: how an error names the column.
+        mode: that all images are converted to, see `mode_of`; by default that of the first.
 
     Returns:
         uint8 ``[S, channels, height, width]``; 1 channel if the first image is grey, else 3.
@@ -45,12 +46,13 @@ def decode(blobs: Sequence[bytes], what: str = "image") -> Pixels:
     with warnings.catch_warnings():
         # Of large images, which are refused here in a line.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        return _decode_all(blobs, what)
+        return _decode_all(blobs, what, mode)
 
 
-def _decode_all(blobs: Sequence[bytes], what: str) -> Pixels:
-    # The first image decides for all: a grey one among coloured ones is converted, not refused.
-    mode = _mode(blobs[0], what)
+def _decode_all(blobs: Sequence[bytes], what: str, mode: str | None) -> Pixels:
+    if mode is None:
+        # The first image decides for all: a grey one among coloured ones is converted, not refused.
+        mode = mode_of(blobs[0], what)
     first = _decode_one(blobs, 0, mode, what)
     out = np.empty((len(blobs), *first.shape), np.uint8)
     for row in range(len(blobs)):
@@ -91,7 +93,7 @@ def _check_pixels(size: tuple[int, int], row: int, what: str) -> None:
         raise DataError(f"{what}: row {row} is too large, got {got}; expected {most}")
 
 
-def _mode(blob: bytes, what: str) -> str:
+def mode_of(blob: bytes, what: str) -> str:
     """Pillow's name of the mode that all images are converted to: grey or colour."""
     from PIL import Image
 

@@ -1,0 +1,99 @@
+"""Images in folders that are named as classes or clients; they may be larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.data.samples import Samples
+from coterie.data.sources.folders import find_folder
+from coterie.data.sources.mapped_images import mapped_images
+from coterie.errors import DataError
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+# What a folder may say of the images in it.
+LEVELS = ("split", "client", "label")
+SPLITS = ("train", "test")
+
+
+def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samples:
+    """PNG or JPEG files of one size, in folders that say what they show and whose they are.
+
+    Pixels are divided by 255. They are decoded once, image by image, into a file of the cache folder
+    (``$XDG_CACHE_HOME/coterie/mapped`` or ``~/.cache/coterie/mapped``), four bytes a pixel and channel,
+    and read from there when they are needed. So memory has to hold a cohort's images, and not all.
+
+    Args:
+        root: a relative ``path`` that is not in the current folder is looked for here.
+        path: the folder.
+        layout: what its folders are named after, from the outermost: one or more of ``split``
+            (``train`` or ``test``), ``client`` and ``label`` with ``/`` between them. With
+            ``client/label``, ``ann/cat/1.png`` is a cat of the client ``ann``, which the partition
+            ``natural`` with ``column = "client"`` gives to her.
+
+    Raises:
+        DataError: for folders or images that are missing, damaged, or not as the layout says.
+    """
+    levels = _levels(layout)
+    folder = find_folder(path, root)
+    if folder is None:
+        raise DataError(f"data.path: no such folder, got {path}; expected a folder of images")
+    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in SUFFIXES]
+    if not files:
+        raise DataError(f"data.path: no .png or .jpg files in {path}; expected a folder of images")
+    named = _names(files, folder, levels)
+    # Training rows come first in every source.
+    order = np.arange(len(files))
+    train_rows = len(files)
+    if "split" in levels:
+        order = np.argsort(named["split"] == "test", kind="stable")
+        train_rows = int((named["split"] == "train").sum())
+    labels, y = np.unique(named["label"][order], return_inverse=True)
+    x = mapped_images([files[row] for row in order])
+    columns = {"client": named["client"][order]} if "client" in levels else {}
+    return Samples(
+        x,
+        torch.from_numpy(y.astype(np.int64)),
+        len(labels),
+        train_rows,
+        columns,
+        tuple(labels.tolist()),
+        on_disk=True,
+    )
+
+
+def _levels(layout: str) -> tuple[str, ...]:
+    levels = tuple(layout.split("/"))
+    known = set(levels) <= set(LEVELS) and len(set(levels)) == len(levels)
+    if not known or "label" not in levels:
+        raise DataError(
+            f"data.layout: got {layout!r}; expected label, and split or client before or after it, "
+            "as in 'client/label'"
+        )
+    return levels
+
+
+def _names(
+    files: Sequence[Path], folder: Path, levels: tuple[str, ...]
+) -> dict[str, NDArray[np.str_]]:
+    """What the folders of each file are called, by level."""
+    rows = []
+    for file in files:
+        names = file.relative_to(folder).parts[:-1]
+        if len(names) != len(levels):
+            raise DataError(
+                f"data.layout: {file.relative_to(folder)} is in {len(names)} folders, got "
+                f"{'/'.join(levels)!r}; expected a layout of as many levels"
+            )
+        rows.append(names)
+    columns = {
+        level: np.array(found) for level, found in zip(levels, zip(*rows, strict=True), strict=True)
+    }
+    if "split" in levels and not set(columns["split"].tolist()) <= set(SPLITS):
+        got = ", ".join(sorted(set(columns["split"].tolist()) - set(SPLITS)))
+        raise DataError(f"data.layout: folders of a split, got {got}; expected train and test")
+    return columns
