@@ -83,9 +83,27 @@ class Backup:
             what = f"a backup of another format, got {schema}"
             raise ConfigError(f"{file}: {what}; expected {SCHEMA} (use the Coterie that made it)")
         try:
-            return cls(**values)
+            backup = cls(**values)
         except TypeError:
             raise not_a_backup(file, sorted(values)) from None
+        if not backup._has_right_types():
+            raise not_a_backup(file, "fields of other types")
+        return backup
+
+    def _has_right_types(self) -> bool:
+        """Whether every field is what its annotation says: JSON may hold anything."""
+        # What is shown in a terminal must not move its cursor.
+        shown = (self.coterie, self.flower, self.made)
+        if not all(isinstance(text, str) and text.isprintable() for text in shown):
+            return False
+        if not isinstance(self.folder, str):
+            return False
+        return _maps_to(self.runs, int) and _maps_to(self.files, str)
+
+
+def _maps_to(value: Any, kind: type) -> bool:
+    """Whether a value of JSON is an object that has values of one kind."""
+    return isinstance(value, dict) and all(type(one) is kind for one in value.values())
 
 
 def not_a_backup(file: Path, got: Any) -> ConfigError:
@@ -160,6 +178,7 @@ def _copy_database(source: Path, target: Path) -> None:
         # To read a database in use, SQLite writes into the files beside it, so not `mode=ro`.
         with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(target)) as copy:
             live.backup(copy)
+        shutil.copymode(source, target)
     except sqlite3.Error as error:
         raise CheckpointError(f"{source}: cannot be read, got {error}; expected SQLite") from None
 

@@ -23,7 +23,7 @@ from coterie.deploy.submit import LAST_RUN
 from coterie.errors import ConfigError
 from coterie.runs.files import sync_folder
 
-LONGEST_MANIFEST = 1 << 28  # bytes
+LONGEST_MANIFEST = 1 << 26  # bytes: half a million files
 _CHUNK = 1 << 20
 _FOLDER = re.compile(r"""(?m)^folder\s*=\s*("(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 
@@ -49,7 +49,7 @@ def restore_backup(file: Path, folder: Path) -> Backup:
         hidden.mkdir(parents=True, mode=0o700)
         backup = _unpack(file, hidden)
         _check_database(file, hidden / DATABASE)
-        _move_paths(hidden, folder)
+        _move_paths(file, hidden, folder)
         load_deployment(hidden)
         hidden.chmod(0o755)
         hidden.rename(folder)
@@ -76,7 +76,7 @@ def _unpack(file: Path, target: Path) -> Backup:
             for member in members:
                 # Names that the backup does not list are not written, wherever they lead.
                 digest = left.pop(member.name, None)
-                content = archive.extractfile(member) if member.isreg() else None
+                content = _content(archive, member)
                 if digest is None or content is None:
                     raise _damaged(file, member.name)
                 place = target / _inside(member.name, file)
@@ -92,10 +92,18 @@ def _unpack(file: Path, target: Path) -> Backup:
 def _manifest(archive: tarfile.TarFile, members: Iterator[tarfile.TarInfo], file: Path) -> Backup:
     """The first file of a backup, which says what the others are."""
     first = next(members, None)
-    content = archive.extractfile(first) if first is not None and first.isreg() else None
+    content = None if first is None else _content(archive, first)
     if first is None or first.name != MANIFEST or content is None:
         raise not_a_backup(file, "nothing" if first is None else first.name)
     return Backup.loads(content.read(LONGEST_MANIFEST), file)
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes] | None:
+    """The bytes of a file; ``None`` for anything else."""
+    # A sparse file is as long as it says, and would fill the disk with zeros.
+    if not member.isreg() or member.issparse():
+        return None
+    return archive.extractfile(member)
 
 
 def _inside(name: str, file: Path) -> PurePosixPath:
@@ -105,7 +113,7 @@ def _inside(name: str, file: Path) -> PurePosixPath:
         ConfigError: for another one.
     """
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise _damaged(file, name)
     return path
 
@@ -142,13 +150,23 @@ def _check_database(file: Path, database: Path) -> None:
         raise _damaged(file, f"{DATABASE}: {answer}")
 
 
-def _move_paths(hidden: Path, folder: Path) -> None:
-    """Write the folder's new path where files name it."""
+def _move_paths(file: Path, hidden: Path, folder: Path) -> None:
+    """Write the folder's new path where files name it.
+
+    Raises:
+        ConfigError: if one of them is not what a deployment has.
+    """
     settings = hidden / "deploy.toml"
-    text = settings.read_text(encoding="utf-8")
+    try:
+        text = settings.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise _damaged(file, settings.name) from None
     line = tomli_w.dumps({"folder": str(folder / RUNS)}).strip()
     settings.write_text(_FOLDER.sub(lambda _: line, text), encoding="utf-8")
     last = hidden / LAST_RUN
     if last.exists():
-        name = Path(str(json.loads(last.read_bytes())["out"])).name
+        try:
+            name = Path(str(json.loads(last.read_bytes())["out"])).name
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise _damaged(file, LAST_RUN) from None
         last.write_text(json.dumps({"out": str(folder / RUNS / name)}) + "\n", encoding="utf-8")
