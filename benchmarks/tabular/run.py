@@ -173,6 +173,8 @@ def without_model(study: Study, data: Data, seed: int) -> dict[str, Any]:
     }
     if not study.by_fold and study.criterion == "mae":
         found["mean of the client"] = mean_of_each(data.population)
+    if study.by_fold:
+        found["mean of the ten"] = mean_of_first(data.population)
     return found
 
 
@@ -193,4 +195,15 @@ def mean_of_each(population: Population) -> float:
     for train, rows in zip(population.train, population.test, strict=True):
         mean = population.y[train].mean()
         errors.append((population.y[rows] - mean).abs().numpy())
+    return float(np.concatenate(errors).mean())
+
+
+def mean_of_first(population: Population) -> float:
+    """The mean absolute error of the mean of each test client's first ``LABELLED`` targets, on its
+    other samples."""
+    errors = []
+    for rows in population.test:
+        if len(rows):
+            mean = population.y[rows[:LABELLED]].mean()
+            errors.append((population.y[rows[LABELLED:]] - mean).abs().numpy())
     return float(np.concatenate(errors).mean())
