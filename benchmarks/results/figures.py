@@ -145,6 +145,13 @@ def below_printed(page: ResultPage, key: str) -> str:
     return _gap_to_print(page.find(key), sign=-1)
 
 
+def below_print(page: ResultPage, key: str) -> str:
+    """How many of a record's values are below the paper's: where that lies among the seeds."""
+    record = page.find(key)
+    below = sum(value < _print(record) for value in record.known)
+    return f"{below} of {len(record.known)}"
+
+
 def aim(page: ResultPage, key: str) -> str:
     """What was aimed at."""
     return _with_unit(bound(page.find(key)), page.find(key).unit)
@@ -243,6 +250,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "printed": printed,
     "above_printed": above_printed,
     "below_printed": below_printed,
+    "below_print": below_print,
     "paper": paper,
     "aim": aim,
 }

@@ -216,6 +216,12 @@ def test_comparison_has_the_papers_value_and_leaves_out_empty_columns():
     ]
 
 
+def test_a_sentence_counts_the_seeds_below_print():
+    at = Printed(value=89.4, at="flexcfl.table3 MNIST MCLR FedAvg")
+    one = page(record("FedAvg", [89.5, 89.3, 88.1, 89.4], printed=at))
+    assert build.fill("{{ below_print | digits/FedAvg/best round }}", one) == "2 of 4"
+
+
 def test_pivot_says_whether_an_aim_was_reached():
     found = [record("FedAvg", [80.0], at_least=90.0), record("FedGroup", [95.0], at_least=90.0)]
     table = pivot(page(*found), rows="subject", columns="metric")
