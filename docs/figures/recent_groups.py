@@ -422,6 +422,90 @@ CORNFLQS = Figure(
 )
 
 
+AUXO = Figure(
+    "auxo",
+    "Auxo: a cohort splits when its clients' updates show two halves, and clients earn their place.",
+    (
+        Step(
+            "Train with the best cohort",
+            grouped("the model of its cohort"),
+            "A client trains where it has most reward. At first there is one cohort, of all.",
+        ),
+        Step(
+            "Halves of a cohort",
+            Plane(
+                marks=(
+                    *(Mark(at, 1) for at in NEAR_A),
+                    *(Mark(at, 2) for at in NEAR_B),
+                ),
+                rings=(((0.25, 0.32), 30, 1), ((0.71, 0.66), 30, 2)),
+                notes=(((0.5, 0.95), "directions of updates"),),
+            ),
+            "k-means finds two. Later a client is of the half of its nearest neighbour.",
+        ),
+        Step(
+            "Rewards by the distance",
+            Bars(
+                (
+                    ("client 1", (0.2, 0.9), (0, 1)),
+                    ("client 2", (0.3, 0.85), (0, 1)),
+                    ("client 3", (0.95, 0.15), (0, 2)),
+                ),
+                labels=("distance", "reward"),
+                note="far away is little",
+            ),
+            "Of a client's update to those of the known members. Who is far tries another cohort.",
+        ),
+        Step(
+            "Split",
+            grouped("the model of its cohort"),
+            "When enough clients of both halves are known, each half is a cohort of its own.",
+        ),
+    ),
+)
+
+
+LCFED = Figure(
+    "lcfed",
+    "LCFed: clusters by few dimensions of the models, in which clients share an embedding with all.",
+    (
+        Step(
+            "First round: one model",
+            one_model(),
+            "FedAvg. Principal directions of the models that were trained are kept.",
+        ),
+        Step(
+            "Models in few dimensions",
+            Plane(
+                marks=(
+                    *(Mark(at, 1) for at in NEAR_A),
+                    *(Mark(at, 2) for at in NEAR_B),
+                ),
+                rings=(((0.25, 0.32), 30, 1), ((0.71, 0.66), 30, 2)),
+                notes=(((0.5, 0.95), "few dimensions"),),
+            ),
+            "k-means finds the first clusters. Later a client joins the one whose model is most like "
+            "its own.",
+        ),
+        Step(
+            "Train with two pulls",
+            Exchange(
+                (("$w_1$", 1), ("$w_2$", 2), ("$Φ$", 0)),
+                tuple(Client(colour=c, receives=(c - 1, 2), sends=c - 1) for c in (1, 1, 2, 2)),
+                "its cluster's model, the joint $Φ$",
+                "update $Δ_i$",
+            ),
+            "The model is pulled to that of its cluster, and its embedding to that of all clients.",
+        ),
+        Step(
+            "Average twice",
+            grouped(),
+            "Models inside each cluster, embeddings over all clients.",
+        ),
+    ),
+)
+
+
 FEROMA = Figure(
     "feroma",
     "Feroma: each client starts from a mix of the models whose data are like its own now.",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.algorithms.cfl_gp import GradientFeatures, keep_numbers, leading_coordinates
+from coterie.algorithms.cfl_gp import GradientFeatures, leading_coordinates
 from tests.conftest import blobs
 from tests.simulations import play_covering
 
@@ -29,19 +26,6 @@ def test_as_many_coordinates_as_clients_keep_all_distances() -> None:
     found = leading_coordinates(feature, 3)
     assert round(float(np.linalg.norm(found[0] - found[1])), 5) == 0
     assert round(float(np.linalg.norm(found[0] - found[2])), 5) == 5
-
-
-@given(
-    old=st.lists(st.integers(-1, 2), min_size=4, max_size=9).map(np.array),
-    new=st.lists(st.integers(0, 2), min_size=9, max_size=9).map(np.array),
-)
-def test_no_other_numbers_keep_more_clients(old: np.ndarray, new: np.ndarray) -> None:
-    new = new[: len(old)]
-    renamed = keep_numbers(old, new, 3)
-    # It is a permutation: who was together stays together.
-    assert len({(int(a), int(b)) for a, b in zip(new, renamed, strict=True)}) == len(np.unique(new))
-    for other in permutations(range(3)):
-        assert (renamed == old).sum() >= (np.array(other)[new] == old).sum()
 
 
 def test_features_are_the_mean_of_all_updates() -> None:

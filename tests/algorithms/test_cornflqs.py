@@ -18,10 +18,10 @@ from coterie.algorithms.cornflqs import (
     CoordinatesClusters,
     Coordination,
     evenly_at_first,
-    numbered_as_before,
 )
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
+from coterie.math.numbering import numbered_as_before
 from coterie.rules.server import combine
 from tests.conftest import blobs, no_round
 from tests.rules.one_shot_runs import Run

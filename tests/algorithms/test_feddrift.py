@@ -12,11 +12,10 @@ from coterie.algorithms.feddrift import (
     NEVER,
     DriftIntoNewModels,
     DriftWatch,
-    losses_between,
-    model_distances,
 )
 from coterie.core.groups import Groups
 from coterie.data.shifts import SHIFTS
+from coterie.rules.model_distances import losses_between, model_distances
 from coterie.runs.loop import RoundResult
 from tests.conftest import blobs
 from tests.simulations import play_covering

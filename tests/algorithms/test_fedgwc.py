@@ -14,10 +14,10 @@ from coterie.algorithms.fedgwc import (
     InteractionMemory,
     SplitsByLosses,
     affinity,
-    best_partition,
     gaussian_rewards,
 )
 from coterie.core.keys import Key
+from coterie.math.spectral import best_partition
 from tests.conftest import blobs, no_round, small_net
 
 

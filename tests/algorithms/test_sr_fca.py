@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 import coterie as ct
 from coterie.algorithms.sr_fca import (
     RefinementMemory,
-    group_distances,
-    pivot_clusters,
-    to_groups,
 )
 from coterie.core.keys import Key
 from coterie.data.shifts import SHIFTS
+from coterie.math.correlation import pivot_clusters
+from coterie.rules.model_distances import group_distances, to_groups
 from tests.conftest import blobs
 from tests.simulations import play_covering
 

@@ -85,6 +85,8 @@ SPECIAL: dict[str, Make] = {
     "flux-groups": lambda m: ct.flux(warmup_rounds=0, groups=m, migration="per_label"),
     "feroma": lambda m: ct.feroma(warmup_rounds=1),
     "feroma-sharp": lambda m: ct.feroma(warmup_rounds=0, draws=0, power=4),
+    "auxo": lambda m: ct.auxo(share=0.1, participants=2),
+    "lcfed-one": lambda m: ct.lcfed(groups=m, mu=0.0, lam=0.5, rank=1),
     "cornflqs": lambda m: ct.cornflqs(groups=m, together=2),
     "pacfl-principal": lambda m: ct.pacfl(
         angle="principal", threshold=9.0, linkage="average", migration="counts"

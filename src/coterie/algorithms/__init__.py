@@ -24,6 +24,7 @@ from coterie.algorithms.flexcfl import flexcfl as flexcfl
 from coterie.algorithms.ifca import ifca as ifca
 from coterie.algorithms.clove import clove as clove
 from coterie.algorithms.cornflqs import cornflqs as cornflqs
+from coterie.algorithms.lcfed import lcfed as lcfed
 from coterie.algorithms.fesem import fesem as fesem
 from coterie.algorithms.fedsoft import fedsoft as fedsoft
 from coterie.algorithms.feddrift import feddrift as feddrift
@@ -38,6 +39,7 @@ from coterie.algorithms.flhc import flhc as flhc
 from coterie.algorithms.sr_fca import sr_fca as sr_fca
 from coterie.algorithms.stocfl import stocfl as stocfl
 from coterie.algorithms.fedgwc import fedgwc as fedgwc
+from coterie.algorithms.auxo import auxo as auxo
 from coterie.algorithms.cfl import cfl as cfl
 from coterie.algorithms.cfl_gp import cfl_gp as cfl_gp
 from coterie.algorithms.known_groups import known_groups as known_groups

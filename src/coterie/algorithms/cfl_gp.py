@@ -18,6 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.threads import one_thread
 from coterie.math.clustering import kmeans
+from coterie.math.numbering import numbered_as_before
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
@@ -63,32 +64,6 @@ def leading_coordinates(feature: Tensor, m: int) -> Matrix:
     # Rounding leaves small negative values in place of zero.
     found: Matrix = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
     return found
-
-
-def keep_numbers(old: IntArray, new: IntArray, k: int) -> IntArray:
-    """New groups under the numbers with which most clients stay where they were.
-
-    Args:
-        old: int64 ``[n]``, the groups before; -1 for none.
-        new: int64 ``[n]`` in ``0..k-1``.
-        k: number of groups.
-
-    Returns:
-        int64 ``[n]``.
-
-    Example:
-        >>> keep_numbers(np.array([1, 1, 0, -1]), np.array([0, 0, 1, 1]), 2).tolist()
-        [1, 1, 0, 0]
-    """
-    # Imported late: it is slow to load, and every run loads this file.
-    from scipy.optimize import linear_sum_assignment
-
-    both = np.zeros((k, k))
-    known = old >= 0
-    np.add.at(both, (new[known], old[known]), 1.0)
-    _, number = linear_sum_assignment(both, maximize=True)
-    renamed: IntArray = number[new].astype(np.int64)
-    return renamed
 
 
 @dataclass(frozen=True)
@@ -137,7 +112,7 @@ class GradientPartition(PlacesClients):
         mean = torch.lerp(memory.feature[at], delta, beta)
         feature = memory.feature.index_copy(0, at, mean)
         label = kmeans(leading_coordinates(mean, groups.k), groups.k, round.key.of("kmeans"))
-        member = keep_numbers(groups.member[ids], label, groups.k)
+        member = numbered_as_before(label, groups.member[ids], groups.k)
         groups = groups.with_members(ids, member)
         return groups.remember(GradientFeatures(feature, times, memory.partitions + 1))
 

@@ -13,12 +13,13 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Count
-from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.arrays import BoolArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.math.clustering import agglomerate
 from coterie.math.distances import l2
+from coterie.math.numbering import numbered_as_before
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
@@ -44,34 +45,6 @@ class Coordination:
     newcomer: ClassVar[Mapping[str, float]] = {"agreed": 0}
     stage: int
     agreed: BoolArray
-
-
-def numbered_as_before(cluster: IntArray, before: IntArray, k: int) -> IntArray:
-    """The clusters under the numbers of the groups that most of their clients had.
-
-    Of all ways to give the clusters different numbers, it is the one in which most clients keep theirs.
-
-    Args:
-        cluster: int64 ``[n]`` in ``0..m-1``, with ``m <= k``.
-        before: int64 ``[n]``, the group that each client had, -1 for none.
-        k: number of groups.
-
-    Returns:
-        int64 ``[n]``.
-
-    Example:
-        >>> numbered_as_before(np.array([0, 0, 1, 1]), np.array([2, 2, 0, -1]), 3).tolist()
-        [2, 2, 0, 0]
-    """
-    # Imported late: it is slow to load, and every run loads this file.
-    from scipy.optimize import linear_sum_assignment
-
-    had = before >= 0
-    kept = np.zeros((int(cluster.max()) + 1, k))
-    np.add.at(kept, (cluster[had], before[had]), 1)
-    _, number = linear_sum_assignment(-kept)
-    found: IntArray = number.astype(np.int64)[cluster]
-    return found
 
 
 @dataclass(frozen=True)

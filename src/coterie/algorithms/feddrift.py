@@ -17,11 +17,9 @@ from coterie.config.tables import Count
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate
-from coterie.math.clustering import agglomerate
-from coterie.math.cuts import by_first_appearance
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
+from coterie.rules.model_distances import mean_losses, models_alike
 from coterie.rules.model_means import keep_groups, merge_groups
 from coterie.rules.newcomers import least_loss_groups
 
@@ -47,42 +45,6 @@ class DriftWatch:
     least: Tensor
     alone: IntArray
     used: IntArray
-
-
-def model_distances(of_models: FloatArray) -> FloatArray:
-    """How far models are apart: what is lost on the data of one by the model of the other.
-
-    ``D_ij = max(L_ij - L_jj, L_ji - L_ii, 0)``
-
-    Args:
-        of_models: float64 ``[k, k]``, ``L_ij``: the mean loss of model ``i`` on the data of those who
-            have model ``j``.
-
-    Example:
-        >>> model_distances(np.array([[0.1, 0.5], [0.4, 0.2]])).round(2).tolist()
-        [[0.0, 0.3], [0.3, 0.0]]
-    """
-    more = of_models - of_models.diagonal()
-    return np.maximum(np.maximum(more, more.T), 0.0)
-
-
-def losses_between(loss: FloatArray, size: FloatArray, chosen: IntArray) -> FloatArray:
-    """The mean loss of each model on the samples of those who have each, ``L_ij``, ``[k, k]``.
-
-    Args:
-        loss: float64 ``[n, k]``, the mean loss of each model for each client.
-        size: float64 ``[n]``, numbers of samples.
-        chosen: int64 ``[n]`` in ``0..k-1``, the model of each client, every model in use.
-
-    Example:
-        >>> loss = np.array([[0.1, 0.5], [0.4, 1.1], [0.9, 0.2]])
-        >>> losses_between(loss, np.array([10, 20, 5]), np.array([0, 0, 1])).round(2).tolist()
-        [[0.3, 0.9], [0.9, 0.2]]
-    """
-    weight = np.zeros((loss.shape[1], len(size)))
-    weight[chosen, np.arange(len(size))] = size
-    means: FloatArray = weight @ loss / weight.sum(axis=1, keepdims=True)
-    return means.T
 
 
 def watch_of(groups: Groups) -> DriftWatch:
@@ -140,14 +102,9 @@ class DriftIntoNewModels(PlacesClients):
         self, groups: Groups, watch: DriftWatch, round: Round
     ) -> tuple[Groups, dict[str, Any]]:
         """Clients choose anew, models that do alike are merged, and who drifted opens a model."""
-        asked = round.trainable(len(groups.member))
-        every_model = np.tile(np.arange(groups.k), (len(asked), 1))
-        work = Evaluate("train")
-        reply = round.clients.run(work, asked, groups.models, every_model, key=round.key)
-        ids, size = reply.ids, reply.fields["size"]
+        ids, loss, size = mean_losses(round.trainable(len(groups.member)), groups.models, round)
         if not len(ids):
             return groups, {}
-        loss = reply.fields["loss"] / size[:, None]
         now = torch.from_numpy(loss.min(axis=1))
         drifted = (now > watch.least[ids] + self.delta).numpy()
         watch = replace(watch, least=watch.least.clone().index_copy_(0, torch.from_numpy(ids), now))
@@ -161,15 +118,7 @@ class DriftIntoNewModels(PlacesClients):
         self, groups: Groups, loss: FloatArray, size: FloatArray, chosen: IntArray
     ) -> Groups:
         """One model in place of all that do alike on each other's data."""
-        number = np.arange(groups.k)
-        # Without clients there are no data on which a model could be compared.
-        in_use, place = np.unique(chosen, return_inverse=True)
-        if len(in_use) > 1:
-            distance = model_distances(losses_between(loss[:, in_use], size, place))
-            clusters = agglomerate(distance, "complete", self.merge).labels
-            _, first = np.unique(clusters, return_index=True)
-            number[in_use] = in_use[first[clusters]]
-        number = by_first_appearance(number)
+        number = models_alike(loss, size, chosen, self.merge)
         watch = watch_of(groups)
         used = np.full(number.max() + 1, NEVER)
         np.maximum.at(used, number, np.where(watch.alone, NEVER, watch.used))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -14,11 +13,10 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
 from coterie.core.plan import Plan
-from coterie.core.threads import one_library_thread
 from coterie.core.work import Evaluate
 from coterie.math.similarity import Matrix
+from coterie.math.spectral import best_partition
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.newcomers import least_loss_groups
@@ -87,48 +85,6 @@ def affinity(weight: Matrix, gamma: float) -> Matrix:
     alike: Matrix = np.exp(-gamma * np.maximum(square - own - own.T, 0))
     np.fill_diagonal(alike, 0.0)
     return alike
-
-
-def best_partition(alike: Matrix, most: int, key: Key) -> IntArray | None:
-    """Spectral clusters with the least Davies-Bouldin index, ``None`` if none is below 1.
-
-    Args:
-        alike: float64 ``[n, n]``, the affinity.
-        most: clusters there may be.
-        key: the stream of the eigenvectors' start.
-
-    Returns:
-        int64 ``[n]``.
-
-    Source: Davies, Bouldin, A Cluster Separation Measure (1979).
-
-    Example:
-        >>> two = np.kron(np.eye(2), np.ones((4, 4))) + 0.01
-        >>> best_partition(two, 3, Key(0)).tolist() in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)
-        True
-    """
-    from sklearn.cluster import SpectralClustering
-    from sklearn.manifold import SpectralEmbedding
-    from sklearn.metrics import davies_bouldin_score
-
-    least = 1.0
-    best = None
-    seed = key.seed32()
-    with warnings.catch_warnings(), one_library_thread():
-        # An affinity in several parts is what is looked for.
-        warnings.simplefilter("ignore", UserWarning)
-        for m in range(2, most + 1):
-            options = {"n_components": m, "affinity": "precomputed", "random_state": seed}
-            points = SpectralEmbedding(**options).fit_transform(alike)
-            split = SpectralClustering(m, assign_labels="cluster_qr", **options)
-            labels = split.fit_predict(alike)
-            if len(np.unique(labels)) < m:
-                continue
-            index = float(davies_bouldin_score(points, labels))
-            if index < least:
-                least = index
-                best = labels.astype(np.int64)
-    return best
 
 
 @dataclass(frozen=True)

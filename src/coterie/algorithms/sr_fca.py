@@ -14,16 +14,15 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Count
-from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keys import Key
 from coterie.core.plan import Plan
-from coterie.core.work import Evaluate
 from coterie.math.clustering import agglomerate
-from coterie.math.cuts import by_first_appearance
+from coterie.math.correlation import pivot_clusters
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.migration import previous_group
+from coterie.rules.model_distances import group_distances, mean_losses, to_groups
 from coterie.rules.model_means import keep_groups, merge_groups
 from coterie.rules.newcomers import least_loss_groups
 from coterie.rules.robust import Share, trimmed_mean
@@ -47,73 +46,6 @@ class RefinementMemory:
     threshold: float
     rounds: int
     refined: int
-
-
-def pivot_clusters(near: BoolArray, key: Key) -> IntArray:
-    """Correlation clustering: a random point and all that are near it and still free are a cluster.
-
-    Args:
-        near: bool ``[n, n]``, symmetric.
-        key: the stream that draws the points.
-
-    Returns:
-        int64 ``[n]``, numbered by first appearance.
-
-    Source: Bansal, Blum, Chawla, Correlation Clustering (2004).
-
-    Example:
-        >>> near = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool)
-        >>> pivot_clusters(near, Key(0)).tolist()
-        [0, 0, 1]
-    """
-    labels = np.full(len(near), -1)
-    for pivot in key.generator().permutation(len(near)):
-        if labels[pivot] < 0:
-            free = labels < 0
-            labels[free & near[pivot]] = pivot
-            labels[pivot] = pivot
-    return by_first_appearance(labels)
-
-
-def group_distances(of_groups: FloatArray, member: IntArray) -> FloatArray:
-    """How far groups are apart: how much each loses with the model of the other, ``[k, k]``.
-
-    ``d(A, B) = (mean of l(w_B) over A + mean of l(w_A) over B) / 2``.
-
-    Args:
-        of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
-        member: int64 ``[n]`` in ``0..k-1``, every group in use.
-
-    Example:
-        >>> losses = np.array([[0.1, 0.8], [0.1, 0.6], [0.5, 0.2]])
-        >>> group_distances(losses, np.array([0, 0, 1])).round(2).tolist()
-        [[0.1, 0.6], [0.6, 0.2]]
-    """
-    inside = np.stack([of_groups[member == j].mean(axis=0) for j in range(of_groups.shape[1])])
-    return (inside + inside.T) / 2
-
-
-def to_groups(of_groups: FloatArray, of_own: FloatArray, member: IntArray) -> FloatArray:
-    """How far clients are from groups, ``[n, k]``; a group without members is infinitely far.
-
-    ``d(i, A) = (l(w_A) on i + mean of l(w_i) over A) / 2``.
-
-    Args:
-        of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
-        of_own: float64 ``[n, n]``, that of each client's own model, row by row.
-        member: int64 ``[n]``, the groups; -1 for none.
-
-    Example:
-        >>> of_own = np.array([[0.1, 0.5], [0.7, 0.1]])
-        >>> to_groups(np.array([[0.2, 0.9], [0.8, 0.2]]), of_own, np.array([0, 1])).round(2).tolist()
-        [[0.15, 0.7], [0.75, 0.15]]
-    """
-    distance = np.full(of_groups.shape, np.inf)
-    for j in range(of_groups.shape[1]):
-        inside = member == j
-        if inside.any():
-            distance[:, j] = (of_groups[:, j] + of_own[:, inside].mean(axis=1)) / 2
-    return distance
 
 
 @dataclass(frozen=True)
@@ -157,7 +89,7 @@ class SuccessiveRefinement(PlacesClients):
         work = round.trial(steps=self.steps_alone)
         trained = round.clients.run(work, asked, groups.models, which, key=round.key.of("alone"))
         own = groups.models[0] + torch.from_numpy(trained.fields["delta"])
-        ids, of_own = _mean_losses(trained.ids, own, round.of("cross"))
+        ids, of_own, _ = mean_losses(trained.ids, own, round.of("cross"))
         if len(ids) < max(2, round.least_replies):
             return groups
         # A client that did not score the others' models has no distance to them.
@@ -188,7 +120,7 @@ class SuccessiveRefinement(PlacesClients):
         """REFINE: each client joins its nearest group, then groups that are near are merged."""
         memory = replace(memory, rounds=0, refined=memory.refined + 1)
         groups = groups.remember(memory)
-        ids, of_groups = _mean_losses(memory.clients, groups.models, round.of("losses"))
+        ids, of_groups, _ = mean_losses(memory.clients, groups.models, round.of("losses"))
         if not len(ids):
             return groups
         place = np.searchsorted(memory.clients, ids)
@@ -208,13 +140,6 @@ def _mean(models: Tensor) -> Tensor:
     """The mean of some models, float32 ``[d]``."""
     # In float64, so that the mean of equal values, as of layers that stay with clients, is that value.
     return models.to(torch.float64).mean(dim=0).to(torch.float32)
-
-
-def _mean_losses(ids: IntArray, models: Tensor, round: Round) -> tuple[IntArray, FloatArray]:
-    """Who answered, and the mean training loss of every model for each of them, ``[n, r]``."""
-    every = np.tile(np.arange(len(models)), (len(ids), 1))
-    reply = round.clients.run(Evaluate("train"), ids, models, every, key=round.key)
-    return reply.ids, reply.fields["loss"] / reply.fields["size"][:, None]
 
 
 @validated

@@ -1,0 +1,135 @@
+"""How far models are apart, and clients from models: by the losses of clients under models."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from coterie.clients.round import Round
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.work import Evaluate
+from coterie.math.clustering import agglomerate
+from coterie.math.cuts import by_first_appearance
+
+
+def mean_losses(
+    ids: IntArray, models: Tensor, round: Round
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Clients are sent all of these models, and tell the loss of each on their training samples.
+
+    Args:
+        ids: int64 ``[N]``, who is asked.
+        models: float32 ``[r, d]``.
+        round: its stream.
+
+    Returns:
+        Who answered, int64 ``[n]``; the mean losses, float64 ``[n, r]``; numbers of samples, ``[n]``.
+    """
+    every = np.tile(np.arange(len(models)), (len(ids), 1))
+    reply = round.clients.run(Evaluate("train"), ids, models, every, key=round.key)
+    size = reply.fields["size"]
+    return reply.ids, reply.fields["loss"] / size[:, None], size
+
+
+def model_distances(of_models: FloatArray) -> FloatArray:
+    """How far models are apart: what is lost on the data of one by the model of the other.
+
+    ``D_ij = max(L_ij - L_jj, L_ji - L_ii, 0)``
+
+    Args:
+        of_models: float64 ``[k, k]``, ``L_ij``: the mean loss of model ``i`` on the data of those who
+            have model ``j``.
+
+    Example:
+        >>> model_distances(np.array([[0.1, 0.5], [0.4, 0.2]])).round(2).tolist()
+        [[0.0, 0.3], [0.3, 0.0]]
+    """
+    more = of_models - of_models.diagonal()
+    return np.maximum(np.maximum(more, more.T), 0.0)
+
+
+def losses_between(loss: FloatArray, size: FloatArray, chosen: IntArray) -> FloatArray:
+    """The mean loss of each model on the samples of those who have each, ``L_ij``, ``[k, k]``.
+
+    Args:
+        loss: float64 ``[n, k]``, the mean loss of each model for each client.
+        size: float64 ``[n]``, numbers of samples.
+        chosen: int64 ``[n]`` in ``0..k-1``, the model of each client, every model in use.
+
+    Example:
+        >>> loss = np.array([[0.1, 0.5], [0.4, 1.1], [0.9, 0.2]])
+        >>> losses_between(loss, np.array([10, 20, 5]), np.array([0, 0, 1])).round(2).tolist()
+        [[0.3, 0.9], [0.9, 0.2]]
+    """
+    weight = np.zeros((loss.shape[1], len(size)))
+    weight[chosen, np.arange(len(size))] = size
+    means: FloatArray = weight @ loss / weight.sum(axis=1, keepdims=True)
+    return means.T
+
+
+def group_distances(of_groups: FloatArray, member: IntArray) -> FloatArray:
+    """How far groups are apart: how much each loses with the model of the other, ``[k, k]``.
+
+    ``d(A, B) = (mean of l(w_B) over A + mean of l(w_A) over B) / 2``.
+
+    Args:
+        of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
+        member: int64 ``[n]`` in ``0..k-1``, every group in use.
+
+    Example:
+        >>> losses = np.array([[0.1, 0.8], [0.1, 0.6], [0.5, 0.2]])
+        >>> group_distances(losses, np.array([0, 0, 1])).round(2).tolist()
+        [[0.1, 0.6], [0.6, 0.2]]
+    """
+    inside = np.stack([of_groups[member == j].mean(axis=0) for j in range(of_groups.shape[1])])
+    return (inside + inside.T) / 2
+
+
+def to_groups(of_groups: FloatArray, of_own: FloatArray, member: IntArray) -> FloatArray:
+    """How far clients are from groups, ``[n, k]``; a group without members is infinitely far.
+
+    ``d(i, A) = (l(w_A) on i + mean of l(w_i) over A) / 2``.
+
+    Args:
+        of_groups: float64 ``[n, k]``, the mean loss of each group's model for each client.
+        of_own: float64 ``[n, n]``, that of each client's own model, row by row.
+        member: int64 ``[n]``, the groups; -1 for none.
+
+    Example:
+        >>> of_own = np.array([[0.1, 0.5], [0.7, 0.1]])
+        >>> to_groups(np.array([[0.2, 0.9], [0.8, 0.2]]), of_own, np.array([0, 1])).round(2).tolist()
+        [[0.15, 0.7], [0.75, 0.15]]
+    """
+    distance = np.full(of_groups.shape, np.inf)
+    for j in range(of_groups.shape[1]):
+        inside = member == j
+        if inside.any():
+            distance[:, j] = (of_groups[:, j] + of_own[:, inside].mean(axis=1)) / 2
+    return distance
+
+
+def models_alike(loss: FloatArray, size: FloatArray, chosen: IntArray, farthest: float) -> IntArray:
+    """Which models do alike on each other's data: new numbers, int64 ``[k]``, by first appearance.
+
+    Complete linkage of `model_distances`, cut at a distance. A model that nobody has is like no other,
+    since there are no data on which it could be compared.
+
+    Args:
+        loss: float64 ``[n, k]``, the mean loss of each model for each client.
+        size: float64 ``[n]``, numbers of samples.
+        chosen: int64 ``[n]``, the model of each client.
+        farthest: how far models may be apart that are one.
+
+    Example:
+        >>> loss = np.array([[0.1, 0.2, 0.9], [0.2, 0.1, 0.9], [0.9, 0.9, 0.1]])
+        >>> models_alike(loss, np.ones(3), np.array([0, 1, 2]), farthest=0.3).tolist()
+        [0, 0, 1]
+    """
+    number = np.arange(loss.shape[1])
+    in_use, place = np.unique(chosen, return_inverse=True)
+    if len(in_use) > 1:
+        distance = model_distances(losses_between(loss[:, in_use], size, place))
+        clusters = agglomerate(distance, "complete", farthest).labels
+        _, first = np.unique(clusters, return_index=True)
+        number[in_use] = in_use[first[clusters]]
+    return by_first_appearance(number)
