@@ -33,8 +33,12 @@ ATTACKS_TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "ALIE": ("alie", {}),
     "collusion": ("collusion", {}),
 }
-DEFENCES = ("off", "bounds", "rule", "on")
-RULES = {"rule": geometric_median(), "on": geometric_median(remember=True)}
+DEFENCES = ("off", "bounds", "rule", "on", "even")
+RULES = {
+    "rule": geometric_median(),
+    "on": geometric_median(remember=True),
+    "even": geometric_median(remember=True, evenly=True),
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Case:
         share: of attackers; 0 with an attack is one attacker.
         defences: ``off``; ``bounds``, as by default; ``rule``: with the geometric median and without
             outliers in cold starts, too, of which IFCA has one then; ``on``: all of it, and the
-            geometric median remembers.
+            geometric median remembers; ``even``: all of that, and clients count the same.
         seed: of everything.
     """
 

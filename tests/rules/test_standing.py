@@ -61,6 +61,31 @@ def test_a_hostile_majority_of_one_round_does_not_decide(factor: float) -> None:
     assert (counts[HOSTILE] < 0.01).all()
 
 
+@pytest.mark.parametrize("remember", [False, True])
+def test_a_large_hostile_client_is_one_of_many(remember: bool) -> None:
+    """Shares by samples follow a power law on MNIST: one client of a round can have most of them."""
+    ids = np.array([0, 1, 2, 3, 6])
+    delta = torch.from_numpy(sent(ids, 1.0)).to(torch.float32)
+    updates = Updates(ids, np.zeros(5, np.int64), delta, np.ones(5), np.zeros(5))
+    weights = np.array([[0.1, 0.1, 0.1, 0.1, 0.6]])
+    groups = Groups(torch.zeros(1, D), np.zeros(CLIENTS, np.int64))
+    steps = []
+    for evenly in (False, True):
+        rule = geometric_median(remember=remember, evenly=evenly)
+        # Known clients of the group would outvote it: it is the first round that is at risk.
+        steps.append(rule.combine(groups, updates, weights, Key(0))[1][0].mean())
+    by_size, even = steps
+    assert remember or by_size < -0.8
+    assert even > 0.8
+    assert even >= by_size
+
+
+def test_where_all_clients_are_of_one_size_evenly_changes_no_bit() -> None:
+    _, plain = last_step(geometric_median(remember=True))
+    _, even = last_step(geometric_median(remember=True, evenly=True))
+    assert np.array_equal(plain, even)
+
+
 def test_memory_is_in_checkpoints_and_goes_with_the_number_of_groups() -> None:
     groups, _ = last_step(geometric_median(remember=True), k=2)
     known = standing_memory(groups)

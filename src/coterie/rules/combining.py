@@ -93,11 +93,13 @@ class RobustWeigh:
         average: of the replies that count for a model, with their shares.
         bucket: replies that are averaged in front of it.
         inner: which replies count for which model, and how much.
+        one_vote: all replies that count for a model count the same for it, whatever ``inner`` says.
     """
 
     average: Average
     bucket: int = 1
     inner: Weigh = evenly
+    one_vote: bool = False
 
     def of(self, inner: Weigh) -> RobustWeigh:
         """The same average of the replies that another rule weighs."""
@@ -106,13 +108,28 @@ class RobustWeigh:
     def __call__(self, groups: Groups, updates: Updates, round: Round) -> Matrix:
         return self.inner(groups, updates, round)
 
+    def votes(self, weights: Matrix) -> Matrix:
+        """How much each reply counts in the average, float64 ``[k, n]``.
+
+        An average that bears less than half of the weight is lost to a single client that has half of
+        a round's samples.
+
+        Args:
+            weights: ``W [k, n]``, of the inner rule.
+        """
+        if not self.one_vote:
+            return weights
+        counted = (weights != 0).astype(np.float64)
+        replies = counted.sum(axis=1, keepdims=True)
+        return np.divide(counted, replies, out=counted, where=replies > 0)
+
     @one_torch_thread()
     def combine(
         self, groups: Groups, updates: Updates, weights: Matrix, key: Key
     ) -> tuple[Groups, Tensor]:
         """See `Combines`."""
         total = torch.zeros(groups.models.shape, dtype=torch.float64)
-        for j, replies in replies_by_group(groups.models, updates, weights):
+        for j, replies in replies_by_group(groups.models, updates, self.votes(weights)):
             points = replies.points
             share = replies.share
             # Drawn for each group and round, so that attackers cannot know who shares their bucket.

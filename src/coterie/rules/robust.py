@@ -118,6 +118,7 @@ def geometric_median(
     nu: Positive | None = None,
     bucket: Bucket = 1,
     remember: bool = False,
+    evenly: bool = False,
 ) -> RobustWeigh:
     """RFA: the geometric median of a group's replies, by the smoothed Weiszfeld algorithm.
 
@@ -129,6 +130,8 @@ def geometric_median(
         bucket: replies that are averaged in front of it, in random buckets.
         remember: clients that go against their group, round after round, count less
             (`coterie.rules.standing`). The server then keeps 256 numbers for each client.
+        evenly: all replies count the same, and not by samples: where sizes differ much, one client
+            can have half of a round's samples.
 
     Raises:
         ConfigError: for ``remember`` with buckets, which hide who sent what.
@@ -146,13 +149,13 @@ def geometric_median(
         return robust.smoothed_weiszfeld(points, weights, steps, nu)
 
     if not remember:
-        return RobustWeigh(average, bucket)
+        return RobustWeigh(average, bucket, one_vote=evenly)
     if bucket > 1:
         raise ConfigError(
             f"weigh.bucket: buckets hide who sent what, got {bucket} with remember = true; "
             "expected 1"
         )
-    return RememberingMedian(average)
+    return RememberingMedian(average, one_vote=evenly)
 
 
 @validated

@@ -168,7 +168,7 @@ class RememberingMedian(RobustWeigh):
         memory = _with_replies(standing_memory(groups), groups.models, updates)
         total = torch.zeros(groups.models.shape, dtype=torch.float64)
         length = memory.length.copy()
-        for j, replies in replies_by_group(groups.models, updates, weights):
+        for j, replies in replies_by_group(groups.models, updates, self.votes(weights)):
             points = shortened(replies.points, float(memory.length[j]))
             share = replies.share * _trust_of(replies.ids, j, memory)
             total[j] = torch.from_numpy(self.average(points, share / share.sum()))
