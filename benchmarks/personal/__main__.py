@@ -110,11 +110,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.page:
         runs = {name: read(arguments.out, name) for name in FEDERATIONS}
-        pages.write(runs, read(arguments.out, mixtures.NAME), arguments.machine, arguments.commit)
+        mixed = {name: read(arguments.out, name) for name in (mixtures.NAME, mixtures.STARTS_NAME)}
+        pages.write(runs, mixed, arguments.machine, arguments.commit)
         return
     end = time.monotonic() + 60 * arguments.minutes
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    for name in chosen(arguments.federations, [*FEDERATIONS, mixtures.NAME]):
+    for name in chosen(arguments.federations, [*FEDERATIONS, mixtures.NAME, mixtures.STARTS_NAME]):
+        if name == mixtures.STARTS_NAME:
+            mixtures.measure_starts(arguments.out, end)
+            continue
         if name == mixtures.NAME:
             mixtures.measure(arguments.out, seeds, end)
             continue

@@ -30,7 +30,7 @@ SHOWN = {
 
 def write(
     runs: Mapping[str, Sequence[Found]],
-    mixed: Sequence[Found],
+    mixed: Mapping[str, Sequence[Found]],
     machine: str | None,
     commit: str | None,
 ) -> None:
@@ -39,7 +39,7 @@ def write(
 
     Args:
         runs: by the name of the federation.
-        mixed: runs on planted mixtures.
+        mixed: runs on planted mixtures, and of FedEM from several starts there, by name.
         machine: in words.
         commit: in which they are written down.
     """
@@ -47,15 +47,17 @@ def write(
     measured = {name: found for name, found in whole.items() if found}
     measurements = {name: measurement(name, machine, commit) for name in measured}
     found = {name: list(figures(name, ours)) for name, ours in measured.items()}
-    if mixed:
-        measurements[mixtures.NAME] = of_mixtures(machine, commit)
-        found[mixtures.NAME] = list(mixture_figures(mixed))
+    for name, ours in mixed.items():
+        if ours:
+            measurements[name] = of_mixtures(name, machine, commit)
+            make = MIXTURES[name]
+            found[name] = list(make(ours))
     before = records.read(PAGE)
     for name in before.measurements:
         if name not in found:
             measurements[name] = before.measurements[name]
             found[name] = [one for one in before.records if one.measured == name]
-    order = [name for name in (*FEDERATIONS, mixtures.NAME) if name in found]
+    order = [name for name in (*FEDERATIONS, *MIXTURES) if name in found]
     page = ResultPage(
         question=QUESTION,
         topic="accuracy",
@@ -113,18 +115,21 @@ def figures(name: str, runs: Sequence[Found]) -> Iterable[Record]:
             yield _record(name, ours, "groups", "", [one["groups"] for one in ours])
 
 
-def of_mixtures(machine: str | None, commit: str | None) -> Measurement:
+def of_mixtures(name: str, machine: str | None, commit: str | None) -> Measurement:
     """Where the figures of planted mixtures come from."""
     solver = mixtures.LOCAL
     held = f"{mixtures.PARTITION['size']} samples of each client, a fifth of them to test on"
+    what = mixtures.TITLE
+    if name == mixtures.STARTS_NAME:
+        what = f"FedEM from several starts, on the clients of seed {mixtures.CLIENTS_SEED}"
     return Measurement(
-        what=mixtures.TITLE,
+        what=what,
         settings=f"All clients train in each round, with learning rate {solver.lr}; {held}. Concepts "
         "differ in the order of the labels.",
         machine=machine,
         date=datetime.date.today().isoformat(),
         commit=commit,
-        command="python -m benchmarks.personal --out runs/personal --federations mixtures",
+        command=f"python -m benchmarks.personal --out runs/personal --federations {name}",
     )
 
 
@@ -148,6 +153,26 @@ def mixture_figures(runs: Sequence[Found]) -> Iterable[Record]:
                 measured=mixtures.NAME,
                 at_most=aim if metric == "error of shares" else None,
             )
+
+
+def start_figures(runs: Sequence[Found]) -> Iterable[Record]:
+    """All records of FedEM's starts, the one with the least training loss first."""
+    for one in sorted(runs, key=lambda one: one["loss"]):
+        for metric, key in (("training loss", "loss"), ("error of shares", "share_error")):
+            yield Record(
+                case="starts of FedEM",
+                subject=f"start of seed {one['seed']}",
+                metric=metric,
+                unit="",
+                values=(round(one[key], 3),),
+                seeds=(one["seed"],),
+                rounds=mixtures.ROUNDS,
+                measured=mixtures.STARTS_NAME,
+            )
+
+
+# Name of a file of runs -> the records made of it.
+MIXTURES = {mixtures.NAME: mixture_figures, mixtures.STARTS_NAME: start_figures}
 
 
 def _percent(values: Sequence[float | None]) -> list[float | None]:

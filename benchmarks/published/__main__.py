@@ -4,6 +4,7 @@
     python -m benchmarks.published lg_fedavg --out runs/published --seeds 0-4
     python -m benchmarks.published pfllib --out runs/published --setting "two labels" \\
         --methods FedPer Ditto --rounds 10 --seeds 0
+    python -m benchmarks.published page --out runs/published --machine "two cores" --commit 7da2de5
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.published import lg_fedavg, pfedme, pfllib
+from benchmarks.published import lg_fedavg, pages, pfedme, pfllib
 from benchmarks.published.pfllib_clients import SETTINGS
 from coterie.sweep.grid import read_seeds
 
@@ -34,7 +35,14 @@ def main() -> None:
     )
     bench.add_argument("--rounds", type=int, default=10)
     bench.add_argument("--seeds", default="0")
+    page = recipes.add_parser("page", help="make benchmarks/results/published.json")
+    page.add_argument("--out", type=Path, required=True, help="the folder of the runs")
+    page.add_argument("--machine")
+    page.add_argument("--commit")
     arguments = parser.parse_args()
+    if arguments.recipe == "page":
+        pages.write(arguments.out, arguments.machine, arguments.commit)
+        return
     seeds = read_seeds(arguments.seeds)
     if arguments.recipe == "pfedme":
         pfedme.compare(seeds, arguments.rounds)
