@@ -91,7 +91,7 @@ def test_a_run_that_failed_elsewhere_has_its_exit_code(
 
 
 def test_a_server_that_falls_silent_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Flower's command prints a line of its own each time, which is no sign of life."""
     from coterie.deploy import follow
@@ -106,3 +106,5 @@ def test_a_server_that_falls_silent_is_given_up(
     with pytest.raises(RemoteError, match=r"no answer \(given up after 0.5 s\)"):
         followed(["Using SuperLink: coterie", START], silent, tmp_path, monkeypatch)
     assert time.monotonic() - begun < 30
+    # Said once, and not at every look.
+    assert capsys.readouterr().out.count("the SuperLink does not answer; asking again") == 1

@@ -26,7 +26,7 @@ from coterie.errors import (
 )
 from coterie.runs.configured import task_headline
 from coterie.runs.reporter import Reporter
-from coterie.terminal import counted, say
+from coterie.terminal import counted, duration, say
 
 UNREACHABLE = 90.0  # seconds without an answer of the SuperLink after which a run is given up
 PAUSE = 2.0  # seconds before the log is opened again
@@ -134,6 +134,7 @@ class Events:
         status: of the run, as far as it is known.
         other_lines: the last lines that are not events.
         heard: when the SuperLink last answered, in seconds of the monotonic clock.
+        silent: whether it did not answer when it was last asked.
     """
 
     home: Path
@@ -142,6 +143,7 @@ class Events:
     status: str = "pending"
     other_lines: list[str] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
+    silent: bool = False
 
     @property
     def finished(self) -> bool:
@@ -198,9 +200,14 @@ class Events:
         try:
             self.status = run_status(self.home, self.run)
             self.heard = time.monotonic()
+            self.silent = False
         except RemoteError as error:
             if time.monotonic() - self.heard > UNREACHABLE:
                 raise RemoteError(f"{error} (given up after {UNREACHABLE:g} s)") from None
+            if not self.silent:
+                self.silent = True
+                left = duration(max(0.0, UNREACHABLE - (time.monotonic() - self.heard)))
+                say(f"the SuperLink does not answer; asking again, for at most {left}")
 
     def _wait_for_status(self) -> None:
         """Give the run a little time to end after its last event."""

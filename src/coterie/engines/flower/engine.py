@@ -22,6 +22,7 @@ from coterie.core.work import SelectGroup, Work
 from coterie.engines.flower.answers import PartAnswer, read_part
 from coterie.engines.flower.first_replies import FirstReplies
 from coterie.engines.flower.inbox import Arrival, open_inbox
+from coterie.engines.flower.long_wait import LongWait
 from coterie.engines.flower.outgoing import OutgoingRequest, limit_of, message_kind
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
 
@@ -52,6 +53,7 @@ class FlowerEngine:
         self.terms = terms
         self.inbox = open_inbox(grid)
         self.register = ClientRegister(grid, self.inbox, terms, names, say, joined)
+        self.say = say
         self._exchanges = 0
         self._posted: list[OutgoingRequest] = []
         self._lost: Counter[str] = Counter()
@@ -155,6 +157,8 @@ class FlowerEngine:
         self._lost["not sent"] += len(asked) - len(owner)
         limit = limit_of(list({id(one): one for many in asked.values() for one in many}.values()))
         first = FirstReplies.of(asked, self.terms.wanted)
+        round = next(iter(asked.values()))[0].key.round
+        long_wait = LongWait.begin(self.say, round, len(asked), pause.end)
         left = set(owner)
         came = []
         while left:
@@ -170,6 +174,7 @@ class FlowerEngine:
                     self._lost["late"] += 1
             if first.all_in({owner[request] for request in left}) or pause.over:
                 break
+            long_wait.look([self.register.names[owner[request]] for request in left])
             pause.wait()
         late = {request for request in left if first.is_late(owner[request])}
         for why, requests in {"late": late, "no answer": left - late}.items():
