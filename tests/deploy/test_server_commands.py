@@ -225,6 +225,10 @@ def test_a_node_says_when_something_changes() -> None:
     watch("Connection successful after 3 tries")
     assert watch.state == "connected"
     assert said[1:] == ["no connection to the server; trying again", "connected again"]
+    # A node that was killed is not let in for a minute; its site has nothing to send.
+    watch.begin()
+    watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")
+    assert watch.state == "not let in"
 
 
 def test_a_node_says_whether_it_is_connected(
@@ -234,7 +238,7 @@ def test_a_node_says_whether_it_is_connected(
     assert invoke(asked) == 7
     assert "its node is down, got no process" in capsys.readouterr().err
     file = StateFile(tmp_path)
-    for state in ("starting", "not added", "no connection"):
+    for state in ("starting", "not added", "not let in", "no connection"):
         file.note(state)
         assert invoke(asked) == 7
         assert f"hospital-3: {state}, got this for" in capsys.readouterr().err

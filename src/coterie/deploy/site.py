@@ -18,10 +18,12 @@ from coterie.deploy.process import free_ports
 from coterie.deploy.server_folder import key_fingerprint
 from coterie.deploy.service import Service, ServiceLog, stop_services
 from coterie.deploy.site_checks import check_clock, check_data, check_versions, meet_server
-from coterie.deploy.site_state import CONNECTED, StateFile
+from coterie.deploy.site_state import CONNECTED, StateFile, has_joined
 from coterie.errors import ConfigError, CoterieError
 
 NOT_ADDED = 20.0  # seconds before a node that was not added yet tries again
+# Flower takes a node that was killed for connected for about a minute, and lets no other process in.
+STILL_THERE = 5.0  # seconds before a node that was let in before tries again
 _LOOK = 0.2  # seconds between two looks at the process
 # What Flower's SuperNode prints.
 _UNKNOWN_KEY = "Failed to activate SuperNode"
@@ -129,6 +131,7 @@ class NodeWatch:
         connected: whether the server let the node in.
         unknown: whether the server refused its key.
         lost: whether there is no connection at the moment.
+        joined: whether the server ever let the node in.
     """
 
     say: Callable[[str], None]
@@ -136,12 +139,13 @@ class NodeWatch:
     connected: bool = False
     unknown: bool = False
     lost: bool = False
+    joined: bool = False
 
     @property
     def state(self) -> str:
         """What the node does, as `coterie.deploy.site_state` has it."""
         if self.unknown:
-            return "not added"
+            return "not let in" if self.joined else "not added"
         if self.lost:
             return "no connection"
         return CONNECTED if self.connected else "starting"
@@ -156,6 +160,7 @@ class NodeWatch:
         """Read a line."""
         if _CONNECTED in line:
             self.connected = True
+            self.joined = True
             self.unknown = False
             self._found(f"joined as {self.name}; waiting for work")
         elif _UNKNOWN_KEY in line:
@@ -192,7 +197,7 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
         free_ports(1)[0],
         str(site.config_file),
     )
-    watch = NodeWatch(say, site.name)
+    watch = NodeWatch(say, site.name, joined=has_joined(site.folder))
     log = ServiceLog(site.folder / "node.log", "node", as_json)
     service = Service(command, environment(site.folder / "flower"), log, watch)
     state = StateFile(site.folder)
@@ -209,10 +214,10 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             state.note(watch.state)
             pause = service.pause()
             if watch.unknown:
-                pause = NOT_ADDED
+                pause = STILL_THERE if watch.joined else NOT_ADDED
                 # Said once: a site may wait for days.
                 if not told:
-                    say(_not_added(site))
+                    say(_not_let_in(site) if watch.joined else _not_added(site))
             else:
                 say(f"ended with {service.code} ({log.last}); starting again in {pause:g} s")
             told = watch.unknown
@@ -221,6 +226,13 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             service.start()
     finally:
         stop_services([service])
+
+
+def _not_let_in(site: Site) -> str:
+    return (
+        "not let in: for about a minute the server takes the process before for connected; or "
+        f"{site.name} was removed there; trying again"
+    )
 
 
 def _not_added(site: Site) -> str:

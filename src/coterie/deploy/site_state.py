@@ -14,11 +14,13 @@ from coterie.errors import RemoteError
 from coterie.terminal import duration
 
 STATE = "state.json"
+JOINED = "joined"  # a file that is there since the server first let the node in
 CONNECTED = "connected"
 # State -> what a site has to do.
 _EXPECTED = {
     "starting": "a node that is connected; look again in a minute",
     "not added": "`coterie server add` by the operator of the server",
+    "not let in": "a minute's patience, or `coterie server add` if the operator removed it",
     "no connection": "a server that is up, and a firewall that lets this machine reach it",
 }
 
@@ -30,7 +32,7 @@ class SiteState:
     Args:
         pid: of the process that keeps the node up.
         born: see `coterie.deploy.process.ProcessId`.
-        state: ``connected``, ``starting``, ``not added`` or ``no connection``.
+        state: ``connected``, ``starting``, ``not added``, ``not let in`` or ``no connection``.
         since: when that began, in seconds since 1970.
     """
 
@@ -61,6 +63,17 @@ class StateFile:
         assert me is not None, "this process runs"
         found = SiteState(me.pid, me.born, state, time.time())
         replace_private(self.folder / STATE, json.dumps(asdict(found)).encode())
+        if state == CONNECTED:
+            (self.folder / JOINED).touch()
+
+
+def has_joined(folder: Path) -> bool:
+    """Whether the server ever let a node in.
+
+    Args:
+        folder: of the node's key, configuration and logs.
+    """
+    return (folder / JOINED).exists()
 
 
 def require_connected(name: str, folder: Path) -> str:
