@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from PIL import Image
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -156,6 +157,7 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
     loader = tmp_path / "own.py"
     loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], [1]), None\n")
     assert "1 rows to train on and 0" in check_data({"loader": str(loader)}, form)
+    assert "1 rows to train on and 0" in check_data({"loader": str(loader)}, None)
     loader.write_text("def load_client(context):\n    return 3\n")
     with pytest.raises(DataError, match="not a pair, got int"):
         check_data({"loader": str(loader)}, form)
@@ -166,6 +168,23 @@ def test_what_the_server_calls_things_moves_no_cursor(tmp_path: Path) -> None:
     assert "\x1b" not in check_versions(FederationCard(installed_version("coterie"), hostile, None))
     options = {"data": str(write_data(tmp_path / "p.parquet"))}
     assert "\x1b" not in check_data(options, DataForm((2,), ("a", "b", hostile)))
+
+
+def test_data_can_be_checked_where_the_server_says_nothing(tmp_path: Path) -> None:
+    names = tmp_path / "names.csv"
+    names.write_text("age,label\n" + "40,ill\n50,healthy\n" * 5)
+    assert "8 rows to train on and 2" in check_data({"data": str(names)}, None)
+    table = tmp_path / "table.csv"
+    table.write_text("sex,label\n" + "female,ill\nmale,healthy\n" * 5)
+    assert "a table that can be read" in check_data({"data": str(table)}, None)
+    for label in ("ill", "healthy"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(tmp_path / "images" / label / "1.png")
+    assert "2 rows to train on" in check_data({"data": str(tmp_path / "images")}, None)
+    with pytest.raises(
+        DataError, match="a label that is no class, got 'healthy'; expected one of no"
+    ):
+        check_data({"data": str(names), "classes": "no"}, None)
 
 
 def test_all_that_is_wrong_is_said_at_once(

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SITES = ("a", "b")
+SERVER = "fl.example.org"  # as the documentation calls it
+# `ip netns exec` puts what is here in the place of the files of /etc.
+_FILES = Path("/etc/netns")
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,10 @@ def can_make_machines() -> bool:
 
 @contextmanager
 def three_machines(folder: Path) -> Iterator[tuple[Machine, dict[str, Machine]]]:
-    """A server and two sites, each with a wire to the server: 10.203.1.1 and 10.203.2.1 there."""
+    """A server and two sites, each with a wire to the server: 10.203.1.1 and 10.203.2.1 there.
+
+    The sites know the server by its name, and a host ``db`` that is their own.
+    """
     names = {one: f"coterie-{os.getpid()}-{one}" for one in ("server", *SITES)}
     try:
         for name in names.values():
@@ -94,6 +100,9 @@ def three_machines(folder: Path) -> Iterator[tuple[Machine, dict[str, Machine]]]
             _ip("-n", name, "link", "set", "lo", "up")
         for number, site in enumerate(SITES, 1):
             _wire(names["server"], names[site], number)
+            hosts = f"127.0.0.1 localhost db\n10.203.{number}.1 {SERVER}\n"
+            (_FILES / names[site]).mkdir(parents=True)
+            (_FILES / names[site] / "hosts").write_text(hosts)
         machines = {}
         for one, name in names.items():
             (folder / one).mkdir(parents=True)
@@ -102,6 +111,7 @@ def three_machines(folder: Path) -> Iterator[tuple[Machine, dict[str, Machine]]]
     finally:
         for name in names.values():
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            shutil.rmtree(_FILES / name, ignore_errors=True)
 
 
 def _wire(server: str, site: str, number: int) -> None:

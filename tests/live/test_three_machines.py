@@ -1,13 +1,17 @@
 """docs/deploy.md as its readers follow it: a server and two sites, each with a network of its own.
 
-No command of Flower's is used.
+The commands are read from the page. One site has a CSV file, the other a PostgreSQL server, or a
+parquet file where there is none. No command of Flower's is used.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
+import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -19,58 +23,76 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from coterie.deploy.proxy import find_nginx
 from tests.live.federations import left_behind
 from tests.live.machines import Machine, can_make_machines, stop_all, three_machines, wait_for
+from tests.live.postgres import find_server, postgres
 
 pytestmark = [
     pytest.mark.flower,
     pytest.mark.skipif(find_nginx() is None, reason="nginx is not installed"),
     pytest.mark.skipif(not can_make_machines(), reason="no right to make network namespaces"),
 ]
-CONFIG = """
-[data]
-source = "nodes"
-shape = [4]
-classes = ["healthy", "ill"]
-
-[data.partition]
-kind = "natural"
-
-[model]
-name = "mclr"
-
-[train]
-rounds = 2
-clients_per_round = 2
-
-[algorithm]
-name = "fedavg"
-"""
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+STEPS = PAGE.partition("## Three machines")[2].partition("### Options of a node")[0]
 CLIENTS = {"a": "hospital-3", "b": "hospital-4"}
-FILES = {"a": "patients.parquet", "b": "patients.csv"}
+WITH_DATABASE = find_server() is not None
+DATABASE = "postgresql+psycopg://reader@db/clinic"  # as the page has it
+QUERY = "SELECT age, weight, pulse, sugar, outcome FROM patients ORDER BY id"
 
 
-def write_patients(file: Path, seed: int) -> None:
+def printed(begin: str) -> list[str]:
+    """The words of a command of the page, after ``coterie``."""
+    lines = STEPS.replace("\\\n", " ").splitlines()
+    found = [line.partition(" #")[0] for line in lines if line.startswith(f"    coterie {begin}")]
+    assert found, f"the page has no `coterie {begin}`"
+    return shlex.split(found[0])[1:]
+
+
+def configuration() -> str:
+    """The first block of the first step, with fewer rounds."""
+    block = STEPS.partition("[data]")[2].partition("Then:")[0]
+    text = textwrap.dedent(f"    [data]{block}")
+    assert "rounds = 20" in text
+    return text.replace("rounds = 20", "rounds = 2")
+
+
+def patients(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(100, 4))
+    x = rng.normal(size=(100, 4)).round(4)
     table = pd.DataFrame(x, columns=["age", "weight", "pulse", "sugar"])
+    # One site has names of classes, the other numbers.
     ill = x[:, 0] > 0
-    # One site has numbers in a parquet file, the other names in a CSV file.
-    if file.suffix == ".csv":
-        table["label"] = np.where(ill, "ill", "healthy")
-        table.to_csv(file, index=False)
-    else:
-        table["label"] = ill.astype(int)
-        table.to_parquet(file)
+    if seed == 0:
+        return table.assign(label=np.where(ill, "ill", "healthy"))
+    return table.assign(outcome=ill.astype(int))
+
+
+def statements() -> list[str]:
+    """The patients of the second site as SQL."""
+    rows = [f"({at}, {', '.join(map(str, row))})" for at, row in enumerate(patients(1).to_numpy())]
+    return [
+        "CREATE TABLE patients (id integer PRIMARY KEY, age real, weight real, pulse real, "
+        "sugar real, outcome integer)",
+        f"INSERT INTO patients VALUES {', '.join(rows)}",
+    ]
 
 
 def joining(site: str) -> list[str]:
-    number = {"a": 1, "b": 2}[site]
-    name = CLIENTS[site]
-    address = f"10.203.{number}.1:18001"
-    return ["--server", address, "--ca", "ca.crt", "--name", name, "--data", FILES[site]]
+    """The options of `coterie node join`, as the page has them but for the data of this site."""
+    words = printed("node join")[2:]
+    words[words.index("--name") + 1] = CLIENTS[site]
+    data = words.index("--data") + 1
+    if site == "a":
+        words[data] = "patients.csv"
+        return words
+    words[data] = DATABASE if WITH_DATABASE else "patients.parquet"
+    query = ["--query", QUERY] if WITH_DATABASE else []
+    return [*words, "--label", "outcome", *query]
 
 
 def test_a_federation_of_three_machines(tmp_path: Path) -> None:
-    with three_machines(tmp_path) as (server, sites):
+    with ExitStack() as stack:
+        server, sites = stack.enter_context(three_machines(tmp_path))
+        if WITH_DATABASE:
+            stack.enter_context(postgres(sites["b"], statements()))
         processes: list[subprocess.Popen[bytes]] = []
         try:
             _set_up(server, sites)
@@ -79,7 +101,7 @@ def test_a_federation_of_three_machines(tmp_path: Path) -> None:
             _restart(server, sites)
         finally:
             stop_all(processes)
-            server.run("server", "stop", "DIR")
+            server.run(*printed("server stop"))
         for site, machine in sites.items():
             log = (machine.folder / "join.log").read_text()
             assert "ended with" not in log, site
@@ -87,12 +109,12 @@ def test_a_federation_of_three_machines(tmp_path: Path) -> None:
 
 
 def _set_up(server: Machine, sites: dict[str, Machine]) -> None:
-    (server.folder / "run.toml").write_text(CONFIG)
-    hosts = ("--host", "10.203.1.1", "--host", "10.203.2.1")
-    server.ok("deploy", "init", "DIR", "--config", "run.toml", *hosts)
-    assert "nodes connect to port 18001" in server.ok("server", "up", "DIR")
-    for seed, (site, machine) in enumerate(sites.items()):
-        write_patients(machine.folder / FILES[site], seed)
+    (server.folder / "run.toml").write_text(configuration())
+    server.ok(*printed("deploy init"))
+    assert "nodes connect to port 18001" in server.ok(*printed("server up"))
+    patients(0).to_csv(sites["a"].folder / "patients.csv", index=False)
+    patients(1).to_parquet(sites["b"].folder / "patients.parquet")
+    for machine in sites.values():
         # The only file that the operator sends.
         shutil.copy(server.folder / "DIR" / "keys" / "ca.crt", machine.folder)
 
@@ -100,9 +122,10 @@ def _set_up(server: Machine, sites: dict[str, Machine]) -> None:
 def _join(
     server: Machine, sites: dict[str, Machine], processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    checked = sites["a"].ok("node", "check", *joining("a"))
-    assert "80 rows to train on and 20 to test on, inputs [4]" in checked
-    assert not (sites["a"].folder / ".coterie").exists()
+    for site, machine in sites.items():
+        checked = machine.ok("node", "check", *joining(site))
+        assert "80 rows to train on and 20 to test on, inputs [4]" in checked
+        assert not (machine.folder / ".coterie").exists()
     # The SuperLink itself cannot be reached from a site.
     closed = [word.replace("18001", "18101") for word in joining("a")]
     done = sites["a"].run("node", "check", *closed)
@@ -116,10 +139,13 @@ def _join(
         private = key.with_suffix(".key")
         assert private.stat().st_mode & 0o777 == 0o600
         shutil.copy(key, server.folder)
-    server.ok("server", "add", "DIR", *(f"{name}.pub" for name in CLIENTS.values()))
+        assert machine.run("node", "status", CLIENTS[site]).returncode == 7
+    server.ok(*printed("server add"))
     for site, machine in sites.items():
         wait_for(machine.folder / "join.log", f"joined as {CLIENTS[site]}")
-    status = server.ok("server", "status", "DIR")
+        assert "connected for" in machine.ok("node", "status", CLIENTS[site])
+    server.ok("server", "status", "DIR", "--quick")
+    status = server.ok(*printed("server status"))
     assert "nodes: 2 online, 2 added of at most 2" in status
 
 
@@ -127,23 +153,31 @@ def _run(server: Machine, sites: dict[str, Machine]) -> None:
     # A site that wonders whether the server is closed to strangers.
     copy = sites["a"].folder / "DIR"
     shutil.copytree(server.folder / "DIR", copy, ignore=shutil.ignore_patterns(".*", "*.key"))
-    checked = sites["a"].ok("deploy", "check", "DIR", "--superlink", "10.203.1.1:18001")
+    checked = sites["a"].ok(*printed("deploy check"))
     assert checked.count("closed: ") == 5
-    seen = server.ok("deploy", "run", "DIR", timeout=600.0)
+    seen = server.ok(*printed("deploy run"), timeout=600.0)
     assert "round 2/2" in seen
     (run,) = (server.folder / "DIR" / "runs").iterdir()
     assert json.loads((run / "nodes.json").read_text())["clients"] == list(CLIENTS.values())
     rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert not any(row["refused"] for row in rows)
-    status = server.ok("deploy", "status", "DIR")
+    status = server.ok(*printed("deploy status"))
     assert "All 2 rounds are over" in status
     assert all(name in status for name in CLIENTS.values())
 
 
 def _restart(server: Machine, sites: dict[str, Machine]) -> None:
-    """The nodes wait for a server that comes back, and it still knows them."""
-    assert "stopped" in server.ok("server", "stop", "DIR")
-    assert server.run("server", "status", "DIR").returncode == 7
-    server.ok("server", "up", "DIR")
-    server.ok("deploy", "run", "DIR", timeout=600.0)
-    assert len(list((server.folder / "DIR" / "runs").iterdir())) == 2
+    """The nodes wait for a server that comes back, from its backup: it still knows them."""
+    folder = server.folder / "DIR"
+    backup = ("server", "backup", "DIR", "--to", "backup.tar")
+    assert "goes on after round 2" in server.ok(*backup)
+    assert "stopped" in server.ok(*printed("server stop"))
+    assert server.run(*printed("server status")).returncode == 7
+    (run,) = (folder / "runs").iterdir()
+    before = (run / "rounds.jsonl").read_bytes()
+    shutil.rmtree(folder)
+    server.ok("server", "restore", "backup.tar", "--to", "DIR")
+    server.ok(*printed("server up"))
+    assert (run / "rounds.jsonl").read_bytes() == before
+    server.ok("deploy", "run", "DIR", "--set", "train.rounds=1", timeout=600.0)
+    assert len(list((folder / "runs").iterdir())) == 2

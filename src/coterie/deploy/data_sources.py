@@ -19,6 +19,10 @@ Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]
 TEST_SHARE = 0.2
 
 
+class NotNumbersError(DataError):
+    """Columns that are no inputs by themselves, as those of a table."""
+
+
 def load_function(file: Path) -> Callable[[Any], Any]:
     """The function ``load_client`` of a Python file.
 
@@ -110,7 +114,7 @@ def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
         options: of the node, see `read_files`.
 
     Raises:
-        DataError: if it holds something else.
+        DataError: if it holds something else; `NotNumbersError` for columns of another kind.
     """
     label = str(options.get("label", "label"))
     if label not in table.column_names:
@@ -126,7 +130,8 @@ def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
         return inputs, np.asarray(table.column(label).to_pylist())
     except (ValueError, TypeError) as error:
         expected = f"inputs in {', '.join(names)}"
-        raise DataError(f"{where}: not numbers, got {error}; expected {expected}") from None
+        line = f"{where}: not numbers, got {error}; expected {expected}"
+        raise NotNumbersError(line) from None
 
 
 def _input_columns(columns: list[str], options: Mapping[str, Any]) -> list[str]:

@@ -36,12 +36,13 @@ def is_database(source: str) -> bool:
     return "://" in source
 
 
-def read_node_data(options: Mapping[str, Any], classes: Sequence[str]) -> tuple[Pair, Pair]:
+def read_node_data(options: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[Pair, Pair]:
     """Training and test samples of a node, for runs whose inputs are numbers.
 
     Args:
         options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
-        classes: names of the classes, for labels that are text, and for the folders of images.
+        classes: names of the classes, for labels that are text, and for the folders of images;
+            ``None`` where they are not known: labels stay as they are.
 
     Raises:
         DataError: if they cannot be read, or hold something else.
@@ -58,10 +59,10 @@ def read_node_data(options: Mapping[str, Any], classes: Sequence[str]) -> tuple[
     return _with_numbers(train, classes), _with_numbers(test, classes)
 
 
-def _with_numbers(pair: Pair, classes: Sequence[str]) -> Pair:
+def _with_numbers(pair: Pair, classes: Sequence[str] | None) -> Pair:
     """Labels that are text as their places among the classes."""
     inputs, labels = pair
-    if np.asarray(labels).dtype.kind not in "UO":
+    if classes is None or np.asarray(labels).dtype.kind not in "UO":
         return pair
     return inputs, places(labels, classes)
 
@@ -192,7 +193,7 @@ def _has_images(path: Path) -> bool:
     return any(file.suffix.lower() in IMAGES for pattern in patterns for file in path.glob(pattern))
 
 
-def _read_images(path: Path, classes: Sequence[str]) -> tuple[Pair, Pair]:
+def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair]:
     """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS``, of which a fifth is for test."""
     if (path / "train").is_dir():
         train = _images_of(path / "train", classes)
@@ -202,8 +203,9 @@ def _read_images(path: Path, classes: Sequence[str]) -> tuple[Pair, Pair]:
     return divide(*_images_of(path, classes))
 
 
-def _images_of(folder: Path, classes: Sequence[str]) -> Pair:
-    """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``."""
+def _images_of(folder: Path, classes: Sequence[str] | None) -> Pair:
+    """Images float32 ``[n, channels, height, width]`` in 0 to 1, and labels int64 ``[n]``, or names
+    where the classes are not known."""
     folders = sorted(one for one in folder.iterdir() if one.is_dir())
     # In the order of their names, so that the same images are test data every time.
     files = [
@@ -214,6 +216,7 @@ def _images_of(folder: Path, classes: Sequence[str]) -> Pair:
     ]
     if not files:
         raise DataError(f"{folder}: no images, got none; expected folders named as classes")
-    labels = places([name for _, name in files], classes)
+    names = [name for _, name in files]
+    labels = np.asarray(names) if classes is None else places(names, classes)
     pixels = decode([file.read_bytes() for file, _ in files], str(folder))
     return unit(pixels), labels

@@ -19,7 +19,7 @@ from coterie.data.tabular.options import Encode
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import load_function
+from coterie.deploy.data_sources import NotNumbersError, load_function
 from coterie.deploy.federation_card import CARD_PATH, FederationCard, installed_version
 from coterie.deploy.node_source import read_node_data
 from coterie.deploy.server_folder import certificate_end
@@ -215,7 +215,13 @@ def _labels(data: ClientData, form: DataForm) -> str:
 
 def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
     """What can be said without knowing what the server expects."""
-    (x, y), (_, other) = _pairs(options, classes)
+    # Without a class list labels may be names of any classes.
+    try:
+        (x, y), test = _pairs(options, classes or None)
+    except NotNumbersError:
+        # What becomes of the columns of a table is known by the server alone.
+        return "data: a table that can be read; the server does not say what it expects"
+    other = [] if test is None else test[1]
     x = np.asarray(x)
     y = np.asarray(y)
     if not np.isfinite(np.asarray(x, np.float64)).all():
@@ -238,7 +244,7 @@ def _table(options: Mapping[str, Any], form: DataForm) -> ClientTable:
     return loaded_table(*_loaded(options), form, Encode())
 
 
-def _pairs(options: Mapping[str, Any], classes: tuple[str, ...]) -> tuple[Any, Any]:
+def _pairs(options: Mapping[str, Any], classes: tuple[str, ...] | None) -> tuple[Any, Any]:
     if "data" in options:
         return read_node_data(options, classes)
     return _loaded(options)
