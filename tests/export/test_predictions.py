@@ -213,6 +213,31 @@ def test_what_clients_keep_is_in_their_predictions(
     assert 0 < float(rows[0]["calibrated probability of well"]) < 1
 
 
+def test_numbers_of_clients_with_own_parts(tmp_path: Path) -> None:
+    """A new client with numbers to learn is fitted to them, one without is not."""
+    data = hospitals(rows=30)
+    rng = np.random.default_rng(1)
+    data["y"] = (2.0 * rng.normal(size=len(data["y"]))).tolist()
+    path = write(tmp_path, data)
+    config = tables(path, algorithm={"name": "perfedavg"}, train={"rounds": 2})
+    config["local"]["lr"] = 0.01
+    config["task"] = {"kind": "regression"}
+    run_config(check(config), tmp_path / "run")
+    new = {
+        "value": [1.0, 1.0, 1.0, 1.0],
+        "ward": ["a"] * 4,
+        "y": [50.0, 50.0, None, None],
+        "client": ["labelled", "labelled", "unlabelled", "h0"],
+    }
+    rows = predicted(tmp_path / "run", new, tmp_path)
+    assert [row["placed by"] for row in rows[1:]] == [
+        "one model; fitted to its labels in 2 rows",
+        "one model; not fitted to it: no labels",
+        "known client",
+    ]
+    assert float(rows[0]["prediction"]) > float(rows[2]["prediction"])
+
+
 def test_clients_that_share_nothing_predict_for_themselves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +320,10 @@ def test_numbers_and_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     new = table(stations=1, hours=9)
     rows = predicted(tmp_path / "run", new, tmp_path)
     assert len(rows) == 1
+    # Also where clients keep something, though no row of a forecast has a label.
+    config["algorithm"] = {"name": "ditto"}
+    run_config(check(config), tmp_path / "own")
+    assert len(predicted(tmp_path / "own", new, tmp_path)) == 1
     assert new["value"][int(rows[0]["row"])] == 8
     assert float(rows[0]["prediction"]) == float(rows[0]["prediction"])
     assert "calibrated" not in capsys.readouterr().out

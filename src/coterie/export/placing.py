@@ -134,7 +134,7 @@ def with_newcomers(
     more = replace(
         population,
         x=torch.cat([population.x, new.x.to(population.x.dtype)]),
-        y=torch.cat([population.y, new.target.to(population.y.dtype)]),
+        y=torch.cat([population.y, _targets(new, population.y)]),
         train=(*population.train, *train),
         test=(*population.test, *(nothing for _ in newcomers)),
         names=(*population.names, *(one.client for one in newcomers)),
@@ -142,6 +142,15 @@ def with_newcomers(
     groups = source.checkpoint.groups
     member = np.append(groups.member, [one.group for one in newcomers])
     return ServedClients(more, replace(groups, member=member.astype(groups.member.dtype)))
+
+
+def _targets(new: NewRows, known: Tensor) -> Tensor:
+    """What the task learns of the new rows, as the run's samples have it; zeros without a label."""
+    targets = torch.zeros((len(new.x), *known.shape[1:]), dtype=known.dtype)
+    labelled = torch.from_numpy(new.labelled)
+    if labelled.any():
+        targets[labelled] = new.target[labelled].to(known.dtype).reshape(-1, *known.shape[1:])
+    return targets
 
 
 def own_part_of_newcomers(source: ExportSource, new: NewRows, client: str) -> str:
