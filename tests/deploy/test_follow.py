@@ -108,3 +108,25 @@ def test_a_server_that_falls_silent_is_given_up(
     assert time.monotonic() - begun < 30
     # Said once, and not at every look.
     assert capsys.readouterr().out.count("the SuperLink does not answer; asking again") == 1
+
+
+def test_a_server_that_is_slow_to_answer_is_not_given_up(tmp_path: Path) -> None:
+    from coterie.deploy import follow
+
+    events = follow.Events(tmp_path, 1)
+    asked = []
+
+    def slow(home: Path, number: int) -> str:
+        asked.append(number)
+        if len(asked) < 3:
+            raise RemoteError("flwr list: no answer in 60 s")
+        return "running"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follow, "run_status", slow)
+        # As if the first command alone had taken two minutes.
+        events.heard -= 120.0
+        for _ in range(3):
+            events._ask_status()
+    assert events.status == "running"
+    assert events.unanswered == 0

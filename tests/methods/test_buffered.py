@@ -194,3 +194,24 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=line):
         run_config(check(tables("fedavg", **changes)), tmp_path / "run")
+
+
+def test_a_round_in_which_no_buffer_is_full_moves_no_model() -> None:
+    rule = Buffering(buffer=4, concurrency=4, times=FixedTimes())
+    algorithm = as_algorithm(make_asynchronous(ALGORITHMS["fedavg"](), rule))
+    clients = Clients(Targets(), bounds=Bounds(enabled=False))
+    before = algorithm.init(lambda j: torch.zeros(1), 3)
+    key = Key(0)
+    groups, notes = algorithm.step(before, Round(0, key.at(0), np.arange(3), clients))
+    assert torch.equal(groups.models, before.models)
+    assert not notes["skipped"]
+    assert notes["asynchronous"] == {"clock": 3.5, "training": 0, "arrived": 3}
+    # Its three updates wait for the fourth. Those of the next round are not older.
+    groups, notes = algorithm.step(groups, Round(1, key.at(1), np.arange(3), clients))
+    assert groups.models.item() == pytest.approx((1 + 3 + 10 + 1) / 4)
+    # Nobody may begin, and nobody trains: nothing happens.
+    idle = InFlight.none(1, 1)
+    groups, notes = algorithm.step(
+        groups.remember(idle), Round(2, key.at(2), np.arange(0), clients)
+    )
+    assert notes["skipped"]

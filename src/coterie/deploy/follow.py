@@ -29,6 +29,8 @@ from coterie.runs.reporter import Reporter
 from coterie.terminal import counted, duration, say
 
 UNREACHABLE = 90.0  # seconds without an answer of the SuperLink after which a run is given up
+# On a machine that is busy a single command of Flower's may take longer than that to start.
+LEAST_TRIES = 3
 PAUSE = 2.0  # seconds before the log is opened again
 QUIET = 30.0  # seconds without a line after which the run's status is asked for
 SETTLE = 20.0  # seconds that a run has to end after its last event
@@ -134,7 +136,7 @@ class Events:
         status: of the run, as far as it is known.
         other_lines: the last lines that are not events.
         heard: when the SuperLink last answered, in seconds of the monotonic clock.
-        silent: whether it did not answer when it was last asked.
+        unanswered: how often in a row it did not answer.
     """
 
     home: Path
@@ -143,7 +145,7 @@ class Events:
     status: str = "pending"
     other_lines: list[str] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
-    silent: bool = False
+    unanswered: int = 0
 
     @property
     def finished(self) -> bool:
@@ -200,14 +202,15 @@ class Events:
         try:
             self.status = run_status(self.home, self.run)
             self.heard = time.monotonic()
-            self.silent = False
+            self.unanswered = 0
         except RemoteError as error:
-            if time.monotonic() - self.heard > UNREACHABLE:
+            self.unanswered += 1
+            silence = time.monotonic() - self.heard
+            if silence > UNREACHABLE and self.unanswered >= LEAST_TRIES:
                 raise RemoteError(f"{error} (given up after {UNREACHABLE:g} s)") from None
-            if not self.silent:
-                self.silent = True
-                left = duration(max(0.0, UNREACHABLE - (time.monotonic() - self.heard)))
-                say(f"the SuperLink does not answer; asking again, for at most {left}")
+            if self.unanswered == 1:
+                left = duration(max(0.0, UNREACHABLE - silence))
+                say(f"the SuperLink does not answer; asking again for {left}, at least twice")
 
     def _wait_for_status(self) -> None:
         """Give the run a little time to end after its last event."""

@@ -56,7 +56,8 @@ def buffered_round(
         groups = take_choices(groups, _without_values(flight, came), notes)
     if group is None:
         notes["skipped"] = not len(came)
-        return groups.remember(flight), notes
+        nobody = np.zeros(groups.k, bool)
+        return replace(groups, trained=nobody).remember(flight), notes
 
     # Step 3: the model of that group moves by what its buffer holds.
     begun = time.perf_counter()

@@ -15,6 +15,7 @@ from coterie.core.memory import GrowingRecord
 from coterie.data import Partition
 from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError, DataError
+from coterie.rules.buffering import InFlight
 from coterie.rules.cold_start import DirectionMemory
 from coterie.rules.group_count import CountMemory
 from coterie.rules.migration import DriftMemory
@@ -32,6 +33,7 @@ GROWING: tuple[type[GrowingRecord], ...] = (
     CountMemory,
     DirectionMemory,
     DriftMemory,
+    InFlight,
     LabelPriorMemory,
     ShareMemory,
     SignatureMemory,
