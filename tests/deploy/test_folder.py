@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from coterie.cli.main import invoke
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import load_function, trial_share
 from coterie.deploy.federation_spec import FederationSpec
@@ -73,7 +74,7 @@ def test_columns_of_a_table_are_in_deploy_toml(tmp_path: Path) -> None:
     )
     rest = '[data.partition]\nkind = "natural"\ncolumn = "client"\n'
     (tmp_path / "c.toml").write_text(data + rest + CONFIG[CONFIG.index("[model]") :])
-    init(tmp_path / "d", tmp_path / "c.toml", 2)
+    init(tmp_path / "d", tmp_path / "c.toml", 3)
     _, settings = load_deployment(tmp_path / "d")
     assert settings.form.shape == ()
     assert settings.columns == {"age": "number", "the sex": ["f", "m"]}
@@ -90,3 +91,41 @@ def test_a_deployment_of_fewer_clients_asks_fewer_in_a_round(tmp_path: Path) -> 
     init(tmp_path / "d", tmp_path / "c.toml", 2)
     config, settings = load_deployment(tmp_path / "d")
     assert (settings.clients, config.train.clients_per_round) == (2, 2)
+
+
+def test_sites_are_as_many_as_a_round_asks(tmp_path: Path) -> None:
+    """Where sites have their data no partition says how many there are."""
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    data = '[data]\nsource = "nodes"\nshape = [3]\nclasses = ["a", "b"]\n'
+    rest = '[data.partition]\nkind = "natural"\n'
+    for asked, clients in (("clients_per_round = 3\n", 3), ("", 2)):
+        text = CONFIG.replace("clients_per_round = 3\n", asked)
+        (tmp_path / "c.toml").write_text(data + rest + text[text.index("[model]") :])
+        init(tmp_path / f"d{clients}", tmp_path / "c.toml")
+        config, settings = load_deployment(tmp_path / f"d{clients}")
+        assert (settings.clients, config.train.clients_per_round) == (clients, clients)
+
+
+def test_a_round_that_asks_more_clients_than_there_are_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    words = "train.clients_per_round: more than there are clients, got 3; expected at most 2"
+    (tmp_path / "c.toml").write_text(CONFIG)
+    folder = tmp_path / "d"
+    with pytest.raises(ConfigError, match=words):
+        init(folder, tmp_path / "c.toml", 2)
+    assert not folder.exists()
+    init(folder, tmp_path / "c.toml")
+    settings = (folder / "deploy.toml").read_text()
+    (folder / "deploy.toml").write_text(settings.replace("clients = 3", "clients = 2"))
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr("coterie.deploy.submit.run_flwr", never)
+    monkeypatch.setattr("coterie.deploy.local.local_federation", never)
+    for command in ("run", "local"):
+        assert invoke(["deploy", command, str(folder)]) == 2
+        assert words in capsys.readouterr().err

@@ -81,6 +81,7 @@ def deploy_local(
     Starts a SuperLink and SuperNodes with TLS and keys, runs, and stops them.
     """
     with stop_once():
+        from coterie.deploy.configured import check_before_submitting
         from coterie.deploy.flower_commands import require_flower
         from coterie.deploy.local import local_federation
         from coterie.deploy.settings import load_deployment
@@ -96,6 +97,8 @@ def deploy_local(
             clients=max(count, settings.clients),
             min_clients=min(count, settings.min_clients),
         )
+        # Before any process is started, not when the run is.
+        check_before_submitting(config, settings)
         say(f"starting a SuperLink and {count} SuperNodes; their logs are in {folder / 'logs'}")
         # In `stop_once`, so that a signal takes all processes of the federation down.
         with local_federation(folder, count) as federation:

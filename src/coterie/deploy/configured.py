@@ -11,7 +11,7 @@ from coterie.core.keys import Key
 from coterie.deploy.attendance import everyone_there
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.releases import check_private_deployment
-from coterie.deploy.settings import DeploymentSettings, check_encoding
+from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
 from coterie.runs.cohort import Sampler
 from coterie.runs.configured import make_bounds, make_quorum
 from coterie.runs.participation import asked_clients
@@ -61,6 +61,7 @@ def check_before_submitting(config: RunConfig, settings: DeploymentSettings) -> 
         ConfigError: for what real clients cannot do.
         PrivacyError: if the rounds would spend more than allowed.
     """
+    require_cohort(config, settings.clients)
     form = settings.form
     if form.columns:
         check_encoding(config)

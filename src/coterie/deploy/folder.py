@@ -19,7 +19,7 @@ from coterie.deploy.data_form import DataForm
 from coterie.deploy.keys import make_server_keys
 from coterie.deploy.proxy import CONTROL_PORT, NGINX, NODE_PORT, nginx_text
 from coterie.deploy.rendering import render_template
-from coterie.deploy.settings import NODES_SOURCE, form_of
+from coterie.deploy.settings import NODES_SOURCE, form_of, require_cohort
 from coterie.errors import ConfigError
 
 LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
@@ -36,11 +36,12 @@ def init(
         folder: new or empty.
         config_file: a configuration. Its data say shape and classes, and for a trial who holds
             what.
-        clients: the most that take part; default those of the partition.
+        clients: the most that take part; default those of the partition, else as many as a round
+            asks.
         hosts: names under which nodes reach the server, besides localhost.
 
     Raises:
-        ConfigError: if the folder holds something.
+        ConfigError: if the folder holds something, or a round would ask more clients than there are.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: not empty, got a folder in use; expected a new one")
@@ -58,8 +59,12 @@ def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, st
     """The text of each file."""
     form = form_of(config)
     if clients is None:
-        clients = config.options("partition").get("clients", 2)
-    resolved = fit_cohort(config, clients).resolved()
+        # Two sites, or as many as a round asks by the configuration.
+        least = max(2, fit_cohort(config, 2).train.clients_per_round)
+        clients = config.options("partition").get("clients", least)
+    config = fit_cohort(config, clients)
+    require_cohort(config, clients)
+    resolved = config.resolved()
     values: dict[str, Any] = {
         "name": _app_name(folder),
         "version": version("coterie"),

@@ -38,7 +38,7 @@ from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.live import LiveState, watch_engine
 from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.releases import NODES_KNOW_THE_SEED, private_deployment
-from coterie.deploy.settings import DeploymentSettings, check_encoding
+from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import ConfigError
 from coterie.objectives import plain
@@ -79,11 +79,7 @@ class ServerInput:
         """
         config = parse_config(str(values["config"]))
         settings = DeploymentSettings.loads(str(values["settings"]))
-        per_round = config.train.clients_per_round
-        if per_round > settings.clients:
-            expected = f"at most {settings.clients} (deploy.toml: clients)"
-            what = f"more than there are clients, got {per_round}"
-            raise ConfigError(f"train.clients_per_round: {what}; expected {expected}")
+        require_cohort(config, settings.clients)
         return cls(config, settings, Path(str(values["out"])), bool(values["resume"]))
 
 
