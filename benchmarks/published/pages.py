@@ -57,7 +57,7 @@ def _measurement(name: str, machine: str | None, commit: str | None) -> Measurem
             "PFLlib, Fashion-MNIST",
             "20 clients, which all train in each round; the 4-layer CNN; one local epoch with batches "
             "of 10 and rate 0.005.",
-            '--setting "two labels" --methods FedPer',
+            '--setting "two labels" --methods FedPer FedRep Ditto --rounds 4',
         ),
         lg_fedavg.NAME: (
             "LG-FedAvg, MNIST",
