@@ -1,0 +1,88 @@
+"""GRU layers with gradients written out: what torch's own layers compute."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from coterie.local.fused_recurrent import FusedGRU, fuse
+from coterie.local.recurrence import GruRecurrence
+from coterie.models.recurrent import OneBiasLSTM
+
+LAYERS: dict[str, Any] = {
+    "gru": lambda: nn.GRU(5, 4, batch_first=True),
+    "gru-two-ways": lambda: nn.GRU(5, 4, batch_first=True, bidirectional=True),
+    "gru-three-layers": lambda: nn.GRU(5, 4, num_layers=3, bidirectional=True),
+}
+
+
+def flat(results: Any) -> list[torch.Tensor]:
+    """The tensors of nested results, in order."""
+    if isinstance(results, torch.Tensor):
+        return [results]
+    return [tensor for part in results for tensor in flat(part)]
+
+
+def answers(layer: nn.Module, x: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """All results of a layer, and the gradients of a sum over all of them."""
+    x = x.clone().requires_grad_()
+    results = flat(layer(x))
+    generator = torch.Generator().manual_seed(5)
+    total = sum((r * torch.randn(r.shape, generator=generator)).sum() for r in results)
+    return results, list(torch.autograd.grad(total, [x, *layer.parameters()]))
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("shape", [(3, 7, 5), (1, 1, 5), (6, 2, 5)])
+def test_results_and_gradients_are_those_of_torch(make: Any, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    theirs = make()
+    ours = fuse(copy.deepcopy(theirs))
+    assert type(ours) is not type(theirs)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    x = torch.randn(shape)
+    for found, expected in zip(answers(ours, x), answers(theirs, x), strict=True):
+        for mine, yours in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-6)
+
+
+def test_gradients_of_the_written_code_are_those_of_differences() -> None:
+    torch.manual_seed(1)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    gru = (random(3, 2, 2, 9), random(2, 9, 3), random(2, 9))
+    assert torch.autograd.gradcheck(GruRecurrence.apply, gru)
+
+
+def test_what_the_fast_way_does_not_know_goes_the_way_of_torch() -> None:
+    torch.manual_seed(2)
+    theirs = nn.GRU(5, 4, num_layers=2, batch_first=True, dropout=0.5)
+    ours = fuse(copy.deepcopy(theirs))
+    x = torch.randn(3, 7, 5)
+    state = torch.randn(2, 3, 4)
+    packed = pack_padded_sequence(x, torch.tensor([7, 4, 2]), batch_first=True)
+    cases: list[tuple[Any, ...]] = [(x, state), (packed,), (x[0],), (x,)]
+    for case in cases:
+        torch.manual_seed(3)
+        found = ours(*case)
+        torch.manual_seed(3)
+        expected = theirs(*case)
+        assert torch.equal(found[1], expected[1])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ours(x)[0].dtype == theirs(x)[0].dtype
+
+
+def test_only_torchs_own_gru_is_changed() -> None:
+    class Mine(nn.GRU):
+        pass
+
+    network = fuse(nn.Sequential(Mine(3, 2), nn.GRU(3, 2), OneBiasLSTM(3, 2), nn.Linear(2, 1)))
+    kinds = [type(layer) for layer in network]
+    assert kinds == [Mine, FusedGRU, OneBiasLSTM, nn.Linear]
