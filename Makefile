@@ -82,8 +82,9 @@ damage: $(VENV)/.dev ## run folders damaged at random 10,000 times and read by e
 resumes: $(VENV)/.dev ## two, three and five `resume` of a run at once, 50 times, some beside the live run
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.resumes $(ARGS)
 
-bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop
-	@$(BIN)/python benchmarks/local_sgd.py $(ARGS)
+bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with machine and commit
+	@$(BIN)/python -m benchmarks.local_sgd --keep $(ARGS)
+	@$(BIN)/python -m benchmarks.history
 
 bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)

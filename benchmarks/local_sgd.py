@@ -3,13 +3,16 @@
 Both train the same clients from the same model on the same batches and average the results: FedAvg
 with 20 clients, by SGD with E = 10 and B = 10, or by Adam with E = 4, B = 128 and 500 samples a
 client (``adam``, an MLP 784-200-10), or by AdamW with E = 1 and B = 32 (``resnet8`` on CIFAR-10,
-``transformer`` on 100 texts of 25 tokens a client). The bare loop is what one writes by hand: an ``nn.Module``,
-autograd, an optimiser object (Adam with ``foreach=True``), one process. It runs with one and with
+``transformer`` on 100 texts of 25 tokens a client), or by SGD with E = 1 and B = 10 (``bigru`` and
+``bilstm`` on 100 texts of 25 word vectors of 300 a client). The bare loop is what one writes by hand:
+an ``nn.Module``, autograd, an optimiser object (Adam with ``foreach=True``), one process. It runs with one and with
 two threads each round, and its better median counts. Evaluation is in neither; the share of a round
 that is not local SGD is measured apart, with FedGroup and an evaluation in every round.
 
-    python benchmarks/local_sgd.py [--rounds 12] [--models mclr mlp lenet5 adam] [--workers 2]
-    [--json FILE]
+    python -m benchmarks.local_sgd [--rounds 12] [--models mclr mlp lenet5 adam] [--workers 2]
+    [--json FILE] [--keep] [--no-shares]
+
+``--keep`` writes the figures with machine and commit into `benchmarks/history`, as `make bench` does.
 
 MNIST and CIFAR-10 come from COTERIE_DATA where it is set; without it, noise of the same shape and
 sizes, which takes as long.
@@ -31,6 +34,8 @@ import torch
 from torch import Tensor, nn
 
 import coterie as ct
+from benchmarks.history import ROOT, keep, machine, record
+from benchmarks.memory import processor
 from coterie.core.vectors import flatten
 from coterie.engines import make_clients
 from coterie.local import LocalRunner
@@ -41,11 +46,22 @@ from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Evaluation, Schedule
 
-ASKED = {"mclr": 8.0, "mlp": 4.0, "lenet5": 1.7, "adam": 4.0, "resnet8": 1.7, "transformer": 1.7}
+ASKED = {
+    "mclr": 8.0,
+    "mlp": 4.0,
+    "lenet5": 1.7,
+    "adam": 4.0,
+    "resnet8": 1.8,
+    "transformer": 1.8,
+    "bigru": 1.8,
+    "bilstm": 1.8,
+}
 ADAMW_MODELS = ("resnet8", "transformer")
+RECURRENT = ("bigru", "bilstm")
 VOCABULARY = 2000
 SHARES = {"mclr": 0.25, "mlp": 0.15}
 SGD = ct.Solver(epochs=10, batch_size=10, lr=0.03)
+ONE_EPOCH = ct.Solver(epochs=1, batch_size=10, lr=0.03)
 ADAMW = ct.Solver(epochs=1, batch_size=32, lr=0.001, optimizer="adamw")
 ADAM = ct.Solver(epochs=4, batch_size=128, lr=0.001, optimizer="adam")
 
@@ -54,6 +70,8 @@ def solver_of(model: str) -> ct.Solver:
     """How clients train."""
     if model in ADAMW_MODELS:
         return ADAMW
+    if model in RECURRENT:
+        return ONE_EPOCH
     return ADAM if model == "adam" else SGD
 
 
@@ -81,6 +99,8 @@ def population(model: str) -> ct.Population:
     ResNet-8, random tokens for the transformer."""
     if model == "transformer":
         return texts()
+    if model in RECURRENT:
+        return word_vectors()
     root = os.environ.get("COTERIE_DATA")
     source = "mnist"
     partition = {"kind": "power_law", "clients": 1000}
@@ -111,6 +131,15 @@ def texts() -> ct.Population:
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.integers(VOCABULARY, size=(100 * 100, 25)))
     parts = np.split(np.arange(len(x)), 100)
+    y = torch.from_numpy(rng.integers(2, size=len(x)))
+    return ct.Population(x, y, tuple(parts), tuple(p[:1] for p in parts), 2)
+
+
+def word_vectors() -> ct.Population:
+    """Texts of random word vectors, 100 a client."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.standard_normal((40 * 100, 25, 300), np.float32))
+    parts = np.split(np.arange(len(x)), 40)
     y = torch.from_numpy(rng.integers(2, size=len(x)))
     return ct.Population(x, y, tuple(parts), tuple(p[:1] for p in parts), 2)
 
@@ -150,13 +179,14 @@ def bare_round(
 
 
 def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
-    """Median seconds per round of both, and the ratio."""
+    """Median seconds per round of both, their ratio, and processor seconds of Coterie's rounds."""
     data = population(model)
     key = ct.Key(0)
     net = network(model, data)
     solver = solver_of(model)
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
+    busy: list[float] = []
     cores = len(os.sched_getaffinity(0))
     with make_clients("pool", LocalRunner(data, net, solver), workers=workers) as clients:
         run = simulate(
@@ -178,15 +208,18 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
                 expected = bare_round(net, data, cohort, at, threads, solver)
                 times[name].append(time.perf_counter() - begun)
             torch.set_num_threads(cores)
+            before = processor()
             begun = time.perf_counter()
             w = next(run).groups.models[0]
             times["coterie"].append(time.perf_counter() - begun)
+            busy.append(processor() - before)
             gap = max(gap, float((w - expected).abs().max()))
     found = {name: statistics.median(values[1:]) for name, values in times.items()}
     bare = min(found["bare1"], found["bare2"])
     each = [min(a, b) / c for a, b, c in zip(*(times[n][1:] for n in times), strict=True)]
     return {
         **found,
+        "processor": statistics.fmean(busy[1:]),
         "ratio": bare / found["coterie"],
         "ratio_median": statistics.median(each),
         "largest_gap": gap,
@@ -217,7 +250,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(ASKED), choices=list(ASKED))
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", action="store_true", help="a file in benchmarks/history, too")
+    parser.add_argument("--no-shares", action="store_true", help="rounds of FedAvg alone")
     args = parser.parse_args()
+    host = machine()
     print(
         f"torch {torch.__version__}, {platform.processor() or platform.machine()}, {args.workers} workers"
     )
@@ -225,19 +261,22 @@ def main() -> None:
     found = {}
     for model in args.models:
         row = compare(model, args.rounds, args.workers)
-        if model in SHARES:
+        if model in SHARES and not args.no_shares:
             row["not_local_sgd"] = share(model, 40, args.workers)
         found[model] = row
-        extra = (
-            f"{row['not_local_sgd']:.0%} (asked {SHARES[model]:.0%})" if model in SHARES else "-"
-        )
+        extra = "-"
+        if "not_local_sgd" in row:
+            extra = f"{row['not_local_sgd']:.0%} (asked {SHARES[model]:.0%})"
         print(
             f"{model:8} {row['bare1'] * 1e3:10.1f} ms {row['bare2'] * 1e3:6.1f} ms {row['coterie'] * 1e3:5.1f} ms "
             f"{row['ratio']:5.1f}x {ASKED[model]:5.1f}x {row['largest_gap']:11.1e}  {extra}",
             flush=True,
         )
+    made = record(found, host)
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(made, indent=1) + "\n")
+    if args.keep:
+        print(keep(made).relative_to(ROOT))
 
 
 if __name__ == "__main__":
