@@ -1,7 +1,7 @@
 """The course of `make bench` over commits: a file for each run of it, and a page that shows them.
 
     make bench                          # measures, and writes benchmarks/history/DATE-COMMIT.json
-    python -m benchmarks.history        # docs/results/history.md from these files
+    python -m benchmarks.history        # docs/bench-history.md from these files
 
 A file has the machine, the commit, the date and the load of the machine, and the figures of
 `benchmarks/local_sgd.py`. Times of two machines do not compare; ratios to the bare loop, which is
@@ -24,7 +24,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "history"
-PAGE = ROOT / "docs" / "results" / "history.md"
+PAGE = ROOT / "docs" / "bench-history.md"
 HEAD = """<!-- Made by `python -m benchmarks.history` from the files of benchmarks/history. -->
 
 # How did the time of a round change over commits?
@@ -32,7 +32,7 @@ HEAD = """<!-- Made by `python -m benchmarks.history` from the files of benchmar
 Each line is one run of `make bench`: how many times as long a loop written by hand takes as a round
 with Coterie, for each network. A load above the number of cores means that other programs used the
 machine, and that the line says little.
-[How fast is a round?](round-time.md) says what is measured. `python -m benchmarks.compare --base
+[How fast is a round?](results/round-time.md) says what is measured. `python -m benchmarks.compare --base
 COMMIT` compares two commits on one machine, round by round in turn, and names every network whose
 rounds take 5 % longer.
 """
@@ -97,6 +97,8 @@ def records(folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 def page(kept: Sequence[Mapping[str, Any]]) -> str:
     """The page of the course."""
+    if not kept:
+        return f"{HEAD}\nNo run of `make bench` has been kept yet.\n"
     names = list(dict.fromkeys(name for one in kept for name in one["figures"]))
     titles = ["date", "commit", "machine", "load", *names]
     lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]

@@ -1,4 +1,4 @@
-"""Runs tests with every Python version and with the lowest and the newest dependencies.
+"""Run tests with every Python version and with the lowest and the newest dependencies.
 
     python tools/version_matrix.py                      # what can be run on this machine
     python tools/version_matrix.py --list

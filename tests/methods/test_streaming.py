@@ -65,6 +65,31 @@ def test_no_more_than_a_block_of_updates_is_held(monkeypatch: pytest.MonkeyPatch
     assert most == [5, 5, 2]
 
 
+def test_rounds_of_adapters_are_folded_by_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def network() -> torch.nn.Module:
+        torch.manual_seed(0)
+        frozen = torch.nn.Linear(6, 50).requires_grad_(False)
+        return torch.nn.Sequential(frozen, torch.nn.ReLU(), torch.nn.Linear(50, 4))
+
+    most = []
+    run = SerialEngine.run
+
+    def watched(self: Any, work: Any, ids: Any, *rest: Any, **named: Any) -> Any:
+        most.extend([len(ids)] if isinstance(work, Train) else [])
+        return run(self, work, ids, *rest, **named)
+
+    monkeypatch.setattr(SerialEngine, "run", watched)
+    options = {"model": network(), "rounds": 2, "clients_per_round": 12}
+    whole = run_small(blobs(), ct.fedavg(), **options)
+    trained = 50 * 4 + 4
+    monkeypatch.setattr("coterie.methods.streaming.LARGE", 0)
+    monkeypatch.setattr("coterie.methods.streaming.BLOCK", 5 * 4 * trained)
+    folded = run_small(blobs(), ct.fedavg(), **options)
+    assert most == [12, 12, 5, 5, 2, 5, 5, 2]
+    assert folded.state.models.shape == (1, trained)
+    assert float((whole.state.models - folded.state.models).abs().max()) <= 1e-7
+
+
 def test_the_updates_of_a_block_are_let_go_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     data = blobs(12)
     alive = []
