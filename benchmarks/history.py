@@ -91,7 +91,8 @@ def keep(made: Mapping[str, Any], folder: Path = FOLDER) -> Path:
 
 def records(folder: Path = FOLDER) -> list[dict[str, Any]]:
     """All records in the order of their days, those of a day in the order of their names."""
-    paths = sorted(folder.glob("*.json"))
+    # By the stem: with its ending a commit's second file would come before its first.
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stem)
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
