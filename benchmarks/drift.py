@@ -22,6 +22,7 @@ import coterie as ct
 from benchmarks.results import records
 from benchmarks.results.records import Measurement, Record, ResultPage
 from benchmarks.resumable import RunsFile, today
+from coterie.core.arrays import FloatArray
 
 PAGE = "drift"
 # Of a time step.
@@ -136,14 +137,34 @@ def measure(runs: RunsFile, federations: list[str], seeds: list[int], end: float
                 runs.add(of | one_run(data, federation, method, seed))
 
 
+def _whole_seeds(runs: RunsFile, federation: str) -> tuple[int, ...]:
+    """The seeds in which every method was run."""
+    found = [{one["seed"] for one in runs.of(federation=federation, method=m)} for m in METHODS]
+    return tuple(sorted(set.intersection(*found)))
+
+
+def _record(
+    case: str, method: str, metric: str, values: FloatArray, seeds: tuple[int, ...], steps: int
+) -> Record:
+    return Record(
+        case=case,
+        subject=method,
+        metric=metric,
+        unit="%",
+        values=tuple(round(float(value), 2) for value in values),
+        seeds=seeds,
+        rounds=ROUNDS * steps,
+        measured="all",
+    )
+
+
 def _records(runs: RunsFile) -> list[Record]:
     found = []
     for federation in FEDERATIONS:
-        for method in METHODS:
-            ours = runs.of(federation=federation, method=method)
-            if not ours:
-                continue
-            seeds = tuple(one["seed"] for one in ours)
+        seeds = _whole_seeds(runs, federation)
+        for method in METHODS if seeds else ():
+            of_method = runs.of(federation=federation, method=method)
+            ours = [one for one in of_method if one["seed"] in seeds]
             # [seeds, steps, rounds of a step]
             accuracy = np.array([one["accuracy"] for one in ours]).reshape(-1, STEPS, ROUNDS)
             figures = {
@@ -152,20 +173,12 @@ def _records(runs: RunsFile) -> list[Record]:
                 "end of steps": accuracy[:, 1:, -1].mean(axis=1),
                 "first round of steps": accuracy[:, 1:, 0].mean(axis=1),
             }
-            steps = {f"step {step + 1}": accuracy[:, step].mean(axis=1) for step in range(STEPS)}
-            for metric, values in {**figures, **steps}.items():
-                found.append(
-                    Record(
-                        case=federation,
-                        subject=method,
-                        metric=metric,
-                        unit="%",
-                        values=tuple(round(float(value), 2) for value in values),
-                        seeds=seeds,
-                        rounds=ROUNDS * STEPS,
-                        measured="all",
-                    )
-                )
+            for metric, values in figures.items():
+                found.append(_record(federation, method, metric, values, seeds, STEPS))
+            for step in range(STEPS):
+                values = accuracy[:, step].mean(axis=1)
+                case = f"{federation}, step by step"
+                found.append(_record(case, method, "accuracy", values, seeds, step + 1))
     return found
 
 

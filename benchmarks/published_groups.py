@@ -99,11 +99,11 @@ def one_run(how: str, method: str, seed: int) -> dict[str, Any]:
     }
 
 
-def measure(runs: RunsFile, seeds: list[int], end: float) -> None:
+def measure(runs: RunsFile, methods: list[str], seeds: list[int], end: float) -> None:
     """Do the runs that the file lacks, until a time of the clock."""
     for seed in seeds:
         for how in HOW:
-            for method in METHODS:
+            for method in methods:
                 of = {"how": how, "method": method, "seed": seed}
                 if of in runs:
                     continue
@@ -175,6 +175,7 @@ def main() -> None:
     """Measure what is not measured yet, or make the figures of the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=[*METHODS])
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--page", action="store_true", help="make the figures of the page")
@@ -185,7 +186,8 @@ def main() -> None:
         write_page(runs, arguments.machine)
         return
     end = time.monotonic() + 60 * arguments.minutes
-    measure(runs, [int(seed) for seed in arguments.seeds.split(",")], end)
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    measure(runs, arguments.methods, seeds, end)
 
 
 if __name__ == "__main__":
