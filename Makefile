@@ -16,7 +16,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers golden dist clean
+.PHONY: help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers scoreboard golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,10 @@ bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with ma
 
 bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
+
+scoreboard: $(VENV)/.dev ## the small scoreboard, whose results and page come with Coterie: a quarter of an hour
+	@$(BIN)/coterie scoreboard small --out runs/scoreboard-small $(ARGS)
+	@$(BIN)/python docs/scoreboard_page.py runs/scoreboard-small/scoreboard.json
 
 golden: $(VENV)/.dev ## the golden numbers alone
 	@$(PYTEST) tests/golden $(ARGS)

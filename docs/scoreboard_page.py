@@ -1,12 +1,16 @@
 """Writes docs/scoreboard-small.md from the results that come with Coterie.
 
     python docs/scoreboard_page.py
+    python docs/scoreboard_page.py runs/scoreboard-small/scoreboard.json
 
-A test compares the file with what this script writes.
+With a file of results these come with Coterie from then on. A test compares the page with what this
+script writes.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 from coterie.studies.scoreboard.figures import SuiteFigures
@@ -31,6 +35,20 @@ def page() -> str:
     return f"{MADE_BY}\n\n{title}\n\n{HOW}\n{rest.rstrip()}\n"
 
 
+def take(results: Path) -> None:
+    """Let these results come with Coterie. A file that was changed is refused.
+
+    Args:
+        results: a ``scoreboard.json`` of the whole suite.
+    """
+    suite = read_results(results)["suite"]
+    if suite["name"] != SUITE:
+        sys.exit(f"results: of another suite, got {suite['name']!r}; expected {SUITE!r}")
+    shutil.copyfile(results, published(SUITE))
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        take(Path(sys.argv[1]))
     PAGE.write_text(page(), encoding="utf-8")
     print(f"wrote {PAGE.name}")

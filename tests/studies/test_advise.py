@@ -450,6 +450,17 @@ def test_the_scoreboard_has_a_record_of_every_kind(kind):
     assert f"over {found.federations} federation" in found.text
 
 
+def test_it_says_where_no_method_of_the_scoreboard_is_clearly_better() -> None:
+    alike = method_scores("nothing")
+    # A tenth of a point above FedAvg, which other seeds turn around.
+    assert next(iter(alike.scores)) != "fedavg"
+    assert not alike.is_better
+    assert alike.text.endswith("No method is clearly better than fedavg there.")
+    turned = method_scores("inputs")
+    assert turned.is_better
+    assert "clearly" not in turned.text
+
+
 @pytest.mark.parametrize(
     ("how", "kind"), [("rotate", "inputs"), ("swap", "labels"), ("labels", "classes")]
 )

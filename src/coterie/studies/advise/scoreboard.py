@@ -5,16 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from coterie.studies.advise.differences import LEVEL, GroupDifferences
 from coterie.studies.scoreboard.results_file import published, read_results
 from coterie.studies.scoreboard.suite import BASELINE, ORACLE, Suite
+from coterie.sweep.comparison import Difference, paired
 from coterie.terminal import counted
 
 SUITE = "small"
 SHOWN = 3  # of the best methods
 ALONE = "local"
+PLAIN = (BASELINE, ALONE)
+# A federation and a seed.
+Run = tuple[str, int]
 # In what groups may differ, and how a sentence says it.
 WORDS = {
     "inputs": "whose groups see different things",
@@ -35,37 +38,47 @@ class MethodScores:
         kind: in what the clients differ.
         federations: how many there are.
         scores: method -> mean score from 0 to 1, the best first.
+        gain: of the best method over the better of FedAvg and clients alone, paired by federation and
+            seed; ``None`` where no method is there.
     """
 
     kind: str
     federations: int
     scores: Mapping[str, float]
+    gain: Difference | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the best method is better than these two, and not by chance alone."""
+        if self.gain is None or self.gain.half is None:
+            return False
+        return self.gain.mean > self.gain.half
 
     @property
     def text(self) -> str:
         """The record in a sentence or two.
 
         Example:
-            >>> found = MethodScores("nothing", 2, {"fedavg": 0.9, "ifca": 0.85, "local": 0.8})
+            >>> scores = {"ifca": 0.905, "fedavg": 0.9, "local": 0.8}
+            >>> found = MethodScores("nothing", 2, scores, Difference(0.005, 0.01, pairs=6))
             >>> for part in found.text.split(": ")[1].split(". "):
             ...     print(part)
-            ifca 85.0 %, and beside them fedavg 90.0 %, local 80.0 %
-            No method is better than fedavg there.
+            ifca 90.5 %, and beside them fedavg 90.0 %, local 80.0 %
+            No method is clearly better than fedavg there.
         """
-        plain = (BASELINE, ALONE)
-        best = [name for name in self.scores if name not in plain][:SHOWN]
+        best = [name for name in self.scores if name not in PLAIN][:SHOWN]
         parts = [f"{name} {100 * self.scores[name]:.1f} %" for name in best]
         beside = [
-            f"{name} {100 * self.scores[name]:.1f} %" for name in plain if name in self.scores
+            f"{name} {100 * self.scores[name]:.1f} %" for name in PLAIN if name in self.scores
         ]
         text = (
             f"On the scoreboard, over {counted(self.federations, 'federation')} "
             f"{WORDS[self.kind]}: "
             f"{', '.join(parts)}, and beside them {', '.join(beside)}."
         )
-        first = next(iter(self.scores))
-        if first in plain:
-            text += f" No method is better than {first} there."
+        if not self.is_better:
+            baseline = next(name for name in self.scores if name in PLAIN)
+            text += f" No method is clearly better than {baseline} there."
         return text
 
 
@@ -104,20 +117,30 @@ def method_scores(kind: str) -> MethodScores:
         for one in suite.federations
         if one.score == "served" and _is_of_kind(kind, one.differ, one.groups)
     }
-    scores: dict[str, list[float]] = {}
+    scores: dict[str, dict[Run, float]] = {}
     for entry in results["entries"]:
         if entry["federation"] in names and entry["settings"] == "defaults":
-            found = _mean([run["equal_work"] for run in entry["runs"]])
-            if found is not None:
-                scores.setdefault(entry["method"], []).append(found)
+            for run in entry["runs"]:
+                if run["equal_work"] is not None:
+                    place = (entry["federation"], run["seed"])
+                    scores.setdefault(entry["method"], {})[place] = float(run["equal_work"])
     whole = {
-        method: statistics.fmean(found)
+        method: _mean(found)
         for method, found in scores.items()
         # A method that was refused somewhere has no mean that could be compared.
-        if len(found) == len(names) and method != ORACLE
+        if {name for name, _ in found} == names and method != ORACLE
     }
     ordered = dict(sorted(whole.items(), key=lambda item: -item[1]))
-    return MethodScores(kind, len(names), ordered)
+    return MethodScores(kind, len(names), ordered, _gain(scores, list(ordered)))
+
+
+def _gain(scores: Mapping[str, Mapping[Run, float]], ordered: Sequence[str]) -> Difference | None:
+    """Of the best method over the better of the two that need no groups."""
+    ours = [scores[name] for name in ordered if name not in PLAIN]
+    plain = [scores[name] for name in ordered if name in PLAIN]
+    if not ours or not plain:
+        return None
+    return paired([score - plain[0][run] for run, score in ours[0].items() if run in plain[0]])
 
 
 def _is_of_kind(kind: str, differ: str, groups: int | None) -> bool:
@@ -128,6 +151,9 @@ def _is_of_kind(kind: str, differ: str, groups: int | None) -> bool:
     return groups is not None and differ == kind
 
 
-def _mean(values: Sequence[Any]) -> float | None:
-    known = [float(value) for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+def _mean(scores: Mapping[Run, float]) -> float:
+    """The mean over federations of the means over seeds."""
+    by_federation: dict[str, list[float]] = {}
+    for (federation, _), score in scores.items():
+        by_federation.setdefault(federation, []).append(score)
+    return statistics.fmean(statistics.fmean(found) for found in by_federation.values())
