@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -46,6 +47,14 @@ def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[str]:
         server.shutdown()
 
 
+def seconds_to_open(page: Any, address: str) -> float:
+    """Until the page and all that it needs are there, drawn once."""
+    begun = time.monotonic()
+    page.goto(address, wait_until="load")
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => done()))")
+    return time.monotonic() - begun
+
+
 def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> None:
     messages: list[str] = []
     asked: list[str] = []
@@ -56,9 +65,7 @@ def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> N
         page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("dialog", lambda dialog: (messages.append("a dialog"), dialog.dismiss()))
         page.on("request", lambda request: asked.append(request.url))
-        begun = time.monotonic()
-        page.goto(address)
-        seconds = time.monotonic() - begun
+        seconds = min(seconds_to_open(page, address) for _ in range(2))
         title = page.title()
         counted = page.locator("section:has(#table-1) tbody tr").count()
         scripts = page.locator("script, img, iframe").count()
@@ -69,5 +76,6 @@ def test_hostile_names_of_200_clients_do_nothing_in_a_browser(address: str) -> N
     assert title == "fedavg on nodes"
     assert (counted, scripts, curves) == (len(HOSTILE), 0, 2)
     print(f"opened in {seconds:.2f} s")
-    # The aim is 2 s on an idle machine; this one may be busy.
-    assert seconds < 20
+    # Two seconds where nothing else runs; others may want the same cores now.
+    waiting = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert seconds <= 2.0 * waiting
