@@ -2,11 +2,12 @@
 
     python -m benchmarks.attack_records FOLDER --machine "..." --commit db7a952
 
-The folder has runs of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json``
-(the same, with seeds by which nothing was chosen) and ``mnist-*.json``. It has ``starts.json``
-(accuracy of IFCA by seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``,
-``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round by kind of defence).
-``measured.json`` says by key which measurements are older, and their ``commit``, ``date`` and so on.
+With ``--mnist`` only MNIST's records are made, and the others stay as they are. The folder has runs
+of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json`` (the same, with seeds
+by which nothing was chosen) and ``mnist-*.json``. It has ``starts.json`` (accuracy of IFCA by
+seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``, ``seed``, ``on``,
+``off``) and ``time.json`` (milliseconds a round by kind of defence). ``measured.json`` says by key
+which measurements are older, and their ``commit``, ``date`` and so on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.attacks import ATTACKS_TRIED, digits
-from benchmarks.results.records import FOLDER
+from benchmarks.results.records import FOLDER, ResultPage, write
 from coterie.core.arrays import BoolArray
 from coterie.core.keys import Key
 from coterie.engines.attacks import sign_flip
@@ -43,7 +44,13 @@ DATA = {
     "emnist_letters_aj": "ten letters",
     "femnist": "FEMNIST",
 }
-METRICS = {"off": "off", "bounds": "bounds", "rule": "rule", "on": "rule that remembers"}
+METRICS = {
+    "off": "off",
+    "bounds": "bounds",
+    "rule": "rule",
+    "on": "rule that remembers",
+    "even": "one vote a client",
+}
 # Where runs of each kind of defence come from; those without memory were not done again.
 MEASURED = {"off": "without", "bounds": "attacks", "rule": "attacks", "on": "memory"}
 DIGITS = (
@@ -106,13 +113,15 @@ def _named(attack: str, share: float) -> str:
     return f"{attack}, {100 * share:.0f} %"
 
 
-def lost_records(found: Found, case: str, measured: str, rounds: int = 30) -> list[dict[str, Any]]:
+def lost_records(
+    found: Found, case: str, measured: str, defences: str = "on", rounds: int = 30
+) -> list[dict[str, Any]]:
     """The points that a fifth of the clients costs each method under all defences, seed by seed."""
     records = []
     for method, title in NAMES.items():
-        honest = found.get((method, "none", 0.0, "on"), {})
+        honest = found.get((method, "none", 0.0, defences), {})
         for attack in ATTACKS_TRIED:
-            attacked = found.get((method, attack, SHARE, "on"), {})
+            attacked = found.get((method, attack, SHARE, defences), {})
             lost = {
                 seed: round(honest[seed] - value, 2)
                 for seed, value in attacked.items()
@@ -256,6 +265,12 @@ def measurements(where: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "command": f"{command} mnist --shares 0.2 --defences off,on",
             **where,
         },
+        "votes": {
+            "what": "Attacks on MNIST, where all clients of a round count the same",
+            "settings": MNIST,
+            "command": f"{command} mnist --shares 0.2 --defences even",
+            **where,
+        },
         "without": {
             "what": "Attacks on planted digits, without defences",
             "settings": f"{DIGITS} Not every attack was run with every seed.",
@@ -315,19 +330,28 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
     """All figures of the page, in the order of its tables."""
     digits_runs = accuracies(_read(folder, "attacks-*.json"))
     new = accuracies(_read(folder, "new-*.json"))
-    mnist = accuracies(_read(folder, "mnist-*.json"))
     starts = json.loads((folder / "starts.json").read_text())
     return [
         *lost_records(digits_runs, "points lost, seeds of the choice", "memory"),
         *lost_records(new, "points lost, new seeds", "new"),
-        *lost_records(mnist, "points lost, MNIST", "mnist"),
         *attack_records(digits_runs),
         *attack_records(new, after=", new seeds", measured=dict.fromkeys(METRICS, "new")),
-        *attack_records(mnist, after=" on MNIST", measured=dict.fromkeys(METRICS, "mnist")),
+        *mnist_records(folder),
         *start_records(starts),
         *chance_records(),
         *honest_records(_read(folder, "honest-*.json")),
         *time_records(json.loads((folder / "time.json").read_text())),
+    ]
+
+
+def mnist_records(folder: Path) -> list[dict[str, Any]]:
+    """The figures on MNIST, in the order of their tables."""
+    found = accuracies(_read(folder, "mnist-*.json"))
+    where = dict.fromkeys(METRICS, "mnist") | {"even": "votes"}
+    return [
+        *lost_records(found, "points lost, MNIST", "mnist"),
+        *lost_records(found, "points lost, MNIST, one vote a client", "votes", "even"),
+        *attack_records(found, after=" on MNIST", measured=where),
     ]
 
 
@@ -337,6 +361,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--machine", required=True)
     parser.add_argument("--commit", required=True)
+    parser.add_argument("--mnist", action="store_true", help="keep the records of everything else")
     arguments = parser.parse_args()
     folder = arguments.folder
     where = {
@@ -345,7 +370,13 @@ def main() -> None:
         "commit": arguments.commit,
     }
     older = json.loads((folder / "measured.json").read_text())
-    records = page_records(folder)
+    if arguments.mnist:
+        before = json.loads((FOLDER / "attacks.json").read_text())
+        kept = [one for one in before["records"] if one["measured"] not in ("mnist", "votes")]
+        records = [*kept, *mnist_records(folder)]
+        older = before["measurements"] | older
+    else:
+        records = page_records(folder)
     used = {one["measured"] for one in records}
     page = {
         "question": "How many attackers does a method bear?",
@@ -358,8 +389,7 @@ def main() -> None:
         },
         "records": records,
     }
-    text = json.dumps(page, indent=1) + "\n"
-    (FOLDER / "attacks.json").write_text(text, encoding="utf-8")
+    write("attacks", ResultPage.model_validate_json(json.dumps(page)))
 
 
 def _distinct(items: Iterable[T]) -> list[T]:
