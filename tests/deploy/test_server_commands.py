@@ -184,6 +184,23 @@ def test_what_is_wrong_before_a_server_starts(
 # --- processes that are kept up -------------------------------------------------------------------
 
 
+def test_a_log_of_server_or_node_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.deploy.service.LARGEST", 1000)
+    log = ServiceLog(tmp_path / "node.log", "node")
+    for number in range(200):
+        log.write(f"line {number}")
+    log.close()
+    files = {one.name: one.read_text() for one in tmp_path.iterdir()}
+    assert sorted(files) == ["node.log", "node.log.1", "node.log.2", "node.log.3"]
+    assert all(len(text) <= 1000 for text in files.values())
+    newest = "".join(files[name] for name in sorted(files, reverse=True)).splitlines()
+    assert newest[-1].endswith("line 199")
+    numbers = [int(line.rsplit(" ", 1)[1]) for line in newest]
+    assert numbers == list(range(numbers[0], 200))
+
+
 def test_the_lines_of_a_process_have_times(tmp_path: Path) -> None:
     log = ServiceLog(tmp_path / "node.log", "node", as_json=True)
     code = "print('\\x1b[92mINFO\\x1b[0m: begun', flush=True)"

@@ -46,7 +46,8 @@ class ServiceLog:
             return
         self.last = line[-200:]
         text = log_line(self.process, line, self.as_json)
-        self._handler.emit(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
+        # With the handler's lock: the process and its watcher write from two threads.
+        self._handler.handle(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
 
     def close(self) -> None:
         """Close the file."""
