@@ -35,8 +35,8 @@ def write_private(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
 
 
-def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may read, for a program that writes it; one that is there
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner may read, for a program that writes it; one that is there
     keeps its content.
 
     Args:
@@ -47,7 +47,7 @@ def make_private(path: Path) -> None:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder) / "database"
         ...     bytes_written = file.write_bytes(b"42")
-        ...     make_private(file)
+        ...     create_private(file)
         ...     oct(file.stat().st_mode & 0o777), file.read_bytes()
         ('0o600', b'42')
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from coterie.deploy.federation_card import write_card
 from coterie.deploy.flower_commands import environment, flower_home, write_connection
 from coterie.deploy.flower_processes import superlink_command
-from coterie.deploy.private_file import make_private
+from coterie.deploy.private_file import create_private
 from coterie.deploy.process import identify, is_running, last_line, wait_for_port
 from coterie.deploy.proxy import NGINX, find_nginx
 from coterie.deploy.server_folder import (
@@ -86,7 +86,7 @@ def keep_server_up(folder: Path, as_json: bool) -> None:
     # One thread: the server's sums come in the order of a simulation's.
     env = environment(home / "superlink", OMP_NUM_THREADS="1")
     # What clients send passes through it.
-    make_private(folder / DATABASE)
+    create_private(folder / DATABASE)
     link = superlink_command(control, folder / "keys", folder / DATABASE)
     superlink = Service(link, env, ServiceLog(logs / "superlink.log", "superlink", as_json))
     words = [nginx, "-p", str(folder), "-c", NGINX, "-e", "stderr", "-g", "daemon off;"]
