@@ -1,4 +1,4 @@
-"""Binary, multilabel and next-token tasks: metrics against scikit-learn, and that they learn."""
+"""Accuracy, and binary, multilabel and next-token tasks: metrics against scikit-learn, and that they learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.core.task import Task
-from coterie.tasks import baseline, binary, multilabel, next_token
+from coterie.tasks import baseline, binary, classification, multilabel, next_token
 from tests.tasks.federations import exact_net, federation, pooled, scored
 from tests.tasks.test_regression import ENGINES, FEDERATIONS
 
@@ -36,6 +36,7 @@ def check_metrics(
     found = {metric.name: float(metric.value(together)) for metric in task.metrics}
     y = targets.numpy()
     z = predicted(outputs.double())
+    assert set(found) - {"auroc", "auroc_bound"} == set(references)
     for name, check in references.items():
         assert found[name] == pytest.approx(check(y, z), abs=1e-9), name
     if "auroc_bound" in found:
@@ -54,6 +55,19 @@ def expected_calibration(y: Any, p: Any) -> float:
 
 def probabilities(outputs: Tensor) -> Any:
     return torch.sigmoid(outputs).numpy()[:, 0]
+
+
+@pytest.mark.parametrize("seed", FEDERATIONS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_accuracy(seed: int, engine: tuple[str, int | None]) -> None:
+    rng = np.random.default_rng(seed)
+    y = torch.tensor(rng.integers(3, size=90))
+    population = federation(rng, y, 3)
+    references: dict[str, Check] = {"accuracy": reference.accuracy_score}
+    task = classification().fitted(y, 3)
+    check_metrics(
+        population, exact_net(rng, 3), task, engine, references, lambda z: z.argmax(dim=1).numpy()
+    )
 
 
 @pytest.mark.parametrize("seed", FEDERATIONS)
