@@ -7,7 +7,9 @@ client (``adam``, an MLP 784-200-10), or by AdamW with E = 1 and B = 32 (``resne
 ``bilstm`` on 100 texts of 25 word vectors of 300 a client). The bare loop is what one writes by hand:
 an ``nn.Module``, autograd, an optimiser object (Adam with ``foreach=True``), one process. It runs with one and with
 two threads each round, and its better median counts. Evaluation is in neither; the share of a round
-that is not local SGD is measured apart, with FedGroup and an evaluation in every round.
+that is not local SGD is measured apart, with FedGroup and an evaluation in every round. Memory is the
+most that this process and the workers of the pool had of their own at the end of a round, the loop's
+tensors and the data included; what workers share with it is counted once.
 
     python -m benchmarks.local_sgd [--rounds 12] [--models mclr mlp lenet5 adam] [--workers 2]
     [--json FILE] [--keep] [--no-shares]
@@ -27,6 +29,7 @@ import os
 import platform
 import statistics
 import time
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +181,16 @@ def bare_round(
     return total / size
 
 
+def memory() -> float:
+    """MiB that this process and its workers have of their own, shared pages split between them."""
+    total = 0
+    for process in [os.getpid(), *(child.pid for child in active_children())]:
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1])
+    return total / 1024
+
+
 def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     """Median seconds per round of both, their ratio, and processor seconds of Coterie's rounds."""
     data = population(model)
@@ -188,6 +201,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
     times: dict[str, list[float]] = {"bare1": [], "bare2": [], "coterie": []}
     busy: list[float] = []
     cores = len(os.sched_getaffinity(0))
+    most = 0.0
     with make_clients("pool", LocalRunner(data, net, solver), workers=workers) as clients:
         run = simulate(
             as_algorithm(ct.fedavg()),
@@ -214,6 +228,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
             times["coterie"].append(time.perf_counter() - begun)
             busy.append(processor() - before)
             gap = max(gap, float((w - expected).abs().max()))
+            most = max(most, memory())
     found = {name: statistics.median(values[1:]) for name, values in times.items()}
     bare = min(found["bare1"], found["bare2"])
     each = [min(a, b) / c for a, b, c in zip(*(times[n][1:] for n in times), strict=True)]
@@ -223,6 +238,7 @@ def compare(model: str, rounds: int, workers: int) -> dict[str, float]:
         "ratio": bare / found["coterie"],
         "ratio_median": statistics.median(each),
         "largest_gap": gap,
+        "memory_mib": most,
     }
 
 
@@ -257,7 +273,9 @@ def main() -> None:
     print(
         f"torch {torch.__version__}, {platform.processor() or platform.machine()}, {args.workers} workers"
     )
-    print("model    bare 1 thread  bare all  coterie  ratio  asked  largest gap  not local SGD")
+    print(
+        "model    bare 1 thread  bare all  coterie  ratio  asked  largest gap   memory  not local SGD"
+    )
     found = {}
     for model in args.models:
         row = compare(model, args.rounds, args.workers)
@@ -269,7 +287,7 @@ def main() -> None:
             extra = f"{row['not_local_sgd']:.0%} (asked {SHARES[model]:.0%})"
         print(
             f"{model:8} {row['bare1'] * 1e3:10.1f} ms {row['bare2'] * 1e3:6.1f} ms {row['coterie'] * 1e3:5.1f} ms "
-            f"{row['ratio']:5.1f}x {ASKED[model]:5.1f}x {row['largest_gap']:11.1e}  {extra}",
+            f"{row['ratio']:5.1f}x {ASKED[model]:5.1f}x {row['largest_gap']:11.1e} {row['memory_mib']:4.0f} MiB  {extra}",
             flush=True,
         )
     made = record(found, host)

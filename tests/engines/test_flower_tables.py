@@ -4,6 +4,7 @@ the serial engine."""
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,21 @@ def test_tables_over_nodes_are_those_of_the_serial_engine(
     # Three moments of each of three columns of numbers; each category, and none.
     width = 3 * 3 + 3 + 5 + 2
     assert {fields["columns"].numpy().shape for fields in described} == {(width,)}
-    with pytest.raises(ConfigError, match="with tables cannot be exported so far"):
-        export_run(tmp_path / "run")
+
+
+def test_an_export_of_real_clients_makes_inputs_of_rows(
+    federation: Federation, tmp_path: Path
+) -> None:
+    config, settings, grid = federation
+    deploy(tmp_path, config, grid, **settings)
+    run_config(check(as_deployed(config)), tmp_path / "here")
+    exported = [export_run(tmp_path / run).folder for run in ("run", "here")]
+    models_of = [(folder / "group-0.safetensors").read_bytes() for folder in exported]
+    assert models_of[0] == models_of[1]
+    patients = write_table(tmp_path / "again").drop_columns(["ill", "hospital"]).to_pylist()
+    made = [runpy.run_path(str(folder / "inputs.py"))["inputs"](patients) for folder in exported]
+    # Statistics of columns are summed in another order, so their last digits differ.
+    torch.testing.assert_close(made[0], made[1], rtol=0, atol=1e-6)
 
 
 def test_a_run_that_goes_on_asks_nobody_again(federation: Federation, tmp_path: Path) -> None:

@@ -11,15 +11,21 @@ import numpy as np
 import torch
 
 from coterie.config import RunConfig
+from coterie.core.arrays import FloatArray
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout
 from coterie.data import Partition, Population
-from coterie.errors import CheckpointError, ConfigError
+from coterie.data.tabular.encoder import MISSING, CategoryRule, Encoder, Rule
+from coterie.data.tabular.inputs import TableInputs
+from coterie.data.tabular.options import Encode
+from coterie.data.tabular.raw import Column, Origin, RawTable
+from coterie.errors import CheckpointError
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.digests import COLUMNS
 from coterie.runs.prepare import Prepared, prepare_on
 
 TRIED_INPUTS = 32
+MISSING_SHARE = 0.1  # of the values of a random table
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +61,17 @@ def prepare_real_run(
     Raises:
         CheckpointError: if the file is damaged, or does not fit the models.
     """
-    if (file.parent / COLUMNS).exists():
-        what = f"runs of real clients with tables cannot be exported so far, got {file.parent}"
-        raise ConfigError(f"run: {what}; expected a simulation")
     groups = checkpoint.groups
     try:
         nodes = _read_nodes(file, len(groups.member))
+        encoder = _read_encoder(file.parent / COLUMNS)
     except (OSError, ValueError, LookupError, TypeError):
         got = "no clients, shape and classes that fit the run"
         what = f"damaged or of an earlier version, got {got}"
         raise CheckpointError(f"{file}: {what}; expected all three") from None
     population, partition = _stand_in(nodes, config.seed)
+    if encoder is not None:
+        population = _with_table(population, encoder, config)
     prepared = prepare_on(config, population, partition, nodes.labels)
     d = Layout.of(prepared.module).d
     expected = groups.models.shape[1]
@@ -93,6 +99,58 @@ def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
         targets = targets.long()
     population = Population(inputs, targets, train, test, len(nodes.labels), nodes.names)
     return population, Partition(train, test, nodes.names)
+
+
+def _with_table(population: Population, encoder: Encoder, config: RunConfig) -> Population:
+    """The same clients with random rows of a table in the place of their inputs.
+
+    Args:
+        population: the stand-in.
+        encoder: what clients were told of their columns.
+        config: of the run; names the columns that are no inputs, where it knows them.
+    """
+    options = config.options("source")
+    rng = Key(config.seed).of("export").of("table").generator()
+    columns = tuple(_column(rule) for rule in encoder.rules)
+    values = np.stack([_values(rule, rng) for rule in encoder.rules], axis=1)
+    origin = Origin(options.get("label") or "label", options.get("client") or "client")
+    raw = RawTable(columns, values, options.get("encode") or Encode(), origin)
+    table = TableInputs(
+        encoder, raw, np.arange(TRIED_INPUTS), np.zeros(population.clients, np.int64)
+    )
+    return replace(population, x=torch.from_numpy(encoder.encode(raw)), table=table)
+
+
+def _column(rule: Rule) -> Column:
+    """The column that a rule is of; a missing value is no category of its file."""
+    if isinstance(rule, CategoryRule):
+        known = sorted({*rule.common, *rule.rare} - {MISSING})
+        return Column(rule.name, "category", tuple(known))
+    return Column(rule.name, rule.kind)
+
+
+def _values(rule: Rule, rng: np.random.Generator) -> FloatArray:
+    """Random values of a column, some of which are missing, float64 ``[TRIED_INPUTS]``."""
+    if isinstance(rule, CategoryRule):
+        made = rng.integers(len(_column(rule).categories), size=TRIED_INPUTS).astype(np.float64)
+    elif rule.kind == "boolean":
+        made = rng.integers(2, size=TRIED_INPUTS).astype(np.float64)
+    else:
+        # Without scaling a rule does not know how far values spread.
+        made = rule.fill + rule.scale * rng.standard_normal(TRIED_INPUTS)
+    made[rng.random(TRIED_INPUTS) < MISSING_SHARE] = np.nan
+    return made
+
+
+def _read_encoder(file: Path) -> Encoder | None:
+    """What clients were told of their columns; ``None`` where their data are no tables.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: if the file is damaged.
+    """
+    if not file.exists():
+        return None
+    return Encoder.read(json.loads(file.read_bytes()))
 
 
 def _read_nodes(file: Path, most: int) -> Nodes:
