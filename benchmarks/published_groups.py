@@ -67,7 +67,7 @@ PRINTED: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "CORNFLQS": (91.58, 1.0),
     },
 }
-PRINTED_AT = "Results.xlsx of leahcimali/CFL-Evaluation-of-labels-and-quantity-skew, sheet noqs, dataset mnist"
+PRINTED_AT = "Results.xlsx of leahcimali/CFL-Evaluation-of-labels-and-quantity-skew, sheet noqs, dataset mnist."
 
 
 def two_layers() -> nn.Module:
