@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+# One process more than there are cores: some tests wait for processes of their own.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
 # Where this is set Python keeps no bytecode, and every later command compiles its imports again: it
 # takes twice the time to start. The environment is ours, so the first command keeps bytecode in it.
@@ -53,7 +55,7 @@ demo: $(VENV)/.run ## FedAvg beside FedGroup on real images, ending in an HTML p
 	@$(BIN)/coterie demo $(ARGS)
 
 test: $(VENV)/.dev ## tests and doctests
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n auto --dist worksteal $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

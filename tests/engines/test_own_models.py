@@ -153,7 +153,8 @@ REFUSED = {
     "rfedavg-one": "clients send a gradient",
     **dict.fromkeys(("fedem", "fedrc"), "clients train several models"),
     **dict.fromkeys(
-        (*OWN_MODELS, "scaffold", "stocfl"), "something stays with the clients already"
+        (*OWN_MODELS, "scaffold", "stocfl", "lcfed", "lcfed-one"),
+        "something stays with the clients already",
     ),
 }
 

@@ -51,7 +51,9 @@ REFUSED = {
     "lg_fedavg": "says itself what stays",
     "fedrep": "says itself what stays",
     "fedbn": "says itself what stays",
-    **dict.fromkeys((*OWN_MODELS, "scaffold", "stocfl"), "says itself what stays"),
+    **dict.fromkeys(
+        (*OWN_MODELS, "scaffold", "stocfl", "lcfed", "lcfed-one"), "says itself what stays"
+    ),
     **dict.fromkeys(("fedem", "fedrc"), "no layer could be theirs"),
     "pooled": "all data are in one place",
     "rfedavg-one": "clients send a gradient",

@@ -37,7 +37,7 @@ class ReplyTimes:
         >>> a = times.draw(3, Key(0).at(4))
         >>> b = times.draw(3, Key(0).at(5))
         >>> bool((a == b).all()), a.round(1).tolist()
-        (True, [2.4, 1.1, 1.3])
+        (True, [7.0, 3.1, 0.9])
     """
 
     median: Annotated[float, Field(gt=0)] = 1.0

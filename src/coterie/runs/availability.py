@@ -44,7 +44,7 @@ class Availability:
     Example:
         >>> night_and_day = Availability("day_night", period=4, share=0.5, zones=2)
         >>> [night_and_day.reachable(t, 6, Key(1)).astype(int).tolist() for t in (0, 2, 4)]
-        [[1, 1, 1, 0, 1, 0], [0, 0, 0, 1, 0, 1], [1, 1, 1, 0, 1, 0]]
+        [[0, 0, 1, 0, 0, 1], [1, 1, 0, 1, 1, 0], [0, 0, 1, 0, 0, 1]]
     """
 
     kind: Pattern = "day_night"
