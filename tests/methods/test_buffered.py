@@ -1,4 +1,4 @@
-"""Rounds that wait for nobody: a vector by hand, and what every method with them must fulfil."""
+"""Asynchronous rounds: a vector by hand, and what every method with them must fulfil."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_methods_that_need_a_round_together_say_so() -> None:
         ({"asynchronous": {"buffer": 5}}, "asynchronous.buffer: more updates than clients train"),
         (
             {"asynchronous": {}, "reply_times": {"deadline": 2.0}},
-            "reply_times.deadline: rounds that wait for nobody have none",
+            "reply_times.deadline: asynchronous rounds have none",
         ),
         ({"asynchronous": {"buffer": 0}}, "asynchronous.buffer: out of range"),
     ],

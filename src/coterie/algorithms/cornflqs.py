@@ -59,7 +59,7 @@ class CoordinatesClusters(PlacesClients):
         if memory is None and round.number == 0:
             return everyone(groups, round)
         if memory is None:
-            # The models of the groups begin as the joint one, and nobody has chosen yet.
+            # The models of the groups begin as the joint one, and no client has chosen yet.
             nobody = np.full_like(groups.member, NO_GROUP)
             groups = replace(groups.select([0] * self.groups), member=nobody)
             groups = groups.remember(Coordination(COORDINATED, np.zeros(len(nobody), bool)))

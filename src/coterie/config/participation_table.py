@@ -80,7 +80,7 @@ def _check_reply_times(tables: Mapping[str, Any]) -> list[Problem]:
     deadline = table.get("deadline")
     asynchronous = tables.get("asynchronous") is not None
     if deadline is not None and asynchronous:
-        what = "rounds that wait for nobody have none"
+        what = "asynchronous rounds have none"
         return [Problem("reply_times.deadline", what, deadline, "none with [asynchronous]")]
     if deadline is None and not asynchronous and _over_selection(tables) == 1:
         expected = "a deadline, train.over_selection or [asynchronous]"
@@ -96,7 +96,7 @@ def _check_selection(tables: Mapping[str, Any]) -> list[Problem]:
     path = "train.over_selection"
     found = []
     if tables.get("asynchronous") is not None:
-        what = "rounds that wait for nobody need none"
+        what = "asynchronous rounds need none"
         found.append(Problem(path, what, over, "1 with [asynchronous]"))
     if tables.get("privacy") is not None:
         what = "who is fast decides who is counted, and the budget is of who is drawn"

@@ -1,7 +1,7 @@
 """What the server tells every node that asks before it joins: versions, and the form of the data.
 
 nginx answers with it at ``/federation.json``, so the SuperLink is not reached. Everyone who reaches
-the port of the nodes can read it; without its lines in ``nginx.conf`` nobody is told.
+the port of the nodes can read it; without its lines in ``nginx.conf`` there is no answer.
 """
 
 from __future__ import annotations

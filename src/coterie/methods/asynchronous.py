@@ -1,4 +1,4 @@
-"""A method whose rounds wait for nobody, where its rules allow it."""
+"""A method with asynchronous rounds, where its rules allow it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coterie.rules.buffering import Buffering
 
 
 def make_asynchronous(made: Method | Algorithm, rule: Buffering, name: str = "method") -> Method:
-    """The method with rounds that wait for nobody.
+    """The method with asynchronous rounds.
 
     Args:
         made: a method.

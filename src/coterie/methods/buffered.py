@@ -1,4 +1,4 @@
-"""A round that waits for nobody, in the manner of FedBuff: clients begin, others' updates come in, and
+"""An asynchronous round, in the manner of FedBuff: clients begin, others' updates come in, and
 the round ends when a group's buffer is full and its model has moved."""
 
 from __future__ import annotations

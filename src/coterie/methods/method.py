@@ -57,7 +57,7 @@ class Method:
         private: the noise of these sums, ``None``: the server uses them as they are.
         secure: sums of whole numbers, as secure aggregation computes them; ``None``: the server uses
             the updates as they are.
-        asynchronous: rounds that wait for nobody; ``None``: each waits for its clients.
+        asynchronous: asynchronous rounds; ``None``: each waits for its clients.
 
     ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
 

@@ -1,4 +1,4 @@
-"""Rounds that wait for nobody: updates come in when their clients are done, and a group's model moves
+"""Asynchronous rounds: updates come in when their clients are done, and a group's model moves
 when its buffer is full."""
 
 from __future__ import annotations

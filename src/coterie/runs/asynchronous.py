@@ -1,4 +1,4 @@
-"""A run whose rounds wait for nobody, or for the first replies alone."""
+"""A run with asynchronous rounds, or with rounds that wait for the first replies alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.runs.spec import RunSpec
 
 
 def asynchronous_spec(spec: RunSpec, rule: Buffering | None, name: str = "method") -> RunSpec:
-    """The same run with rounds that wait for nobody.
+    """The same run with asynchronous rounds.
 
     Args:
         spec: of the run.

@@ -65,7 +65,7 @@ def make_secure_sums(config: RunConfig) -> SecureSums | None:
 
 
 def make_buffering(config: RunConfig) -> Buffering | None:
-    """Rounds that wait for nobody, as ``[asynchronous]`` says; ``None``: each waits for its clients."""
+    """Asynchronous rounds, as ``[asynchronous]`` says; ``None``: each waits for its clients."""
     table = config.asynchronous
     if table is None:
         return None
@@ -98,7 +98,7 @@ def make_participation(config: RunConfig, names: tuple[str, ...]) -> Participati
         availability = Availability(
             table.kind, table.period, table.share, table.zones, spans, names
         )
-    # The clock of rounds that wait for nobody is that of the method.
+    # The clock of asynchronous rounds is that of the method.
     if config.asynchronous is not None:
         return Participation(availability)
     times = make_reply_times(config)
