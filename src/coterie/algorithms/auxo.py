@@ -67,7 +67,7 @@ def affinity_rewards(update: Tensor, known: BoolArray, most: float) -> FloatArra
     centre = update[torch.from_numpy(known)].to(torch.float64).mean(dim=0, keepdim=True)
     distance = l2(update, centre)[:, 0]
     usual = distance.mean() + distance.std()
-    # Where all are in the centre nobody is far from it.
+    # Where all are in the centre, no client is far from it.
     far = distance / usual if usual > 0 else distance
     rewards: FloatArray = most * (1 - far) * known.mean()
     return rewards

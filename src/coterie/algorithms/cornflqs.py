@@ -60,9 +60,9 @@ class CoordinatesClusters(PlacesClients):
             return everyone(groups, round)
         if memory is None:
             # The models of the groups begin as the joint one, and no client has chosen yet.
-            nobody = np.full_like(groups.member, NO_GROUP)
-            groups = replace(groups.select([0] * self.groups), member=nobody)
-            groups = groups.remember(Coordination(COORDINATED, np.zeros(len(nobody), bool)))
+            no_members = np.full_like(groups.member, NO_GROUP)
+            groups = replace(groups.select([0] * self.groups), member=no_members)
+            groups = groups.remember(Coordination(COORDINATED, np.zeros(len(no_members), bool)))
             return groups, Plan(round.cohort, np.zeros_like(round.cohort))
         before = groups.member[round.cohort]
         asked = round.cohort

@@ -149,8 +149,8 @@ class NearestLowRank(PlacesClients):
         points = ((solutions - start) @ directions).numpy().astype(np.float64)
         row = kmeans(points, self.groups, round.key.of("clusters"))
         counted = replace(updates, row=row, started=updates.row, starts=groups.models)
-        nobody = np.full_like(groups.member, NO_GROUP)
-        groups = replace(groups.select([0] * self.groups), member=nobody)
+        no_members = np.full_like(groups.member, NO_GROUP)
+        groups = replace(groups.select([0] * self.groups), member=no_members)
         groups = groups.with_members(updates.ids, row)
         memory = LowRank(_mean(solutions, updates), start, directions)
         return groups.remember(memory), counted

@@ -70,7 +70,7 @@ class Clients:
         solver: of their local training, of which steps are counted.
         fixed_data: whether what they hold never changes in the run, so that no rule has to look for
             drift.
-        late: whose trainings come too late for the round, in a simulation; ``None``: nobody's.
+        late: whose trainings come too late for the round, in a simulation; ``None``: no client's.
 
     Attributes:
         ledger: what was sent and received.

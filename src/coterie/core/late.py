@@ -21,7 +21,7 @@ class Late:
     beyond: BoolArray
 
     def of(self, work: Work) -> BoolArray | None:
-        """Whose replies to some work come too late, bool ``[N]``; ``None``: nobody's."""
+        """Whose replies to some work come too late, bool ``[N]``; ``None``: no client's."""
         if not isinstance(work, Train):
             return None
         # A training that only places clients has its own number of clients, and needs all of them.

@@ -55,7 +55,7 @@ class ReplyTimes:
             clients: their number ``N``.
             key: the run's stream in this round.
         """
-        # All clients in one draw, by their numbers: a time depends on nobody else who is asked.
+        # All clients in one draw, by their numbers: a time does not depend on who else is asked.
         own = Key(key.seed).of("speed").generator().standard_normal(clients)
         of_round = Key(key.seed).of("reply time").at(key.round).generator().standard_normal(clients)
         times: FloatArray = self.median * np.exp(self.spread * own + self.noise * of_round)

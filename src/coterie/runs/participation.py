@@ -41,7 +41,7 @@ class Participation:
         return self.availability.reachable(round, clients, key)
 
     def late(self, cohort: IntArray, clients: int, key: Key) -> Late | None:
-        """Whose trainings come too late in a round; ``None``: nobody's.
+        """Whose trainings come too late in a round; ``None``: no client's.
 
         Args:
             cohort: int64 ``[n]``, who was sampled.
