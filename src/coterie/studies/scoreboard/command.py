@@ -21,7 +21,7 @@ from coterie.studies.scoreboard.results_file import (
     published,
     read_results,
     results_of,
-    write_results_file,
+    write_scoreboard_results,
 )
 from coterie.studies.scoreboard.running import DEFAULTS, Scoreboard
 from coterie.studies.scoreboard.suite import BASELINE, Suite, find_suite
@@ -124,7 +124,7 @@ def run_scoreboard(
     # FedAvg's budget is needed, and its results only where they were asked for: those of another
     # machine may differ in the last digits, and could not be merged.
     results = results_of(suite, board.results(suite.methods))
-    write_results_file(out / FILE, results)
+    write_scoreboard_results(out / FILE, results)
     entries = merge(results, others)
     known = {(one["federation"], one["method"]) for one in entries}
     baseline = board.results([BASELINE])

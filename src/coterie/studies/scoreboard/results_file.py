@@ -55,7 +55,7 @@ def _without_times(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name != "seconds"}
 
 
-def write_results_file(path: Path, results: Results) -> None:
+def write_scoreboard_results(path: Path, results: Results) -> None:
     """Write a file; a reader never sees a part of it."""
     # A line for each entry: short, and a comparison of two files shows which methods differ.
     lines = [f"{json.dumps(name)}: {_json(value)}" for name, value in results.items()]
