@@ -61,7 +61,7 @@ def run_server(grid: Grid, context: Context) -> None:
 
 
 @client.query("describe")
-def describe_client(message: Message, context: Context) -> Message:
+def on_describe(message: Message, context: Context) -> Message:
     """Say who this is; see ``coterie.deploy.node_app.describe_client``."""
     return Message(_reply("describe", message.content, context), reply_to=message)
 
@@ -69,7 +69,7 @@ def describe_client(message: Message, context: Context) -> Message:
 @client.query("statistic")
 @client.train()
 @client.evaluate()
-def answer_requests(message: Message, context: Context) -> Message:
+def on_work(message: Message, context: Context) -> Message:
     """Train, evaluate, or compute a statistic; see ``coterie.deploy.node_app.answer_requests``."""
     return Message(_reply("work", message.content, context), reply_to=message)
 

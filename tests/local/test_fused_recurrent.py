@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from coterie.local.fused_recurrent import FusedGRU, fuse
+from coterie.local.fused_recurrent import FusedGRU, use_fused_gru
 from coterie.local.recurrence import GruRecurrence
 from coterie.models.recurrent import OneBiasLSTM
 
@@ -42,7 +42,7 @@ def answers(layer: nn.Module, x: torch.Tensor) -> tuple[list[torch.Tensor], list
 def test_results_and_gradients_are_those_of_torch(make: Any, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     theirs = make()
-    ours = fuse(copy.deepcopy(theirs))
+    ours = use_fused_gru(copy.deepcopy(theirs))
     assert type(ours) is not type(theirs)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     x = torch.randn(shape)
@@ -64,7 +64,7 @@ def test_gradients_of_the_written_code_are_those_of_differences() -> None:
 def test_what_the_fast_way_does_not_know_goes_the_way_of_torch() -> None:
     torch.manual_seed(2)
     theirs = nn.GRU(5, 4, num_layers=2, batch_first=True, dropout=0.5)
-    ours = fuse(copy.deepcopy(theirs))
+    ours = use_fused_gru(copy.deepcopy(theirs))
     x = torch.randn(3, 7, 5)
     state = torch.randn(2, 3, 4)
     packed = pack_padded_sequence(x, torch.tensor([7, 4, 2]), batch_first=True)
@@ -83,6 +83,8 @@ def test_only_torchs_own_gru_is_changed() -> None:
     class Mine(nn.GRU):
         pass
 
-    network = fuse(nn.Sequential(Mine(3, 2), nn.GRU(3, 2), OneBiasLSTM(3, 2), nn.Linear(2, 1)))
+    network = use_fused_gru(
+        nn.Sequential(Mine(3, 2), nn.GRU(3, 2), OneBiasLSTM(3, 2), nn.Linear(2, 1))
+    )
     kinds = [type(layer) for layer in network]
     assert kinds == [Mine, FusedGRU, OneBiasLSTM, nn.Linear]

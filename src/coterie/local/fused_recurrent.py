@@ -1,6 +1,6 @@
 """GRU layers whose training on a CPU is about twice as fast as torch's.
 
-`fuse` gives the GRU layers of a network this class in the place of their own: parameters, their
+`use_fused_gru` gives the GRU layers of a network this class in the place of their own: parameters, their
 names and what the layers compute stay the same, up to rounding. What the fast way does not
 know (packed sequences, given first states, dropout between layers, projections, other numbers than
 float32, other devices) goes the way of torch. Used by `coterie.local.sgd.Autograd`.
@@ -37,14 +37,14 @@ class FusedGRU(nn.GRU):
         return _as_asked(self, x), torch.cat(last)
 
 
-def fuse(module: nn.Module) -> nn.Module:
+def use_fused_gru(module: nn.Module) -> nn.Module:
     """The same network, whose GRU layers train by `FusedGRU`. Returns it.
 
     Args:
         module: the network; it is changed. Layers of a subclass of ``nn.GRU`` are left as they are.
 
     Example:
-        >>> type(fuse(nn.Sequential(nn.GRU(3, 2)))[0]).__name__
+        >>> type(use_fused_gru(nn.Sequential(nn.GRU(3, 2)))[0]).__name__
         'FusedGRU'
     """
     for layer in module.modules():

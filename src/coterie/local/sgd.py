@@ -19,7 +19,7 @@ from coterie.core.objective import Objective, check_loss
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module, training_mode
 from coterie.local.device import autocast
-from coterie.local.fused_recurrent import fuse
+from coterie.local.fused_recurrent import use_fused_gru
 from coterie.local.optimizer_step import make_rule
 from coterie.local.step import UpdateRule
 
@@ -229,7 +229,7 @@ class Autograd:
         self.objective = objective
         self.mu = objective.mu if mu is None else mu
         self.vector = torch.empty(self.layout.d)
-        self.module = training_mode(bind(fuse(module), self.vector))
+        self.module = training_mode(bind(use_fused_gru(module), self.vector))
         # Frozen parameters get no gradient, so neither decay nor the proximal term moves them.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         # Running statistics move without a gradient, so these are put back after a training.

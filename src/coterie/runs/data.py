@@ -22,7 +22,7 @@ from coterie.data import (
 )
 from coterie.data.samples import Targets
 from coterie.runs.configured import make_task
-from coterie.runs.joined import clients_before, read_newcomers, with_newcomers
+from coterie.runs.joined import clients_before, read_newcomers, with_joined_clients
 
 
 def load_data(
@@ -57,7 +57,7 @@ def _with_joined(samples: Samples, partition: Partition, folder: Path, key: Key)
         return populate(samples, partition, key)
     # Without them first: inputs of a table are made by what the first clients reported.
     before = populate(samples, clients_before(partition, joined.first_client), key)
-    return with_newcomers(before, joined, partition)
+    return with_joined_clients(before, joined, partition)
 
 
 def read_samples(config: RunConfig) -> Samples:

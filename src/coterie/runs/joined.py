@@ -58,7 +58,9 @@ def read_newcomers(folder: Path) -> Newcomers | None:
         ) from None
 
 
-def with_newcomers(population: Population, newcomers: Newcomers, parts: Partition) -> Population:
+def with_joined_clients(
+    population: Population, newcomers: Newcomers, parts: Partition
+) -> Population:
     """A population with the clients that joined.
 
     Args:
