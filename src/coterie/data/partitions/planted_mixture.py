@@ -17,7 +17,8 @@ from coterie.data.partitions.helpers import (
     too_many_clients,
 )
 from coterie.data.partitions.partition import Partition
-from coterie.data.partitions.planted import TRANSFORMS, check_groups, permutations
+from coterie.data.partitions.planted import TRANSFORMS, check_groups
+from coterie.data.partitions.planted_labels import permutations
 from coterie.data.samples import Samples
 
 
