@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients.clients import Clients
@@ -17,22 +16,15 @@ from coterie.clients.round import Round
 from coterie.clients.transfers import Block
 from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.solver import Solver
-from coterie.core.task import headline_of
 from coterie.data.population import Population
 from coterie.data.shifts import FederationSnapshot
 from coterie.errors import QuorumError
-from coterie.headline import Keys
-from coterie.measures.scoring import Scoring, agreement, post_scores, score_round
-from coterie.measures.shares import share_error
-from coterie.measures.unseen import score_unseen
-from coterie.measures.view import Measure, RoundView
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import InitialModels
 from coterie.rules.serving import Serve
-from coterie.rules.soft_groups import known_shares
+from coterie.runs.round_evaluation import RoundEvaluation
 from coterie.runs.round_row import (
     attack_columns,
     counts_by_name,
@@ -89,105 +81,95 @@ class StartingPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEvaluation:
-    """What is measured after each round of a run.
+class _RoundSteps:
+    """The steps of a round, for what all rounds of a run have in common.
 
     Args:
-        clients: score the models.
-        scoring: which clients, and by what.
-        measures: what else to measure.
-        honest: bool ``[N]``, the clients that do not attack.
-        unseen: the clients that never train.
+        algorithm: what runs.
+        clients: reaches the clients.
+        population: the clients' data before any shift.
+        schedule: who is asked in each round, how data change, what is measured.
+        evaluation: what is measured.
+        solver: the run's local solver.
     """
 
+    algorithm: Algorithm
     clients: Clients
-    scoring: Scoring
-    measures: Sequence[Measure]
-    honest: NDArray[np.bool_]
-    unseen: tuple[int, ...] = ()
+    population: Population
+    schedule: Schedule
+    evaluation: RoundEvaluation
+    solver: Solver
 
-    @classmethod
-    def of(cls, schedule: Schedule, clients: Clients, population: int) -> RoundEvaluation:
-        """What a schedule measures of ``population`` clients."""
-        evaluation = schedule.evaluation
-        scoring = evaluation.scoring(population, schedule.key)
-        honest = schedule.honest(population)
-        return cls(clients, scoring, evaluation.measures, honest, evaluation.unseen)
+    def move_data(
+        self, snapshot: FederationSnapshot, groups: Groups, number: int
+    ) -> FederationSnapshot:
+        """Who holds which data in a round; the clients are given theirs."""
+        if self.schedule.shift is None:
+            return snapshot
+        snapshot = self.schedule.shifted(snapshot, self.population, groups.member, number)
+        self.clients.set_population(snapshot.population, snapshot.present)
+        return snapshot
 
-    @property
-    def keys(self) -> Keys:
-        """The names of the task's headline in a row."""
-        return headline_of(self.scoring.task).keys
+    def ask_scores_before(
+        self, snapshot: FederationSnapshot, groups: Groups, number: int
+    ) -> Callable[[], dict[str, Any]] | None:
+        """The scores of the models that the round begins with, to be read when it is over; ``None``
+        where these are not asked for."""
+        if not self.schedule.evaluates_before(number):
+            return None
+        served = self.algorithm.serve(groups)
+        key = self.schedule.key.at(number)
+        return self.evaluation.post_scores(snapshot, served, groups, key)
 
-    def scores(
-        self,
-        snapshot: FederationSnapshot,
-        served: Served,
-        groups: Groups,
-        key: Key,
-        *,
-        adapts: bool = True,
+    def begin(self, snapshot: FederationSnapshot, number: int) -> Round:
+        """The round, with the clients that are asked in it."""
+        key = self.schedule.key.at(number)
+        cohort = self._cohort(snapshot, number)
+        participation = self.schedule.participation
+        self.clients.late = participation.late(cohort, self.population.clients, key)
+        return Round(number, key, cohort, self.clients, self.solver)
+
+    def _cohort(self, snapshot: FederationSnapshot, number: int) -> IntArray:
+        """The clients of a round: a sample, or for some methods all that can train."""
+        schedule = self.schedule
+        trainable = snapshot.trainable
+        reachable = schedule.participation.reachable(number, len(trainable), schedule.key)
+        if reachable is not None:
+            trainable = trainable & reachable
+            # Methods that ask all clients ask those that can be reached.
+            self.clients.able = np.flatnonzero(trainable)
+        # FedGSP draws groups, not clients, so it has to know all who could be in one.
+        if self.algorithm.samples_cohort:
+            return np.flatnonzero(trainable)
+        if schedule.shift is not None or reachable is not None:
+            return schedule.sampler(number, trainable)
+        cohort = schedule.sampler(number)
+        if schedule.evaluation.unseen:
+            # A sampler of the user's own may know nothing of them.
+            return cohort[snapshot.present[cohort]]
+        return cohort
+
+    def step(self, groups: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
+        """The method's round: the groups after it, and its notes."""
+        groups, notes = self.algorithm.step(groups, round)
+        unseen = self.schedule.evaluation.unseen
+        if unseen:
+            # FedAvg says that all clients are members of its one group.
+            groups = groups.with_members(np.array(unseen), NO_GROUP)
+        return groups, notes
+
+    def scores_after(
+        self, groups: Groups, snapshot: FederationSnapshot, round: Round
     ) -> dict[str, Any]:
-        """The metrics of the models, each client scored with the one that serves it.
-
-        Args:
-            snapshot: who holds which data.
-            served: which model serves each client.
-            groups: after the round.
-            key: of the round.
-            adapts: whether clients are scored after adaptation, too, where the run says so.
-        """
-        # What the models do for attackers is no figure of the method.
-        testable = snapshot.testable & self.honest
-        scoring = self.scoring
-        if not adapts:
-            scoring = replace(scoring, adapt=None)
-        return score_round(self.clients, testable, served, groups, key.of("evaluate"), scoring)
-
-    def post_scores(
-        self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key
-    ) -> Callable[[], dict[str, Any]]:
-        """The same of the models before a round moves them, read after it: real clients score them
-        in the exchange in which they train."""
-        testable = snapshot.testable & self.honest
-        stream = key.of("evaluate")
-        return post_scores(self.clients, testable, served, groups, stream, self.scoring)
-
-    def unseen_scores(
-        self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
-    ) -> dict[str, Any]:
-        """The metrics of clients that never train; none where there are none.
-
-        Args:
-            algorithm: places them.
-            groups: after the round.
-            snapshot: who holds which data.
-            round: whose number and solver count.
-        """
-        if not self.unseen:
+        """The scores of the models that the round left; none in a round that is not evaluated."""
+        number = round.number
+        if not self.schedule.evaluates(number):
             return {}
-        ids = np.array(self.unseen)
-        tested = ids[snapshot.population.sizes("test")[ids] > 0]
-        trainable = np.flatnonzero(snapshot.population.sizes("train") > 0)
-        of_unseen = replace(round, cohort=tested, key=round.key.of("unseen"))
-        adapt = self.scoring.adapt
-        return score_unseen(algorithm, groups, of_unseen, trainable, adapt, self.scoring.task)
-
-    def measured(
-        self, snapshot: FederationSnapshot, groups: Groups, notes: Mapping[str, Any], key: Key
-    ) -> dict[str, Any]:
-        """How well planted groups of honest clients were found, and what the measures find."""
-        view = RoundView(self.clients, snapshot.population, groups, notes, key.of("measure"))
-        found: dict[str, Any] = {}
-        planted = snapshot.population.planted
-        if planted is not None:
-            found["agreement"] = agreement(groups.member[self.honest], planted[self.honest])
-        shares = snapshot.population.planted_shares()
-        if shares is not None:
-            own = known_shares(groups)
-            found["share_error"] = share_error(own[self.honest], shares[self.honest])
-        for measure in self.measures:
-            found |= measure(view)
+        adapts = self.schedule.adapts(number)
+        served = self.algorithm.serve(groups)
+        found = self.evaluation.scores(snapshot, served, groups, round.key, adapts=adapts)
+        if adapts:
+            found |= self.evaluation.unseen_scores(self.algorithm, groups, snapshot, round)
         return found
 
 
@@ -225,28 +207,20 @@ def simulate(
     if groups is None:
         groups = algorithm.init(_by_number(initial_models), population.clients)
     snapshot = _first_snapshot(start, clients, schedule, population)
+    steps = _RoundSteps(algorithm, clients, population, schedule, evaluation, solver or Solver())
     skipped = start.skipped
     for number in range(start.round, schedule.rounds):
         began = time.perf_counter()
         before = groups
-        key = schedule.key.at(number)
 
         # Step 1: the clients' data change.
-        if schedule.shift is not None:
-            snapshot = schedule.shifted(snapshot, population, groups.member, number)
-            clients.set_population(snapshot.population, snapshot.present)
+        snapshot = steps.move_data(snapshot, groups, number)
 
-        # Step 2: some clients are sampled, and the method does its round with them.
-        scores = None
-        if schedule.evaluates_before(number):
-            scores = evaluation.post_scores(snapshot, algorithm.serve(groups), groups, key)
-        cohort = _cohort(algorithm, schedule, snapshot, number, clients)
-        clients.late = schedule.participation.late(cohort, population.clients, key)
-        round = Round(number, key, cohort, clients, solver or Solver())
-        groups, notes = algorithm.step(groups, round)
-        if schedule.evaluation.unseen:
-            # FedAvg says that all clients are members of its one group.
-            groups = groups.with_members(np.array(schedule.evaluation.unseen), NO_GROUP)
+        # Step 2: some clients are sampled, and the method does its round with them. What is scored
+        # before the round is asked first, so that it travels with the first request of the round.
+        scores_before = steps.ask_scores_before(snapshot, groups, number)
+        round = steps.begin(snapshot, number)
+        groups, notes = steps.step(groups, round)
         # To read the ledger empties it, so what scoring refuses is counted apart, below.
         ledger = clients.ledger.read()
         row = round_row(number, before, groups, notes, ledger, evaluation.keys)
@@ -255,20 +229,15 @@ def simulate(
 
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
-        if scores is not None:
-            row |= scores()
-        elif schedule.evaluates(number):
-            adapts = schedule.adapts(number)
-            served = algorithm.serve(groups)
-            row |= evaluation.scores(snapshot, served, groups, key, adapts=adapts)
-            if adapts:
-                row |= evaluation.unseen_scores(algorithm, groups, snapshot, round)
-        row |= evaluation.measured(snapshot, groups, notes, key)
-        row |= attack_columns(ledger, schedule.attackers, cohort)
+        if scores_before is None:
+            row |= steps.scores_after(groups, snapshot, round)
+        else:
+            row |= scores_before()
+        row |= evaluation.measured(snapshot, groups, notes, round.key)
+        row |= attack_columns(ledger, schedule.attackers, round.cohort)
         row |= privacy_columns(schedule.budget, number, notes) | secure_columns(notes)
-
         if schedule.evaluation.order == "before":
-            row["scored"] = "after" if scores is None else "before"
+            row["scored"] = "after" if scores_before is None else "before"
 
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + clients.ledger.read().refused)
@@ -299,32 +268,6 @@ def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:
         return initial_models
     vector = initial_models
     return lambda j: vector
-
-
-def _cohort(
-    algorithm: Algorithm,
-    schedule: Schedule,
-    snapshot: FederationSnapshot,
-    number: int,
-    clients: Clients,
-) -> IntArray:
-    """The clients of a round: a sample, or for some methods all that can train."""
-    trainable = snapshot.trainable
-    reachable = schedule.participation.reachable(number, len(trainable), schedule.key)
-    if reachable is not None:
-        trainable = trainable & reachable
-        # Methods that ask all clients ask those that can be reached.
-        clients.able = np.flatnonzero(trainable)
-    # FedGSP draws groups, not clients, so it has to know all who could be in one.
-    if algorithm.samples_cohort:
-        return np.flatnonzero(trainable)
-    if schedule.shift is not None or reachable is not None:
-        return schedule.sampler(number, trainable)
-    cohort = schedule.sampler(number)
-    if schedule.evaluation.unseen:
-        # A sampler of the user's own may know nothing of them.
-        return cohort[snapshot.present[cohort]]
-    return cohort
 
 
 def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:

@@ -1,0 +1,130 @@
+"""What is measured of the rounds of a run: the scores of the models, and whether planted groups were
+found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.clients.clients import Clients
+from coterie.clients.round import Round
+from coterie.core.groups import Groups
+from coterie.core.keys import Key
+from coterie.core.served import Served
+from coterie.core.task import headline_of
+from coterie.data.shifts import FederationSnapshot
+from coterie.headline import Keys
+from coterie.measures.scoring import Scoring, agreement, post_scores, score_round
+from coterie.measures.shares import share_error
+from coterie.measures.unseen import score_unseen
+from coterie.measures.view import Measure, RoundView
+from coterie.methods.algorithm import Algorithm
+from coterie.rules.soft_groups import known_shares
+from coterie.runs.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvaluation:
+    """What is measured after each round of a run.
+
+    Args:
+        clients: score the models.
+        scoring: which clients, and by what.
+        measures: what else to measure.
+        honest: bool ``[N]``, the clients that do not attack.
+        unseen: the clients that never train.
+    """
+
+    clients: Clients
+    scoring: Scoring
+    measures: Sequence[Measure]
+    honest: NDArray[np.bool_]
+    unseen: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, schedule: Schedule, clients: Clients, population: int) -> RoundEvaluation:
+        """What a schedule measures of ``population`` clients."""
+        evaluation = schedule.evaluation
+        scoring = evaluation.scoring(population, schedule.key)
+        honest = schedule.honest(population)
+        return cls(clients, scoring, evaluation.measures, honest, evaluation.unseen)
+
+    @property
+    def keys(self) -> Keys:
+        """The names of the task's headline in a row."""
+        return headline_of(self.scoring.task).keys
+
+    def scores(
+        self,
+        snapshot: FederationSnapshot,
+        served: Served,
+        groups: Groups,
+        key: Key,
+        *,
+        adapts: bool = True,
+    ) -> dict[str, Any]:
+        """The metrics of the models, each client scored with the one that serves it.
+
+        Args:
+            snapshot: who holds which data.
+            served: which model serves each client.
+            groups: after the round.
+            key: of the round.
+            adapts: whether clients are scored after adaptation, too, where the run says so.
+        """
+        # What the models do for attackers is no figure of the method.
+        testable = snapshot.testable & self.honest
+        scoring = self.scoring
+        if not adapts:
+            scoring = replace(scoring, adapt=None)
+        return score_round(self.clients, testable, served, groups, key.of("evaluate"), scoring)
+
+    def post_scores(
+        self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key
+    ) -> Callable[[], dict[str, Any]]:
+        """The same of the models before a round moves them, read after it: real clients score them
+        in the exchange in which they train."""
+        testable = snapshot.testable & self.honest
+        stream = key.of("evaluate")
+        return post_scores(self.clients, testable, served, groups, stream, self.scoring)
+
+    def unseen_scores(
+        self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
+    ) -> dict[str, Any]:
+        """The metrics of clients that never train; none where there are none.
+
+        Args:
+            algorithm: places them.
+            groups: after the round.
+            snapshot: who holds which data.
+            round: whose number and solver count.
+        """
+        if not self.unseen:
+            return {}
+        ids = np.array(self.unseen)
+        tested = ids[snapshot.population.sizes("test")[ids] > 0]
+        trainable = np.flatnonzero(snapshot.population.sizes("train") > 0)
+        of_unseen = replace(round, cohort=tested, key=round.key.of("unseen"))
+        adapt = self.scoring.adapt
+        return score_unseen(algorithm, groups, of_unseen, trainable, adapt, self.scoring.task)
+
+    def measured(
+        self, snapshot: FederationSnapshot, groups: Groups, notes: Mapping[str, Any], key: Key
+    ) -> dict[str, Any]:
+        """How well planted groups of honest clients were found, and what the measures find."""
+        view = RoundView(self.clients, snapshot.population, groups, notes, key.of("measure"))
+        found: dict[str, Any] = {}
+        planted = snapshot.population.planted
+        if planted is not None:
+            found["agreement"] = agreement(groups.member[self.honest], planted[self.honest])
+        shares = snapshot.population.planted_shares()
+        if shares is not None:
+            own = known_shares(groups)
+            found["share_error"] = share_error(own[self.honest], shares[self.honest])
+        for measure in self.measures:
+            found |= measure(view)
+        return found
