@@ -3,8 +3,10 @@
     coterie reproduce flexcfl --table 3 --row mnist-mclr --profile full --seeds 0-2
     python -m benchmarks.results.collect runs/reproduce/reproduce.json --machine "two cores ..."
 
-Every line of a paper becomes a record of ``reproduce-<paper>.json``. A line that is there already is
-replaced, and keeps its note, in which a gap is explained.
+Every line of a paper becomes a record of ``reproduce-<paper>.json``. If the line is there already,
+its record gets the new seeds beside those that it has; a seed that is measured again has its new value.
+The note, in which a gap is explained, stays. Delete a record first whose line has another configuration
+now, or other seeds: its old values are of something else.
 """
 
 from __future__ import annotations
@@ -130,7 +132,14 @@ def case_of(table: str) -> str:
 
 
 def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurement) -> ResultPage:
-    """The page with new records of some lines in place of those it has."""
+    """The page with the records of some lines, joined to those that it has of them.
+
+    Args:
+        page: as it is.
+        lines: of ``reproduce.json``.
+        measured: key of the measurement.
+        how: the measurement.
+    """
     notes = {record.key: record.note for record in page.records}
     new: list[Record] = []
     for line in lines:
@@ -142,9 +151,11 @@ def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurem
         if last_ten is not None:
             new.append(last_ten)
     # Of other records there are several with one key, one for each number of rounds.
-    replaced = {record.key for record in new}
-    records = [record for record in page.records if record.key not in replaced] + new
-    used = {record.measured for record in records}
+    before = {record.key: record for record in page.records}
+    kept = {record.key for record in new}
+    joined = [joined_to(before.get(record.key), record) for record in new]
+    records = [record for record in page.records if record.key not in kept] + joined
+    used = {key for record in records for key in record.sources}
     measurements = {**page.measurements, measured: how}
     return ResultPage(
         question=page.question,
@@ -153,6 +164,33 @@ def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurem
         measurements={key: value for key, value in measurements.items() if key in used},
         records=in_order(records, [line["paper"] for line in lines]),
     )
+
+
+def joined_to(before: Record | None, new: Record) -> Record:
+    """A record with the seeds of an earlier one that it does not have itself, in rising order.
+
+    What has no seed, or was measured after another number of rounds, is replaced as a whole.
+
+    Args:
+        before: of the same line; ``None`` if there is none.
+        new: as measured now.
+    """
+    if before is None or before.seeds is None or new.seeds is None or before.rounds != new.rounds:
+        return new
+    values = dict(zip(before.seeds, before.values, strict=True))
+    values.update(zip(new.seeds, new.values, strict=True))
+    seeds = tuple(sorted(values))
+    earlier = {
+        key: tuple(seed for seed in of_key or () if seed not in new.seeds)
+        for key, of_key in before.sources.items()
+        if key != new.measured
+    }
+    found = {
+        "values": tuple(values[seed] for seed in seeds),
+        "seeds": seeds,
+        "joined": {key: of_key for key, of_key in earlier.items() if of_key} or None,
+    }
+    return Record(**{**dict(new), **found})
 
 
 def in_order(found: Iterable[Record], names: Iterable[str]) -> tuple[Record, ...]:

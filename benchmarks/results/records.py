@@ -71,6 +71,8 @@ class Record(_Strict):
         seeds: of ``values``; None for times, sizes and what has no seed.
         rounds: trained when it was measured, or None.
         measured: key of its ``Measurement``.
+        joined: where some values are of earlier measurements, the seeds of each of these by its
+            key; all other seeds are of ``measured``.
         printed: the paper's value.
         at_least: the aim, for what should be large.
         at_most: the aim, for what should be small.
@@ -85,6 +87,7 @@ class Record(_Strict):
     seeds: tuple[int, ...] | None
     rounds: int | None
     measured: str
+    joined: dict[str, tuple[int, ...]] | None = None
     printed: Printed | None = None
     at_least: float | None = None
     at_most: float | None = None
@@ -95,6 +98,22 @@ class Record(_Strict):
         if self.seeds is not None and len(self.seeds) != len(self.values):
             raise ValueError(f"{self.key}: {len(self.values)} values, {len(self.seeds)} seeds")
         return self
+
+    @model_validator(mode="after")
+    def _joined_seeds_have_values(self) -> Record:
+        joined = [seed for seeds in (self.joined or {}).values() for seed in seeds]
+        if len(set(joined)) < len(joined) or not set(joined) <= set(self.seeds or ()):
+            raise ValueError(f"{self.key}: joined seeds {joined}, but the seeds are {self.seeds}")
+        return self
+
+    @property
+    def sources(self) -> dict[str, tuple[int, ...] | None]:
+        """The seeds by the key of their measurement; None for what has no seed."""
+        joined = self.joined or {}
+        if self.seeds is None:
+            return {self.measured: None}
+        earlier = {seed for seeds in joined.values() for seed in seeds}
+        return {**joined, self.measured: tuple(s for s in self.seeds if s not in earlier)}
 
     @property
     def key(self) -> str:
@@ -128,7 +147,7 @@ class ResultPage(_Strict):
     def _complete(self) -> ResultPage:
         if self.topic not in TOPICS:
             raise ValueError(f"topic: {self.topic!r}; expected one of {', '.join(TOPICS)}")
-        used = {record.measured for record in self.records}
+        used = {key for record in self.records for key in record.sources}
         if used != set(self.measurements):
             raise ValueError(
                 f"measurements: {used ^ set(self.measurements)} are not in both places"

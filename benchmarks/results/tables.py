@@ -146,21 +146,24 @@ def measured(page: ResultPage) -> str:
         lines += [f"Machine: {machines.pop() or NOT_RECORDED}.", ""]
         machines = set()
     for key, source in page.measurements.items():
-        records = [record for record in page.records if record.measured == key]
-        facts = [*_facts(page, source, records)]
+        facts = [*_facts(page, source, key)]
         if machines:
             facts.insert(-2, f"Machine: {source.machine or NOT_RECORDED}.")
         lines.append(f"- **{source.what}.** {' '.join(facts)}")
     return "\n".join(lines)
 
 
-def _facts(page: ResultPage, source: Measurement, records: Sequence[Record]) -> list[str]:
+def _facts(page: ResultPage, source: Measurement, key: str) -> list[str]:
     """Sentences; those of speed and the like need no seeds and train no rounds."""
-    seeds = distinct(_seeds(record) or NOT_RECORDED for record in records)
+    records = [record for record in page.records if key in record.sources]
+    seeds = distinct(_listed(record.sources[key]) for record in records)
     rounds = sorted({record.rounds for record in records if record.rounds is not None})
     trains = page.topic in TRAINED
+    if not trains:
+        # A formula, or a time, has no seed that could have been recorded.
+        seeds = [text for text in seeds if text != NOT_RECORDED]
     facts = [source.settings] if source.settings else []
-    if trains or seeds != [NOT_RECORDED]:
+    if seeds:
         facts.append(f"Seeds: {'; '.join(seeds)}.")
     chosen = [value for record in records if record.metric == CHOSEN for value in record.known]
     if chosen:
@@ -212,7 +215,13 @@ def _by_unit(records: Sequence[Record]) -> dict[tuple[str, str], int]:
 
 
 def _seeds(record: Record) -> str:
-    return "" if record.seeds is None else ", ".join(map(str, record.seeds))
+    return "" if record.seeds is None else _listed(record.seeds)
+
+
+def _listed(seeds: Sequence[int] | None) -> str:
+    if seeds is None:
+        return NOT_RECORDED
+    return ", ".join(map(str, seeds))
 
 
 def _printed(record: Record) -> str:

@@ -327,6 +327,52 @@ def test_the_command_of_lines_with_their_own_seeds_names_none():
     assert collect.command_of("flexcfl", "full", [0, 1], [usual, special]) == command
 
 
+def test_seeds_of_a_later_run_join_those_of_a_line():
+    first = collect.merged(page(measurements={}), [line(seeds=[0, 3])], "a", MEASURED)
+    later = line(values=[90.0, 91.0, 92.0], seeds=[1, 2, 3], last10=[85.0, 86.0, 87.0])
+    both = collect.merged(first, [later], "b", MEASURED)
+    best, last = both.records
+    # Seed 3 was measured again.
+    assert best.seeds == last.seeds == (0, 1, 2, 3)
+    assert best.values == (89.6, 90.0, 91.0, 92.0)
+    assert last.values == (84.0, 85.0, 86.0, 87.0)
+    assert best.joined == {"a": (0,)}
+    assert best.sources == {"a": (0,), "b": (1, 2, 3)}
+    assert set(both.measurements) == {"a", "b"}
+    shown = build.fill("{{ measured }}", both)
+    assert "Seeds: 0." in shown
+    assert "Seeds: 1, 2, 3." in shown
+    assert ResultPage.model_validate_json(records.text(both)) == both
+    third = collect.merged(both, [line(values=[88.0], seeds=[0], last10=[80.0])], "c", MEASURED)
+    # No value of the first measurement is left.
+    assert third.records[0].sources == {"b": (1, 2, 3), "c": (0,)}
+    assert set(third.measurements) == {"b", "c"}
+
+
+def test_a_measurement_that_goes_on_keeps_its_seeds():
+    first = collect.merged(page(measurements={}), [line(seeds=[0, 1])], "a", MEASURED)
+    both = collect.merged(first, [line(seeds=[2, 3])], "a", MEASURED)
+    assert both.records[0].sources == {"a": (0, 1, 2, 3)}
+    assert both.records[0].joined is None
+
+
+def test_other_rounds_and_formulas_replace_what_was_there():
+    first = collect.merged(page(measurements={}), [line()], "a", MEASURED)
+    fewer = line(values=[80.0], seeds=[5], last10=[70.0], rounds=100)
+    shorter = collect.merged(first, [fewer], "b", MEASURED)
+    assert shorter.records[0].seeds == (5,)
+    computed = line(values=[7850], seeds=[], last10=[], rounds=0, metric="parameters")
+    once = collect.merged(page(measurements={}), [computed], "a", MEASURED)
+    twice = collect.merged(once, [computed], "b", MEASURED)
+    assert [found.sources for found in twice.records] == [{"b": None}]
+
+
+@pytest.mark.parametrize("joined", [{"b": (2,)}, {"b": (0,), "c": (0,)}])
+def test_joined_seeds_are_of_the_record_and_of_one_measurement(joined):
+    with pytest.raises(ValidationError, match="joined seeds"):
+        record("FedAvg", [1.0, 2.0], joined=joined)
+
+
 def test_a_line_that_is_measured_again_replaces_its_record_and_keeps_its_note():
     first = collect.merged(
         page(measurements={}), [line(), line(line="mnist-mclr/ifca")], "a", MEASURED

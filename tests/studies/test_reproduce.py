@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -535,6 +536,7 @@ def test_missing_data_are_named_and_stop_nothing(
     reproduce_tables(Selection(["fedclust", "fedgsp"], rows=["fedclust/svhn", "saving/*"]), out)
     text = capsys.readouterr().out
     assert "left out: needs the data svhn (svhn/{train,test}.parquet under --data-root" in text
+    assert "left out for want of data: 2 of 2 runs" in text
     text = (out / "reproduce.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| fedclust/svhn"))
     assert "ufldl-stanford/svhn" in row
@@ -543,6 +545,37 @@ def test_missing_data_are_named_and_stop_nothing(
         next(line for line in text.splitlines() if line.startswith("| saving/time")).count("93.0")
         == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dataset"),
+    [
+        (["rfedavg"], "mnist"),
+        (["fedclust", "--row", "fedclust/svhn"], "svhn"),
+        # Lines without a run, whose formula needs data.
+        (["fedgsp", "--table", "distance"], "femnist"),
+    ],
+)
+@pytest.mark.parametrize("root", ["", "none", "empty"])
+def test_a_command_whose_data_are_all_missing_fails_with_one_line(
+    arguments: list[str],
+    dataset: str,
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path / root) if root else "")
+    out = tmp_path / "out"
+    assert invoke(["reproduce", *arguments, "--out", str(out)]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    got = {"": "got no folder", "none": "none', which is not a folder", "empty": "' without them"}
+    assert line.startswith("error: reproduce: no line has its data, got ")
+    assert got[root] in line
+    assert f"; expected a folder with {dataset}, by --data-root or COTERIE_DATA" in line
+    # A page would say only that nothing is run yet.
+    assert not out.exists()
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -603,6 +636,9 @@ def test_the_command_runs_a_line_and_goes_on_after_a_kill(
         assert "not run yet" in (out / "reproduce.md").read_text(encoding="utf-8")
     assert invoke(arguments) == 0
     assert [json.loads(line)["round"] for line in rows.read_text().splitlines()] == list(range(100))
+    # What is done needs its data no more.
+    shutil.rmtree(root)
+    assert invoke(arguments) == 0
     row = next(
         x
         for x in (out / "reproduce.md").read_text(encoding="utf-8").splitlines()

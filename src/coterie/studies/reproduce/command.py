@@ -10,8 +10,8 @@ from typing import cast, get_args
 
 from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
-from coterie.studies.reproduce.computed import seconds_of
-from coterie.studies.reproduce.datasets import missing_data
+from coterie.studies.reproduce.computed import NEED_DATA, seconds_of
+from coterie.studies.reproduce.datasets import missing_data, no_data
 from coterie.studies.reproduce.outcome_rows import outcomes_headline, value_text
 from coterie.studies.reproduce.page import write_reproduction
 from coterie.studies.reproduce.papers import Line, Profile
@@ -120,12 +120,14 @@ def reproduce_tables(
 
     Raises:
         ConfigError: for an unknown profile, paper, table or row.
+        DataError: if the data of all lines are missing and none has a value; no page is written.
         SweepError: if runs failed; the page is written.
         Stopped: if ``stop`` returned a signal; the page is written.
     """
     made, profile = open_reproduction(selection, out, root)
     runs = made.runs_left()
     _announce(made, runs, profile)
+    _raise_without_data(made, runs, root)
     begun = time.monotonic()
     written = begun
 
@@ -146,8 +148,26 @@ def reproduce_tables(
     finally:
         markdown, html = write_reproduction(out, made.outcomes(), profile, made.seeds)
     say(f"{outcomes_headline(made.outcomes())}; {duration(time.monotonic() - begun)}")
+    left_out = sum(bool(missing_data(one.config)) for one in made.all_runs)
+    if left_out:
+        say(f"left out for want of data: {left_out} of {counted(len(made.all_runs), 'run')}")
     say(f"page: {html.resolve()} and {markdown.name}")
     raise_failures(made)
+
+
+def _raise_without_data(made: Reproduction, runs: Sequence[PaperRun], root: str | None) -> None:
+    """Refuse to report where nothing is known and nothing can be run.
+
+    Raises:
+        DataError: says which folder was looked into.
+    """
+    if runs or any(outcome.values for outcome in made.outcomes()):
+        return
+    configs = [one.config for one in made.all_runs]
+    # Some formulas need data, too.
+    configs += [line.config(root) for line in made.lines if line.compute in NEED_DATA]
+    if any(missing_data(config) for config in configs):
+        raise no_data(configs, root)
 
 
 def raise_failures(made: Reproduction) -> None:

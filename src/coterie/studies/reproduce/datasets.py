@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from coterie.config import RunConfig
 from coterie.data.sources.image_datasets import IMAGE_DATASETS
 from coterie.data.sources.text import SENT140_FILES
+from coterie.errors import DataError
 
 HOW_TO_GET = "docs/reproduce.md says how to get it"
 
@@ -38,6 +40,32 @@ def missing_data(config: RunConfig) -> str:
         if hub is not None:
             where += f", on the Hugging Face hub {hub.id}"
     return f"needs the data {source} ({where}); {HOW_TO_GET}"
+
+
+def no_data(configs: Iterable[RunConfig], root: str | None) -> DataError:
+    """What is said where no run has its data: which folder was looked into, and for what.
+
+    Args:
+        configs: of the runs.
+        root: folder of the datasets; default: that of the environment.
+
+    Example:
+        >>> from coterie.studies.reproduce.choice import choose
+        >>> (line,) = choose(["rfedavg"], "quick", "convergence")
+        >>> print(no_data(line.configs(seed=0), root="/nowhere"))
+        reproduce: no line has its data, got '/nowhere', which is not a folder; expected a folder \
+with mnist, by --data-root or COTERIE_DATA; docs/reproduce.md says how to get it
+    """
+    named = root or os.environ.get("COTERIE_DATA")
+    if not named:
+        got = "no folder"
+    elif not Path(named).expanduser().is_dir():
+        got = f"{named!r}, which is not a folder"
+    else:
+        got = f"{named!r} without them"
+    sources = ", ".join(dict.fromkeys(one.data.source for one in configs if missing_data(one)))
+    expected = f"a folder with {sources}, by --data-root or COTERIE_DATA; {HOW_TO_GET}"
+    return DataError(f"reproduce: no line has its data, got {got}; expected {expected}")
 
 
 def _stems_of(source: str) -> tuple[str, ...]:
