@@ -52,7 +52,7 @@ def no_data(configs: Iterable[RunConfig], root: str | None) -> DataError:
     Example:
         >>> from coterie.studies.reproduce.choice import choose
         >>> (line,) = choose(["rfedavg"], "quick", "convergence")
-        >>> print(no_data(line.configs(seed=0), root="/nowhere"))
+        >>> print(no_data(line.configs(0, root="/nowhere"), root="/nowhere"))
         reproduce: no line has its data, got '/nowhere', which is not a folder; expected a folder \
 with mnist, by --data-root or COTERIE_DATA; docs/reproduce.md says how to get it
     """
