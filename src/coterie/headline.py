@@ -38,7 +38,9 @@ class Headline:
     @property
     def best_key(self) -> str:
         """What the best value is called in a summary: ``max`` or ``min``."""
-        return "max" if self.better == "higher" else "min"
+        if self.better == "higher":
+            return "max"
+        return "min"
 
     @property
     def keys(self) -> Keys:
@@ -47,11 +49,15 @@ class Headline:
 
     def best(self, values: Iterable[float]) -> float:
         """The best of some values."""
-        return max(values) if self.better == "higher" else min(values)
+        if self.better == "higher":
+            return max(values)
+        return min(values)
 
     def gain(self, value: float, over: float) -> float:
         """How much better a value is than another; negative where it is worse."""
-        return value - over if self.better == "higher" else over - value
+        if self.better == "higher":
+            return value - over
+        return over - value
 
     def reaches(self, value: float, target: float) -> bool:
         """Whether a value is as good as a target."""
@@ -68,12 +74,16 @@ class Headline:
     @property
     def scale(self) -> float:
         """What a value is multiplied by to be in its unit: fractions are shown in percent."""
-        return 100.0 if self.unit == "%" else 1.0
+        if self.unit == "%":
+            return 100.0
+        return 1.0
 
     @property
     def axis(self) -> str:
         """Name and unit, as a column's head or an axis has them."""
-        return f"{self.title}, {self.unit}" if self.unit else self.title
+        if not self.unit:
+            return self.title
+        return f"{self.title}, {self.unit}"
 
     def digits(self, value: float | None, sign: str = "") -> str:
         """A value in its unit without the unit, for a column that has it in its head.
@@ -89,7 +99,10 @@ class Headline:
         if value is None:
             return "-"
         shown = self.scale * value
-        return f"{shown:{sign}.2f}" if self.unit == "%" else f"{shown:{sign}.4g}"
+        # A percentage has a known range, so two decimals do; other units may be of any size.
+        if self.unit == "%":
+            return f"{shown:{sign}.2f}"
+        return f"{shown:{sign}.4g}"
 
     def short(self, value: float, sign: str = "") -> str:
         """A value in its unit without the unit, in few digits; ``sign`` as in `digits`.
@@ -103,12 +116,16 @@ class Headline:
     @property
     def format(self) -> str:
         """How few digits are written: as Python and charts have it."""
-        return ".1f" if self.unit == "%" else ".3g"
+        if self.unit == "%":
+            return ".1f"
+        return ".3g"
 
     @property
     def step(self) -> str:
         """The unit of a difference: percentage points for a fraction."""
-        return "points" if self.unit == "%" else self.unit
+        if self.unit == "%":
+            return "points"
+        return self.unit
 
     def record(self) -> dict[str, str]:
         """As plain values, for a file."""

@@ -80,31 +80,16 @@ def write_loader(
     Raises:
         ConfigError: for a network that no source is known for.
     """
-    name = prepared.config.model.name
-    try:
-        # From the layers and not by the network's name, so that a user's own module of torch's
-        # layers needs nothing of theirs, either.
-        source = source_of(prepared.module)
-        custom = None
-    except UnknownLayer as layer:
-        if ":" not in name:
-            what = f"{name} has a layer that no source is known for, got {layer}"
-            raise ConfigError(f"model.name: {what}") from None
-        custom = CustomNetwork.of(name, _count_text(prepared, population))
-        source = Source((), (), custom.expression)
+    source, custom = _network_source(prepared, population)
     environment = Environment(
         loader=PackageLoader("coterie.export", "templates"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    config = prepared.config
     outputs = _outputs(prepared.module, first_inputs(population, 2))
-    title = f"Models of {config.algorithm.name} on {config.data.source}, by group."
-    if not models.groups:
-        title = f"The model of a client, by {config.algorithm.name} on {config.data.source}."
     first = int(np.flatnonzero(models.row >= 0)[0])
     text = environment.get_template("load.py.j2").render(
-        title=title,
+        title=_title(prepared, models),
         example=_safe_in_docstring(str(population.names[first])),
         # Of a client's own file it is in the model.
         own_part=own_part if models.groups else "",
@@ -115,7 +100,7 @@ def write_loader(
         # Escaped, so that no letter of a name can change how the file reads.
         labels=ascii(class_names(prepared, population)),
         inputs=str(population.x.dtype).removeprefix("torch."),
-        features=ascii(feature_names(config, population)),
+        features=ascii(feature_names(prepared.config, population)),
         groups=models.groups,
         classes=source.classes,
         expression=source.expression,
@@ -125,7 +110,36 @@ def write_loader(
     path.write_text(text, encoding="utf-8")
     if custom is None:
         return None
-    return name
+    return prepared.config.model.name
+
+
+def _network_source(
+    prepared: Prepared, population: Population
+) -> tuple[Source, CustomNetwork | None]:
+    """The source that makes the network anew, and what it imports of the user's own, if it does.
+
+    Raises:
+        ConfigError: for a network that no source is known for.
+    """
+    name = prepared.config.model.name
+    try:
+        # From the layers and not by the network's name, so that a user's own module of torch's
+        # layers needs nothing of theirs, either.
+        return source_of(prepared.module), None
+    except UnknownLayer as layer:
+        if ":" not in name:
+            what = f"{name} has a layer that no source is known for, got {layer}"
+            raise ConfigError(f"model.name: {what}") from None
+    custom = CustomNetwork.of(name, _count_text(prepared, population))
+    return Source((), (), custom.expression), custom
+
+
+def _title(prepared: Prepared, models: ExportedModels) -> str:
+    """The first line of the file's docstring."""
+    config = prepared.config
+    if models.groups:
+        return f"Models of {config.algorithm.name} on {config.data.source}, by group."
+    return f"The model of a client, by {config.algorithm.name} on {config.data.source}."
 
 
 def _count_text(prepared: Prepared, population: Population) -> str:

@@ -58,19 +58,7 @@ def in_memory(call: Call) -> Result:
 def _spec_of(call: Call, local: Solver) -> RunSpec:
     """What a call computes, without its noised or rounded sums."""
     seed = call["seed"]
-    per_round = call["clients_per_round"]
-    # A rule may be given as a name, as a table or as a record.
-    rules = {name: named(name, call[name]) for name in RULES}
-    method = with_rules(
-        call["method"], migration=call["migration"], personal=call["personal"], **rules
-    )
-    data = without_held_out(call["data"], call["hold_out"], Key(seed))
-    data = on_validation(data, call["evaluate_validation"], Key(seed))
-    network = partial(_network, call["model"], data.shape, seed=seed, l2=local.l2)
-    task = named("task", call["task"])
-    fitted = fit_together(method, task, network, data, local, per_round, seed)
-    # From here on the data as the method trains on them, which may be pooled.
-    data = fitted.population
+    fitted = _fitted(call, local)
     shift = made_shift(call["shift"])
     if shift is not None and call["evaluate_validation"] is not None:
         what = "samples that are kept from training, in a federation whose data move"
@@ -80,8 +68,8 @@ def _spec_of(call: Call, local: Solver) -> RunSpec:
     unseen = unseen_ids(call["evaluate_unseen"], fitted, seed)
     sampler = sampler_of(
         call["sampler"],
-        data,
-        per_round,
+        fitted.population,
+        call["clients_per_round"],
         seed,
         shifts=shift is not None,
         private=private,
@@ -89,7 +77,7 @@ def _spec_of(call: Call, local: Solver) -> RunSpec:
     )
     return RunSpec(
         fitted.algorithm,
-        data,
+        fitted.population,
         fitted.network,
         rounds=call["rounds"],
         seed=seed,
@@ -101,6 +89,21 @@ def _spec_of(call: Call, local: Solver) -> RunSpec:
         bounds=bounds_of(call["bounds"], private=private or call["secure"] is not None),
         attack=named("attack", call["attack"]),
     )
+
+
+def _fitted(call: Call, local: Solver) -> Fitted:
+    """Method, data, network and task of a call, fitted to each other."""
+    seed = call["seed"]
+    # A rule may be given as a name, as a table or as a record.
+    rules = {name: named(name, call[name]) for name in RULES}
+    method = with_rules(
+        call["method"], migration=call["migration"], personal=call["personal"], **rules
+    )
+    data = without_held_out(call["data"], call["hold_out"], Key(seed))
+    data = on_validation(data, call["evaluate_validation"], Key(seed))
+    network = partial(_network, call["model"], data.shape, seed=seed, l2=local.l2)
+    task = named("task", call["task"])
+    return fit_together(method, task, network, data, local, call["clients_per_round"], seed)
 
 
 def _evaluation(call: Call, fitted: Fitted, unseen: tuple[int, ...]) -> Evaluation:

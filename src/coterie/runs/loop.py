@@ -158,10 +158,23 @@ class _RoundSteps:
             groups = groups.with_members(np.array(unseen), NO_GROUP)
         return groups, notes
 
-    def scores_after(
-        self, groups: Groups, snapshot: FederationSnapshot, round: Round
+    def scores(
+        self,
+        groups: Groups,
+        snapshot: FederationSnapshot,
+        round: Round,
+        scores_before: Callable[[], dict[str, Any]] | None,
     ) -> dict[str, Any]:
-        """The scores of the models that the round left; none in a round that is not evaluated."""
+        """The scores of the round; none in a round that is not evaluated.
+
+        Args:
+            groups: after the round.
+            snapshot: who holds which data in it.
+            round: that is over.
+            scores_before: those of the models that it began with, where these are asked for.
+        """
+        if scores_before is not None:
+            return scores_before()
         number = round.number
         if not self.schedule.evaluates(number):
             return {}
@@ -229,10 +242,7 @@ def simulate(
 
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
-        if scores_before is None:
-            row |= steps.scores_after(groups, snapshot, round)
-        else:
-            row |= scores_before()
+        row |= steps.scores(groups, snapshot, round, scores_before)
         row |= evaluation.measured(snapshot, groups, notes, round.key)
         row |= attack_columns(ledger, schedule.attackers, round.cohort)
         row |= privacy_columns(schedule.budget, number, notes) | secure_columns(notes)

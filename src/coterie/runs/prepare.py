@@ -34,13 +34,13 @@ from coterie.runs.configured import (
 )
 from coterie.runs.data import load_data, read_inputs
 from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
-from coterie.runs.fitting import fit_together
+from coterie.runs.fitting import Fitted, fit_together
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.participation import asked_clients
 from coterie.runs.privacy import private_spec
 from coterie.runs.schedule import Evaluation
 from coterie.runs.secure import secure_spec
-from coterie.runs.spec import RunSpec, cohort_sampler
+from coterie.runs.spec import CohortSampler, RunSpec, cohort_sampler
 from coterie.terminal import warn
 
 
@@ -126,56 +126,66 @@ def prepare_on(
     Raises:
         ConfigError: if data, network and options do not go together.
     """
-    train = config.train
     fitted = fit_together(
         make_method(config),
         make_task(config),
         partial(make_network, config, population.shape),
         population,
         make_solver(config),
-        train.clients_per_round,
+        config.train.clients_per_round,
         config.seed,
     )
+    # The data as the method trains on them, which may be pooled.
     population = fitted.population
     unseen = unseen_ids(config.evaluate.unseen, fitted, config.seed)
     shift = make_shift(config.shifts())
-    measures = make_measures(train.measures, fitted.local, fitted.algorithm, fitted.task)
     spec = RunSpec(
         fitted.algorithm,
         population,
         fitted.network,
-        rounds=train.rounds,
+        rounds=config.train.rounds,
         seed=config.seed,
-        sampler=cohort_sampler(
-            train.sampler,
-            population,
-            asked_clients(train.clients_per_round, train.over_selection, population.clients),
-            config.seed,
-            shifts=bool(shift),
-            unseen=unseen,
-        ),
+        sampler=_sampler(config, population, shifts=bool(shift), unseen=unseen),
         local=fitted.local,
         quorum=make_quorum(config),
         shift=shift,
-        evaluation=Evaluation(
-            every=train.evaluate_every,
-            clients=train.evaluate_clients,
-            loss=train.evaluate_loss,
-            local=scores_local(config.evaluate.local, fitted),
-            measures=measures,
-            task=fitted.task,
-            adapt=adaptation_work(make_adaptation(config), fitted),
-            unseen=unseen,
-            often=config.evaluate.rounds == "evaluated",
-            order=config.evaluate.order or "after",
-        ),
+        evaluation=_evaluation(config, fitted, unseen),
         attack=make_attack(config),
         bounds=make_bounds(config),
         participation=make_participation(config, tuple(population.names)),
     )
-    check_over_selection(fitted.algorithm, train.over_selection, config.algorithm.name)
+    check_over_selection(fitted.algorithm, config.train.over_selection, config.algorithm.name)
     spec = asynchronous_spec(spec, make_buffering(config), config.algorithm.name)
     return Prepared(config, _with_sums(spec, config), partition, label_names)
+
+
+def _sampler(
+    config: RunConfig, population: Population, *, shifts: bool, unseen: tuple[int, ...]
+) -> CohortSampler:
+    """Which clients are asked in a round; more than are needed where some come too late."""
+    train = config.train
+    asked = asked_clients(train.clients_per_round, train.over_selection, population.clients)
+    return cohort_sampler(
+        train.sampler, population, asked, config.seed, shifts=shifts, unseen=unseen
+    )
+
+
+def _evaluation(config: RunConfig, fitted: Fitted, unseen: tuple[int, ...]) -> Evaluation:
+    """What is measured of the rounds."""
+    train = config.train
+    evaluate = config.evaluate
+    return Evaluation(
+        every=train.evaluate_every,
+        clients=train.evaluate_clients,
+        loss=train.evaluate_loss,
+        local=scores_local(evaluate.local, fitted),
+        measures=make_measures(train.measures, fitted.local, fitted.algorithm, fitted.task),
+        task=fitted.task,
+        adapt=adaptation_work(make_adaptation(config), fitted),
+        unseen=unseen,
+        often=evaluate.rounds == "evaluated",
+        order=evaluate.order or "after",
+    )
 
 
 def _with_sums(spec: RunSpec, config: RunConfig) -> RunSpec:

@@ -80,22 +80,18 @@ def advise(
     setup = TrialSetup.of(config, population, budget)
     rates: dict[float, float] = {}
     if search:
-        config, rates = _search_learning_rate(setup, report)
-        setup = replace(setup, config=config)
+        setup, rates = _search_learning_rate(setup, report)
     # One stream for all steps: advice on the same data is the same, bit for bit.
     key = Key(config.seed).of("advise")
     found, differing = _probe(setup, key, report)
     # The probe comes first: its number of groups is that of the trials.
     plain = _run_plain(setup, found.groups, report)
-    better = setup.headline.best(trial.score for trial in plain)
-    baseline = next((trial for trial in plain if trial.score == better), plain[0])
+    baseline = _better_start(plain)
     options = {name: trial_options(name, found.groups, population.clients) for name in methods}
     trials, gains = _run_candidates(setup, options, baseline, key, report)
     verdict, recommended = decide(found.groups, trials, gains, bool(config.shifts()))
     best = trials.get(recommended or BASELINE, plain[0])
-    alone = setup.run(ALONE, {})
-    over_alone = gain(best, alone, key)
-    report(f"{ALONE}: {alone.headline.text(alone.score)}, every client for itself")
+    alone = _run_alone(setup, report)
     return Advice(
         verdict=verdict,
         best=best,
@@ -107,13 +103,13 @@ def advise(
         differing=differing,
         member=_members(verdict, best, found),
         population=population,
-        config=with_algorithm(config, best.name, best.options),
+        config=with_algorithm(setup.config, best.name, best.options),
         budget=budget,
         rates=rates,
         seconds=time.monotonic() - begun,
         cohort=min(setup.cohort, int((population.sizes("train") > 0).sum())),
         alone=alone,
-        over_alone=over_alone,
+        over_alone=gain(best, alone, key),
     )
 
 
@@ -162,14 +158,14 @@ def _with_cohort(config: RunConfig, population: Population) -> RunConfig:
 
 def _search_learning_rate(
     setup: TrialSetup, report: Report
-) -> tuple[RunConfig, dict[float, float]]:
-    """The configuration with the best learning rate, and what each rate reached."""
+) -> tuple[TrialSetup, dict[float, float]]:
+    """The trials with the best learning rate, and what each rate reached."""
     best, rates = best_learning_rate(setup)
     tried = ", ".join(f"{rate:g}" for rate in rates)
     report(f"learning rate: {best:g}, by three rounds of fedavg with each of {tried}")
     tables = setup.config.resolved()
     tables["local"] = {**tables["local"], "lr": best}
-    return check(tables, setup.config.file), rates
+    return replace(setup, config=check(tables, setup.config.file)), rates
 
 
 def _probe(setup: TrialSetup, key: Key, report: Report) -> tuple[ProbeResult, GroupDifferences]:
@@ -191,6 +187,21 @@ def _run_plain(setup: TrialSetup, groups: int, report: Report) -> tuple[Trial, T
     rounds = counted(setup.budget.rounds, "round")
     report(f"{reached}: {title} on the held-out samples after {rounds}")
     return plain, warm
+
+
+def _better_start(plain: tuple[Trial, Trial]) -> Trial:
+    """FedAvg, or FedAvg after a warm start: whichever got further; the first where both are equal."""
+    first, warm = plain
+    if first.headline.gain(warm.score, over=first.score) > 0:
+        return warm
+    return first
+
+
+def _run_alone(setup: TrialSetup, report: Report) -> Trial:
+    """The trial in which every client trains for itself."""
+    alone = setup.run(ALONE, {})
+    report(f"{ALONE}: {alone.headline.text(alone.score)}, every client for itself")
+    return alone
 
 
 def _run_candidates(
