@@ -117,11 +117,21 @@ def test_every_remark_is_shown(name):
 
 
 def test_every_table_of_the_papers_is_in_the_index():
-    listed = {table["at"] for paper in papers.tables() for table in paper["tables"]}
+    # A figure whose values are not printed has no place among them.
+    listed = {table["at"] for paper in papers.tables() for table in paper["tables"]} - {None}
     printed = papers.printed_values()
     tables = {f"{paper}.{table}" for paper, of_paper in printed.items() for table in of_paper}
     # FedGroup's and FlexCFL's Table 1 are one table; all others must be listed.
     assert listed == tables
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("reproduce-")])
+def test_a_table_leads_to_the_page_of_its_paper_that_has_values_of_it(name):
+    pages = {one["at"]: one["pages"] for paper in papers.tables() for one in paper["tables"]}
+    printed = [found.printed for found in records.read(name).records if found.printed is not None]
+    # The paper and the table of ``flexcfl.table4 MNIST MCLR FedAvg 0``.
+    tables = {".".join(place.at.split()[0].split(".")[:2]) for place in printed}
+    assert [table for table in tables if name not in pages[table]] == []
 
 
 def test_every_table_of_the_papers_leads_to_a_page_or_says_why_not():
