@@ -36,7 +36,7 @@ def number(value: float, places: int) -> str:
     """
     step = Decimal(1).scaleb(-max(places, 0))
     if 0 < abs(value) < 1e-3:
-        return f"{value:g}".replace("e-0", "e-")
+        return f"{value:.2g}".replace("e-0", "e-")
     # 34.6 - 38.25 is -3.6499999999999986 in binary, which is meant to be -3.65.
     exact = Decimal(repr(round(value, 12)))
     return f"{exact.quantize(step, rounding=ROUND_HALF_UP):,}"
