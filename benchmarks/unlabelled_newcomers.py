@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 import coterie as ct
+from coterie.core.describe import Describe
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.core.work import Describe
 from coterie.local.describe import describe, describe_inputs
 from coterie.rules.unlabelled import PlacesUnlabelled, unlabelled_rule
 

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from coterie.clients.clients import Clients, ModelShape
 from coterie.core.arrays import IntArray
+from coterie.core.describe import Describe
 from coterie.core.engine import Engine, Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.solver import Solver
-from coterie.core.work import Describe, Work
+from coterie.core.work import Work
 from coterie.data.population import Population
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine
 from coterie.local import LocalRunner

@@ -90,10 +90,11 @@ MOVED: dict[str, tuple[str, ...]] = {
         "coterie.core.updates",
         "coterie.core.solver",
         "coterie.core.objective",
+        "coterie.core.describe",
         "coterie.core.work",
         "coterie.core.engine",
     ),
-    "coterie.variants": ("coterie.methods.override",),
+    "coterie.variants": ("coterie.methods.override", "coterie.methods.fit_to_model"),
     "coterie.vectors": ("coterie.core.vectors",),
     "coterie.weighing": ("coterie.rules.weighing", "coterie.algorithms.ida"),
 }

@@ -32,7 +32,8 @@ from coterie.local import LocalRunner
 from coterie.local.responsibilities import responsibilities
 from coterie.measures.adapting import Adaptation
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.override import check_task, override
+from coterie.methods.fit_to_model import check_task
+from coterie.methods.override import override
 from coterie.methods.private import check_private
 from coterie.methods.secure import make_secure
 from coterie.objectives import mmd, plain, proximal

@@ -8,9 +8,9 @@ import torch
 
 import coterie as ct
 from coterie.algorithms.feroma import MapsProfiles, Profiles, shares_by_distance
+from coterie.core.describe import Describe
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.core.work import Describe
 from coterie.local.latent import LatentMoments
 from coterie.models import build_model
 from coterie.rules.unlabelled import unlabelled_rule

@@ -11,8 +11,8 @@ from sklearn.cluster import DBSCAN
 from torch import nn
 
 import coterie as ct
+from coterie.core.describe import Describe
 from coterie.core.keys import Key
-from coterie.core.work import Describe
 from coterie.errors import ConfigError
 from coterie.local.latent import LatentMoments, latent_layer, moments, projection
 from coterie.math.clustering import agglomerate

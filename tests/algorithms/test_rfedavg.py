@@ -22,11 +22,12 @@ from coterie.algorithms.rfedavg import (
 from coterie.clients.clients import Clients, ModelShape
 from coterie.clients.round import Round
 from coterie.clients.validation import ReplyValidator
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
-from coterie.core.work import Describe, Evaluate, Work
+from coterie.core.work import Evaluate, Work
 from coterie.engines import Faults, SerialEngine
 from coterie.local import LocalRunner
 from coterie.math.ccs import adaptive_threshold

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import coterie as ct
 from coterie.clients.bounds import Bounds, Scale, norms
 from coterie.clients.validation import Expected, ReplyValidator
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
-from coterie.core.work import Describe, Evaluate, Train
+from coterie.core.work import Evaluate, Train
 from coterie.engines.attacks import scaling
 from coterie.errors import ConfigError
 from coterie.objectives import plain

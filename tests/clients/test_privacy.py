@@ -13,10 +13,10 @@ import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients
 from coterie.clients.validation import ReplyValidator
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Describe
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.rules.cluster_queries import ClusterMemory

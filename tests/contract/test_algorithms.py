@@ -33,7 +33,8 @@ from coterie.engines import (
 )
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import Algorithm, as_algorithm
-from coterie.methods.override import fit_to_model, override
+from coterie.methods.fit_to_model import fit_to_model
+from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.objectives import proximal
 from coterie.rules.server import Server, any_weight, combine, yogi

@@ -17,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coterie.clients.clients import Clients
+from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Describe
 from coterie.data import Population, load_population, load_samples
 from coterie.data.tabular.encoder import MISSING, Encoder
 from coterie.data.tabular.sums import add_reports, report_width

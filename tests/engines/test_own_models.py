@@ -40,7 +40,8 @@ from coterie.local import LocalRunner
 from coterie.local.own_training import train_own_model
 from coterie.local.trainers import Trainers
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.override import fit_to_model, override
+from coterie.methods.fit_to_model import fit_to_model
+from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.objectives import plain, proximal
 from tests.conftest import blobs, config_errors, round_of, small_net

@@ -17,7 +17,8 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines.blocks import Blocks
 from coterie.local.batched import BatchedTrainer
-from coterie.local.sgd import Autograd, batches
+from coterie.local.batches import batches
+from coterie.local.sgd import Autograd
 from coterie.local.trainers import Trainers
 from coterie.objectives import plain, proximal
 from coterie.tasks import classification, next_token, regression

@@ -17,7 +17,8 @@ from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Phase, Train
 from coterie.engines import PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
-from coterie.local.sgd import Autograd, batches
+from coterie.local.batches import batches
+from coterie.local.sgd import Autograd
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 

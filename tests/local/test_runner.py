@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import coterie as ct
+from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
-from coterie.core.work import Describe, Evaluate
+from coterie.core.work import Evaluate
 from coterie.local import LocalRunner
 from tests.conftest import blobs, small_net
 

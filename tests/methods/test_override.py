@@ -18,7 +18,8 @@ from coterie.core.vectors import Layout, flatten
 from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine
 from coterie.local.runner import LocalRunner
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.override import fit_to_model, override
+from coterie.methods.fit_to_model import fit_to_model
+from coterie.methods.override import override
 from coterie.objectives import proximal
 from coterie.rules.migration import Migrating, Migration
 from coterie.rules.server import yogi

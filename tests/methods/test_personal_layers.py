@@ -22,7 +22,8 @@ from coterie.core.work import SelectGroup, Train, Work
 from coterie.engines import make_clients
 from coterie.local import LocalRunner
 from coterie.methods.algorithm import as_algorithm
-from coterie.methods.override import fit_to_model, override
+from coterie.methods.fit_to_model import fit_to_model
+from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.rules.cold_start import DirectionMemory, Pretraining
 from tests.conftest import blobs, config_errors, remembered, round_of, small_net

@@ -15,16 +15,17 @@ from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
-from coterie.core.work import Describe, Evaluate, Train
+from coterie.core.work import Evaluate, Train
 from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine
 from coterie.local import LocalRunner
 from coterie.methods import step
 from coterie.methods.algorithm import as_algorithm
+from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.method import Method
-from coterie.methods.override import fit_to_model
 from coterie.methods.single_updates import single_updates
 from coterie.models import initial_models
 from coterie.rules.robust import coordinate_median

@@ -20,7 +20,7 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
 from coterie.local.sgd import Autograd
-from coterie.methods.override import fit_to_model
+from coterie.methods.fit_to_model import fit_to_model
 from coterie.models import MODELS, build_model, initial_models
 from coterie.objectives import Fused, Fusion, Mmd, fuse, mmd, plain, proximal, squared_mmd
 from coterie.objectives.mmd import FLOOR, WIDTHS

@@ -13,9 +13,9 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Count
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Describe
 from coterie.errors import ConfigError
 from coterie.math.similarity import Matrix
 from coterie.methods.method import Method

@@ -16,9 +16,9 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.arrays import IntArray
+from coterie.core.describe import Epsilon
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Epsilon
 from coterie.math.balanced import groups_sampled, inter_cluster, random_equal_groups
 from coterie.methods.method import Method, Reading
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains

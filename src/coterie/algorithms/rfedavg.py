@@ -20,10 +20,11 @@ from pydantic import Field
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.describe import Epsilon
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
-from coterie.core.work import Epsilon, Train
+from coterie.core.work import Train
 from coterie.math.ccs import ccs
 from coterie.math.clustering import kmeans
 from coterie.math.imbalance import (

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.threads import one_torch_thread
-from coterie.core.work import Describe, Train, Work
+from coterie.core.work import Train, Work
 
 # Fewer replies are too few to tell which of them is unusual.
 FEWEST = 4

@@ -16,8 +16,8 @@ import torch
 from coterie.clients.clients import Clients
 from coterie.clients.validation import ReplyValidator
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.keys import Key
-from coterie.core.work import Describe
 from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.options import Encode
 from coterie.data.tabular.raw import Column

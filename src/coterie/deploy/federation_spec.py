@@ -24,7 +24,7 @@ from coterie.data import Population
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.kept_file import Parts
 from coterie.errors import ConfigError
-from coterie.methods.override import check_solver, check_task
+from coterie.methods.fit_to_model import check_solver, check_task
 from coterie.methods.step import Clustered
 from coterie.rules.migration import Migrating, Migration
 from coterie.runs.asynchronous import check_over_selection

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
-from coterie.local.sgd import batches
+from coterie.local.batches import batches
 
 
 @dataclass(frozen=True, slots=True)

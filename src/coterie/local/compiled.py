@@ -36,7 +36,8 @@ from coterie.config.local_problems import optimizer_defaults
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
-from coterie.local.sgd import NO_PULL, Pull, Trained, batches
+from coterie.local.batches import batches
+from coterie.local.sgd import NO_PULL, Pull, Trained
 from coterie.local.stack import Stack
 
 # The options of an optimiser that compiled steps know.

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread
 from coterie.core.vectors import Layout, state_dict
-from coterie.core.work import Describe
 from coterie.data.population import Population
 from coterie.errors import ConfigError
-from coterie.local.sgd import convolves
+from coterie.local.batches import convolves
 
 # Samples that pass through the network at once.
 _CHUNK = 1024

@@ -20,7 +20,8 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.local.sgd import Autograd, Pull, Trained, Trainer, channels_last, minibatches
+from coterie.local.batches import channels_last, minibatches
+from coterie.local.sgd import Autograd, Pull, Trained, Trainer
 
 if TYPE_CHECKING:
     from coterie.local.trainers import Trainers

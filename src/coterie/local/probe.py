@@ -13,9 +13,9 @@ from coterie.core.objective import Objective, ignores_padding
 from coterie.core.solver import Solver
 from coterie.core.vectors import training_mode
 from coterie.errors import ConfigError
+from coterie.local.batches import channels_last, convolves
 from coterie.local.device import Device
 from coterie.local.dropout import Call, dropout_calls
-from coterie.local.sgd import channels_last, convolves
 
 
 class LossNetwork(nn.Module):

@@ -15,10 +15,10 @@ from coterie.core.task import Added, Binned, Task, is_classes
 from coterie.core.vectors import Layout, bind
 from coterie.core.work import Evaluate
 from coterie.data.population import Population, Split
+from coterie.local.batches import channels_last, convolves
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.kept_scores import KeptScores
 from coterie.local.scored_rows import ClientSamples, ScoredRows
-from coterie.local.sgd import channels_last, convolves
 from coterie.local.stack import Stack
 
 # Samples scored at once by the network itself. Of images few, so that what convolutions put out

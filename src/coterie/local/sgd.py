@@ -1,23 +1,19 @@
-"""Local training of any module: gradients by autograd, and the one place that says which samples
-are in which batch."""
+"""Local training of any module: gradients by autograd."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.core.arrays import IntArray
-from coterie.core.augment import augmented
 from coterie.core.keep import Keep
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective, check_loss
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module, training_mode
+from coterie.local.batches import MiniBatch, convolves, minibatches
 from coterie.local.device import autocast
 from coterie.local.fused_recurrent import use_fused_gru
 from coterie.local.optimizer_step import make_rule
@@ -35,63 +31,6 @@ class Trained:
 
     size: int
     loss: float
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One shuffled pass over a client's data, or the part of it that the step budget leaves.
-
-    Args:
-        order: int64 ``[size]``, the samples in the order in which batches take them.
-        steps: batches of this pass.
-        last: whether the training ends with it.
-    """
-
-    order: IntArray
-    steps: int
-    last: bool
-
-
-def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pass]:
-    """The passes of a local training: reshuffled every epoch, the last partial batch kept.
-
-    With ``solver.steps`` set, passes go on until that many batches have been drawn. All trainers
-    take their batches from here, so that they see the same samples in the same order.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> [(p.steps, p.last) for p in batches(25, Solver(batch_size=10, steps=7), rng)]
-        [(3, False), (3, False), (1, True)]
-    """
-    left = solver.count(size)
-    whole = -(-size // solver.batch_size)
-    while left > 0:
-        steps = min(whole, left)
-        left -= steps
-        yield Pass(rng.permutation(size), steps, left == 0)
-
-
-def convolves(module: nn.Module) -> bool:
-    """Whether a network has convolutions over images, which are faster with the channels
-    innermost."""
-    return any(isinstance(m, nn.Conv2d) for m in module.modules())
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """Images ``[B, C, H, W]`` with the channels innermost in memory; anything else as it is.
-
-    With one channel both memory orders are the same, and torch then takes its slower code for
-    channels that come first. Strides written out make it take the faster one.
-
-    Example:
-        >>> channels_last(torch.zeros(5, 1, 4, 4)).stride()
-        (16, 1, 4, 1)
-    """
-    if x.dim() != 4:
-        return x
-    _, channels, height, width = x.shape
-    x = x.contiguous(memory_format=torch.channels_last)
-    return x.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,49 +96,6 @@ class StepMemory:
     anchor: list[Tensor]
     velocity: list[Tensor]
     constant: list[Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class MiniBatch:
-    """A batch of a training.
-
-    Args:
-        x: inputs ``[B, ...]``.
-        y: their targets.
-        last_pass: whether it is one of the last pass over the samples.
-    """
-
-    x: Tensor
-    y: Tensor
-    last_pass: bool
-
-
-def minibatches(
-    x: Tensor, y: Tensor, solver: Solver, key: Key, images: bool = False
-) -> Iterator[MiniBatch]:
-    """The batches of a training by autograd, one after another.
-
-    Args:
-        x: inputs ``[n, ...]`` of the client.
-        y: their targets.
-        solver: how it trains.
-        key: the client's stream.
-        images: whether a network that convolves takes them.
-    """
-    passes = batches(len(y), solver, key.of("shuffle").generator())
-    for number, part in enumerate(passes):
-        # Shuffled once a pass: batches are then slices, which cost no copy.
-        order = torch.from_numpy(part.order)
-        xs = x[order]
-        ys = y[order]
-        if solver.augment:
-            # A stream for each pass, apart from that of dropout.
-            xs = augmented(xs, solver.augment, key.of(f"augment-{number}"))
-        if images:
-            xs = channels_last(xs)
-        for at in range(0, part.steps * solver.batch_size, solver.batch_size):
-            stop = min(at + solver.batch_size, len(y))
-            yield MiniBatch(xs[at:stop], ys[at:stop], part.last)
 
 
 class Autograd:

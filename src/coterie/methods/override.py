@@ -1,30 +1,21 @@
-"""A method with another server, objective, migration or weighing, and a method fitted to its network."""
+"""A method with another server, objective, migration or weighing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import nn
-
 from coterie.core.keep import KeepLayers
-from coterie.core.keys import Key
-from coterie.core.objective import Objective, Reshaping
+from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
-from coterie.core.solver import Solver
-from coterie.core.task import Task, is_classes
-from coterie.core.vectors import Layout
-from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.step import Clustered
-from coterie.objectives.weighted import weighted
 from coterie.rules.combining import RobustWeigh
-from coterie.rules.migration import Migrating, Migration, migrating
-from coterie.rules.server import Server, on_parameters, paced
+from coterie.rules.migration import Migration, migrating
+from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
 
 
@@ -172,137 +163,6 @@ def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Meth
             f"own_model: {why}, got {name!r}; expected another algorithm, or no [own_model]"
         )
     return replace(method, local=replace(method.local, own_model=rule))
-
-
-def check_solver(made: Method | Algorithm, solver: Solver, module: nn.Module) -> None:
-    """Refuse local training with which a model of the clients' own cannot be trained.
-
-    Args:
-        made: a method; an algorithm with a step of its own is not asked.
-        solver: how clients train.
-        module: the network.
-
-    Raises:
-        ConfigError: naming the option.
-    """
-    method = method_of(made)
-    if method is None or method.local.own_model is None or not method.local.own_model.plain_sgd:
-        return
-    rule = type(method.local.own_model).__name__
-    expected = f"plain SGD, as the steps of {rule} are written for it"
-    if not solver.is_plain_sgd:
-        got = f"got optimizer {solver.optimizer!r} or an option beside it"
-        raise ConfigError(f"local.optimizer: not plain SGD, {got}; expected {expected}")
-    if solver.momentum:
-        raise ConfigError(f"local.momentum: got {solver.momentum:g}; expected 0: {expected}")
-    layout = Layout.of(module)
-    if layout.trainable < len(layout.names):
-        raise ConfigError(
-            f"model.name: the network has running statistics, got {layout.names[-1]!r}; expected "
-            f"a network without them, as the steps of {rule} move parameters alone"
-        )
-
-
-def fit_to_model(
-    made: Method | Algorithm, module: nn.Module, key: Key
-) -> tuple[Method | Algorithm, nn.Module]:
-    """The network as the method's objective needs it, and the method with a server and kept layers
-    that know its parameters.
-
-    Running statistics are averaged with any server, and the coefficients of FedFusion move at their
-    own pace.
-
-    Args:
-        made: a method; an algorithm with a step of its own is left as it is.
-        module: the network, which is not changed.
-        key: the stream of first weights.
-
-    Raises:
-        ConfigError: for a network that the objective cannot use.
-    """
-    method = method_of(made)
-    if method is None:
-        return made, module
-    objective = method.local.objective
-    pace: Mapping[str, float] = {}
-    if isinstance(objective, Reshaping):
-        module = objective.network(module, key)
-        pace = objective.pace()
-    layout = Layout.of(module)
-    server = method.server
-    parameters = sum(layout.sizes[: layout.trainable])
-    # Otherwise as it was, since the two halves would cost a copy of the models.
-    if parameters < layout.d:
-        server = on_parameters(server, parameters)
-    if pace:
-        speed = torch.ones(layout.d, dtype=torch.float64)
-        for name, value in pace.items():
-            speed[layout.span(name)] = value
-        server = paced(server, speed)
-    local = _with_coordinates(method.local, module)
-    return replace(method, local=local, server=server), module
-
-
-def _with_coordinates(local: Train, module: nn.Module) -> Train:
-    """The training with coordinates in place of the names of layers."""
-    if isinstance(local.keep, KeepLayers):
-        local = replace(local, keep=local.keep.of(module))
-    phases = []
-    for phase in local.phases:
-        if isinstance(phase.only, KeepLayers):
-            phase = replace(phase, only=phase.only.of(module))
-        phases.append(phase)
-    return replace(local, phases=tuple(phases))
-
-
-def check_task(made: Method | Algorithm, task: Task) -> None:
-    """Refuse a method that reads classes where targets are none.
-
-    Args:
-        made: a method; an algorithm with a step of its own is not asked.
-        task: what is learned.
-
-    Raises:
-        ConfigError: naming what reads them.
-
-    Example:
-        >>> from coterie.algorithms import fedgroup
-        >>> from coterie.tasks import regression
-        >>> check_task(fedgroup(), regression())
-    """
-    method = method_of(made)
-    if method is None:
-        return
-    if method.local.mixture:
-        _check_mixture(method, task)
-    if task.class_labels:
-        return
-    got = f"got {task.name!r}, whose targets are no classes"
-    if method.counts_classes:
-        raise ConfigError(
-            f"task.kind: the method counts the classes of its clients' samples, {got}; "
-            "expected classification or binary, or another algorithm"
-        )
-    if isinstance(method.assign, Migrating):
-        raise ConfigError(
-            f"task.kind: migration compares the classes of its clients' samples, {got}; "
-            "expected classification or binary, or migration.detector 'none'"
-        )
-
-
-def _check_mixture(method: Method, task: Task) -> None:
-    """Refuse what clients that weigh their samples cannot do.
-
-    Raises:
-        ConfigError: naming it.
-    """
-    if not is_classes(task):
-        raise ConfigError(
-            f"task.kind: the method mixes probabilities of classes, got {task.name!r}; "
-            "expected 'classification'"
-        )
-    # The task's own loss is put into the objective later.
-    weighted(method.local.objective)
 
 
 def method_of(made: Method | Algorithm) -> Method | None:

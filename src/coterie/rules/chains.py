@@ -14,9 +14,9 @@ import torch
 
 from coterie.clients.round import Round
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Describe
 from coterie.math.similarity import Matrix
 
 Privacy = Literal["none", "discrete_laplace", "randomised_response"]

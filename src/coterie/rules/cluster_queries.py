@@ -12,11 +12,12 @@ import numpy as np
 
 from coterie.clients.round import Round
 from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.core.work import Describe, Evaluate
+from coterie.core.work import Evaluate
 from coterie.math.ccs import adaptive_threshold
 from coterie.rules.single_group import everyone
 

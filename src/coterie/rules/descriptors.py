@@ -11,10 +11,10 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Describe
 from coterie.math.clustering import agglomerate
 from coterie.math.density import adaptive_radius
 from coterie.math.distances import l2

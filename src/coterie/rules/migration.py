@@ -19,9 +19,9 @@ from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
 from coterie.config.tables import Detector
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Describe
 from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign, PlacesClients
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.core.work import Describe
 from coterie.errors import ConfigError
 from coterie.math.clustering import (
     Automatic,

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
-from coterie.core.work import Describe, Train
+from coterie.core.describe import Describe
+from coterie.core.work import Train
 from coterie.rules.large_federations import LargeFederation
 from coterie.rules.signatures import Signature
 

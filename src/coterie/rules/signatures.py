@@ -14,8 +14,9 @@ from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.describe import Describe
 from coterie.core.vectors import Layout
-from coterie.core.work import Describe, Train
+from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.similarity import Matrix

@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.core.describe import Describe
 from coterie.core.groups import Groups
-from coterie.core.work import Describe
 from coterie.rules.assigning import Assign
 from coterie.rules.migration import Migrating
 

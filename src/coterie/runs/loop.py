@@ -216,9 +216,7 @@ def simulate(
     evaluation = RoundEvaluation.of(schedule, clients, population.clients)
     # Real clients' data change without a shift of ours; they report it.
     clients.fixed_data = schedule.shift is None and clients.drift_reports is None
-    groups = start.state
-    if groups is None:
-        groups = algorithm.init(_by_number(initial_models), population.clients)
+    groups = _first_groups(start, algorithm, initial_models, population.clients)
     snapshot = _first_snapshot(start, clients, schedule, population)
     steps = _RoundSteps(algorithm, clients, population, schedule, evaluation, solver or Solver())
     skipped = start.skipped
@@ -256,6 +254,18 @@ def simulate(
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
         _check_quorum(clients.quorum, skipped, number)
+
+
+def _first_groups(
+    start: StartingPoint,
+    algorithm: Algorithm,
+    initial_models: InitialModels | Tensor,
+    clients: int,
+) -> Groups:
+    """The state before the first round to run."""
+    if start.state is not None:
+        return start.state
+    return algorithm.init(_by_number(initial_models), clients)
 
 
 def _first_snapshot(

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from coterie.clients import wire
 from coterie.core.arrays import IntArray
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Describe, Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.engines.flower.inbox import ReplyLimit, reply_limit
 from coterie.engines.flower.messages import NOTE, SHARES, part_name
 

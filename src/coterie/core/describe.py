@@ -1,0 +1,86 @@
+"""A statistic of its data that a client is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coterie.config.arguments import check_arguments
+from coterie.core.arrays import FloatArray
+from coterie.core.solver import Solver
+
+# A privacy budget. A smaller one asks for more noise than whole numbers hold.
+Epsilon = Annotated[float, Field(ge=1e-6)]
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """A statistic of the client's own training data that leaves it.
+
+    - ``histogram``: its label histogram ``[c]``.
+    - ``subspace``: per class the first ``vectors`` left singular vectors of its samples,
+      ``[features, vectors * c]``; columns of classes it does not hold, or has too few samples of,
+      are zero (PACFL).
+    - ``centres``: the ``vectors`` k-means centres of its inputs, and the share of its samples that each
+      stands for, ``[vectors, features + 1]``; rows that it has too few samples for are zero (k-FED).
+    - ``imbalance``: the number ``sum_m |level - D_m|`` over its class counts ``D_m`` (RFedAvg eq.
+      17).
+    - ``latent``: the mean and the standard deviation of its samples in the latent space of the model
+      that it is sent, of all and of each class, in ``vectors`` random directions, ``[2 + 2c,
+      vectors]`` (FLUX). With no classes labels are not read. With ``draws`` it is of that many random
+      halves of its samples, which are drawn anew for each request.
+    - ``columns``: of each column of its table, how many values it has, their mean and the squares
+      around it, or how often it has each category (``coterie.data.tabular.sums``).
+
+    Args:
+        statistic: which.
+        classes: number of classes ``c``.
+        features: values of one sample (``subspace``, ``centres``), or of a report (``columns``).
+        vectors: singular vectors per class (``subspace``), centres (``centres``), or directions
+            (``latent``).
+        draws: random halves of the samples (``latent``); 0: all samples.
+        level: samples per class of a balanced world, ``D / M`` (``imbalance``).
+        privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the
+            dominant class only, by ``randomised_response``. Drawn once per client and kept.
+        epsilon: privacy budget.
+
+    Raises:
+        ConfigError: for a budget out of its range.
+    """
+
+    statistic: Literal["histogram", "subspace", "centres", "latent", "imbalance", "columns"] = (
+        "histogram"
+    )
+    classes: int = 0
+    features: int = 0
+    vectors: int = 0
+    draws: int = 0
+    level: float = 0.0
+    privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
+    epsilon: Epsilon = 1.0
+
+    def __post_init__(self) -> None:
+        check_arguments(Describe, {"epsilon": self.epsilon})
+
+    def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
+        """None."""
+        return 0
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the client describes its data by what a model makes of them."""
+        return self.statistic == "latent"
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        shape = {
+            "histogram": (self.classes,),
+            "subspace": (self.features, self.vectors * self.classes),
+            "centres": (self.vectors, self.features + 1),
+            "latent": (2 + 2 * self.classes, self.vectors),
+            "imbalance": (),
+            "columns": (self.features,),
+        }[self.statistic]
+        return {self.statistic: (shape, "f"), "size": ((), "f")}
