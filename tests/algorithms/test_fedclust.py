@@ -10,7 +10,8 @@ from scipy.spatial.distance import cdist, squareform
 from torch import Tensor, nn
 
 import coterie as ct
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import SerialEngine

@@ -16,7 +16,8 @@ from hypothesis.extra.numpy import arrays
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key

@@ -19,7 +19,8 @@ from coterie.algorithms.rfedavg import (
     by_imbalance,
     guarded,
 )
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.clients.round import Round
 from coterie.clients.validation import ReplyValidator
 from coterie.core.describe import Describe

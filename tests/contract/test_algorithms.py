@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.core.client_store import ClientStore
 from coterie.core.groups import Groups

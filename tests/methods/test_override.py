@@ -12,7 +12,8 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import KeepingEngine, OwnModelEngine, SerialEngine

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import Faults

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.clients.bounds import Bounds
 from coterie.clients.ledger import Ledger
+from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core.arrays import IntArray, places_of
@@ -25,27 +26,9 @@ from coterie.core.keys import Key
 from coterie.core.late import Late
 from coterie.core.served import Served
 from coterie.core.solver import Solver
-from coterie.core.task import CORRECT, SumShapes
 from coterie.core.vectors import Layout
 from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.data.population import Population
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """What all clients agree on about the model; rules may ask for it.
-
-    Args:
-        classes: number of classes ``c``.
-        features: values of one input.
-        layout: names and places of the model's tensors in its flat vector.
-        sums: what a method's evaluation of models counts beside their losses.
-    """
-
-    classes: int = 0
-    features: int = 0
-    layout: Layout | None = None
-    sums: SumShapes = CORRECT
 
 
 @dataclass(eq=False)

@@ -15,17 +15,10 @@ from typing import Any, Literal
 from pydantic import create_model
 
 from coterie.config import registry, schema
+from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
 from coterie.config.schema import Factory
-from coterie.config.tables import (
-    ChoiceTable,
-    DataTable,
-    EngineTable,
-    LogTable,
-    MigrationTable,
-    RunConfig,
-    TrainTable,
-)
+from coterie.config.tables import LogTable, MigrationTable, RunConfig, TrainTable
 from coterie.config.upgrade import default_detector
 from coterie.errors import ConfigError
 

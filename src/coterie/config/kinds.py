@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coterie.config.tables import ChoiceTable, KindTable, NamedTable, SourceTable
+from coterie.config.choice_tables import ChoiceTable, KindTable, NamedTable, SourceTable
 from coterie.config.wording import spelled
 
 

@@ -17,11 +17,11 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from coterie.config import custom, schema
+from coterie.config.choice_tables import ChoiceTable
 from coterie.config.kinds import KINDS
 from coterie.config.plugins import Plugins, find_plugins
 from coterie.config.problems import Problem, problems
 from coterie.config.schema import Factory
-from coterie.config.tables import ChoiceTable
 from coterie.config.wording import describe_type, nearest, shown, spelled
 from coterie.errors import ConfigError, CoterieError
 

@@ -1,19 +1,21 @@
-"""The tables of a configuration, as typed records.
-
-Tables that name a choice (``[data]``, ``[data.partition]``, ``[model]``, ``[algorithm]``, and where
-there are any ``[server]``, ``[weigh]``, ``[objective]``, ``[own_model]``, ``[shift]``,
-``[attack]``) have the options of the registered factory
-besides; `coterie.config.choices` reads those from its signature.
-"""
+"""The tables of a configuration, as typed records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, PrivateAttr
 
+from coterie.config.choice_tables import (
+    ChoiceKind,
+    ChoiceTable,
+    DataTable,
+    EngineTable,
+    KindTable,
+    NamedTable,
+)
 from coterie.config.local_table import Count, LocalTable, NotNegative, Positive
 from coterie.config.participation_table import (
     AsynchronousTable,
@@ -26,19 +28,6 @@ from coterie.config.secure_table import SecureTable
 
 # Of drift; coterie.rules.migration has their distances.
 Detector = Literal["none", "per_label", "counts", "ordinal"]
-ChoiceKind = Literal[
-    "source",
-    "partition",
-    "model",
-    "algorithm",
-    "server",
-    "weigh",
-    "objective",
-    "own_model",
-    "attack",
-    "task",
-]
-
 # K of the experiments of FedGroup and FlexCFL.
 CLIENTS_PER_ROUND = 20  # by default, or all clients where there are fewer
 
@@ -142,61 +131,6 @@ class PersonalTable(Table):
     """``[personal]``: layers that stay with their client; see ``docs/personal-layers.md``."""
 
     layers: tuple[str, ...] = ()
-
-
-class ChoiceTable(Table):
-    """A table that names a choice; its further fields are the options of that choice."""
-
-    not_options: ClassVar[frozenset[str]] = frozenset()
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options by the names of the factory's parameters."""
-        fields = type(self).model_fields
-        return {name: getattr(self, name) for name in fields if name not in self.not_options}
-
-
-class NamedTable(ChoiceTable):
-    """``[model]``, ``[algorithm]``, ``[server]``, ``[weigh]``, ``[objective]`` or
-    ``[own_model]``."""
-
-    not_options: ClassVar[frozenset[str]] = frozenset({"name"})
-    name: str
-
-
-class EngineTable(ChoiceTable):
-    """``[engine]``: how clients are reached; see ``docs/engines.md``.
-
-    It has the options of all engines, so that a run can be resumed with another one; those that the
-    chosen one does not have keep their defaults.
-    """
-
-    not_options: ClassVar[frozenset[str]] = frozenset({"name"})
-    name: str = "pool"
-    workers: Annotated[Int, Field(ge=1, le=1024)] | None = None
-    round_timeout: Positive | None = None
-
-
-class KindTable(ChoiceTable):
-    """``[data.partition]``, ``[shift]``, ``[attack]`` or ``[task]``."""
-
-    not_options: ClassVar[frozenset[str]] = frozenset({"kind"})
-    kind: str
-
-
-class SourceTable(ChoiceTable):
-    """A source and its options."""
-
-    not_options: ClassVar[frozenset[str]] = frozenset({"source", "partition", "root"})
-    source: str
-
-
-class DataTable(SourceTable):
-    """``[data]``: the source and its options, and who holds its samples; ``root`` is the folder of
-    the datasets."""
-
-    partition: KindTable
-    root: str | None = None
 
 
 class RunConfig(Table):

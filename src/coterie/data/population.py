@@ -17,8 +17,8 @@ from torch import Tensor
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.origin import DataOrigin
+from coterie.data.population_checks import check_population
 from coterie.data.tabular.inputs import TableInputs
-from coterie.errors import DataError
 
 Split = Literal["train", "test"]
 
@@ -87,60 +87,10 @@ class Population:
                 object.__setattr__(self, split, tuple(np.asarray(a, dtype=np.int64) for a in held))
         if not self.names:
             object.__setattr__(self, "names", tuple(str(i) for i in range(len(self.train))))
-        self._check_lengths()
-        self._check_ranges()
-
-    def _check_lengths(self) -> None:
-        if not len(self.train) == len(self.test) == len(self.names):
-            raise DataError(
-                f"population: {len(self.train)} train parts, {len(self.test)} test parts, "
-                f"{len(self.names)} names; expected as many of each"
-            )
-        if len(self.x) != len(self.y):
-            raise DataError(
-                f"population: {len(self.x)} samples and {len(self.y)} labels; "
-                "expected as many of each"
-            )
-        if not self.sizes("train").any():
-            raise DataError("population: no client has a training sample")
-
-    def _check_ranges(self) -> None:
-        bounds = [_index_bounds(self.parts(split)) for split in ("train", "test")]
-        if min(low for low, _ in bounds) < 0 or max(high for _, high in bounds) >= len(self.y):
-            raise DataError(
-                f"population: sample index out of range; expected 0 to {len(self.y) - 1}"
-            )
-        # Labels that are made client by client are not made only to be checked.
-        if not self.lazy:
-            self._check_targets()
-
-    def _check_targets(self) -> None:
-        """Targets are finite numbers, or whole numbers that the number of classes allows."""
-        if self.y.is_floating_point():
-            if self.classes:
-                raise DataError(
-                    f"population: numbers as labels, got {self.y.dtype} with "
-                    f"{self.classes} classes; expected int64 labels, or no classes"
-                )
+        if not self.lazy and self.y.is_floating_point() and not self.classes:
             # Training and metrics are in float32 and float64; one kind of number is enough.
             object.__setattr__(self, "y", self.y.float())
-            if not torch.isfinite(self.y).all():
-                raise DataError("population: targets, got NaN or infinity; expected finite numbers")
-            return
-        # Tokens and several labels a sample are checked by their task, which knows what they mean.
-        if self.y.ndim > 1:
-            return
-        lowest = int(self.y.min())
-        highest = int(self.y.max())
-        if self.classes == 0:
-            raise DataError(
-                f"population: whole-number labels from {lowest} to {highest} and no classes; "
-                "expected the number of classes, or float labels for a regression"
-            )
-        if lowest < 0 or highest >= self.classes:
-            raise DataError(
-                f"population: labels from {lowest} to {highest}; expected 0 to {self.classes - 1}"
-            )
+        check_population(self)
 
     # --- sizes and shapes ---
 
@@ -314,14 +264,3 @@ def _sizes_of(parts: Sequence[IntArray]) -> IntArray:
     if isinstance(parts, Ranges):
         return parts.size.copy()
     return np.fromiter(map(len, parts), np.int64, len(parts))
-
-
-def _index_bounds(parts: Sequence[IntArray]) -> tuple[int, int]:
-    """The least and the largest index; 0 and -1 where there is none."""
-    if isinstance(parts, Ranges):
-        some = parts.size > 0
-        first = parts.start[some]
-        last = first + parts.size[some] - 1
-        return int(first.min(initial=0)), int(last.max(initial=-1))
-    rows = np.concatenate([*parts, np.empty(0, np.int64)])
-    return int(rows.min(initial=0)), int(rows.max(initial=-1))

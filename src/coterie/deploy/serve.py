@@ -12,8 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
 from coterie.clients.identity import Identity, signature
+from coterie.clients.model_shape import ModelShape
 from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.config.trust import remember

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from coterie.clients.clients import Clients, ModelShape
+from coterie.clients.clients import Clients
+from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
 from coterie.core.client_store import ClientStore

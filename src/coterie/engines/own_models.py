@@ -22,17 +22,8 @@ from coterie.core.client_store import ClientStore, Vectors, client_blocks
 from coterie.core.engine import Engine, Reply
 from coterie.core.keep import Keep
 from coterie.core.keys import Key
-from coterie.core.own_model import (
-    Adapts,
-    LocalTraining,
-    Own,
-    OwnModel,
-    OwnTrained,
-    ServesStored,
-    checked,
-    joined,
-    split,
-)
+from coterie.core.own_model import Adapts, LocalTraining, Own, OwnModel, OwnTrained, ServesStored
+from coterie.core.own_values import checked, joined, split
 from coterie.core.work import Evaluate, Train, Work
 from coterie.engines.simulation import least_loss_choices
 

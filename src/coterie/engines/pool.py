@@ -36,7 +36,7 @@ from coterie.engines.worker import PoolJob
 from coterie.engines.worker_pool import WorkerPool, cores, start_method
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
-from coterie.local.runner import Moves
+from coterie.local.moves import Moves
 
 _MOST_TASKS = 8192  # clients of a block, so that their numbers fit the pipe of tasks
 _MOST_BYTES = 2**29  # of the updates of a block, and of the models that are scored at once

@@ -20,7 +20,7 @@ from coterie.core.threads import one_library_thread
 from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
 from coterie.local import LocalRunner
-from coterie.local.runner import Moves
+from coterie.local.moves import Moves
 
 TASK = struct.Struct("i")  # how a task's number is written into the pipe of tasks
 END = -1  # the number that ends a worker's job

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective
-from coterie.core.own_model import Batch, OwnTrained, checked, joined, split
+from coterie.core.own_model import Batch, OwnTrained
+from coterie.core.own_values import checked, joined, split
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.data.population import Population, Split
 from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
+from coterie.local.moves import Moves
 from coterie.local.responsibilities import responsibilities
 from coterie.local.scoring import Scorer
 from coterie.local.sgd import Trained
@@ -28,23 +29,6 @@ from coterie.local.trainers import Trainers
 from coterie.math.similarity import nearest_direction
 from coterie.objectives.weighted import weighted, with_weights
 from coterie.tasks import CLASSIFICATION
-
-
-@dataclass(frozen=True)
-class Moves:
-    """What changed hands since a population was last taken over.
-
-    Args:
-        train: client -> its training samples now.
-        test: client -> its test samples now.
-        rows: int64, pooled samples with another label.
-        labels: int64, their labels now.
-    """
-
-    train: Mapping[int, IntArray]
-    test: Mapping[int, IntArray]
-    rows: IntArray
-    labels: IntArray
 
 
 class LocalRunner:
@@ -101,32 +85,17 @@ class LocalRunner:
     def set_population(self, population: Population) -> Moves:
         """Take over who holds what from now on; returns what changed, for runners in other
         processes."""
-        before = self.population
-        train = _changed(before.train, population.train)
-        test = _changed(before.test, population.test)
-        # Labels are compared one by one only where a shift made new ones.
-        rows = np.empty(0, np.int64)
-        if before.y is not population.y:
-            rows = np.flatnonzero(before.labels != population.labels)
-        samples_changed = population.x is not before.x or population.y is not before.y
-        self._take_over(population, samples_changed)
-        return Moves(train, test, rows, population.labels[rows])
+        moves = Moves.between(self.population, population)
+        # Arrays are never changed in place, so the same objects hold the same samples.
+        same = population.x is self.population.x and population.y is self.population.y
+        self._take_over(population, samples_changed=not same)
+        return moves
 
     def move(self, moves: Moves) -> None:
         """Apply what changed in another process."""
-        population = self.population
-        if len(moves.rows):
-            # A copy: where workers were spawned, all of them have the same labels in shared memory.
-            y = population.y.clone()
-            y[torch.from_numpy(moves.rows)] = torch.from_numpy(moves.labels)
-            population = replace(population, y=y)
-        if moves.train or moves.test:
-            train = tuple(moves.train.get(i, held) for i, held in enumerate(population.train))
-            test = tuple(moves.test.get(i, held) for i, held in enumerate(population.test))
-            population = population.with_parts(train, test)
-        self._take_over(population, len(moves.rows) > 0)
+        self._take_over(moves.applied_to(self.population), samples_changed=len(moves.rows) > 0)
 
-    def _take_over(self, population: Population, samples_changed: bool) -> None:
+    def _take_over(self, population: Population, *, samples_changed: bool) -> None:
         self.population = population
         self.sizes = population.sizes("train")
         self.scorer.set_population(population, samples_changed=samples_changed)
@@ -309,14 +278,3 @@ class LocalRunner:
         if not torch.isfinite(delta).all() or not (delta != 0).any():
             return -1.0
         return float(nearest_direction(delta, models[1:])[0])
-
-
-def _changed(before: Sequence[IntArray], after: Sequence[IntArray]) -> dict[int, IntArray]:
-    """The indices of clients that have other ones now.
-
-    Arrays are never changed in place, so whether they are the same object is enough, and takes no
-    time with a million clients.
-    """
-    return {
-        i: new for i, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new
-    }

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from coterie.core.arrays import IntArray
 from coterie.core.client_store import KeptState
 from coterie.core.groups import Groups
-from coterie.core.own_model import ServesStored, split
+from coterie.core.own_model import ServesStored
+from coterie.core.own_values import split
 from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.core.vectors import Layout, state_dict

@@ -23,7 +23,6 @@ from coterie.math.clustering import (
     Clusters,
     Linkage,
     agglomerate,
-    linkage_distance,
 )
 from coterie.math.few_points import cut_without_few
 from coterie.math.outliers import outliers
@@ -34,7 +33,7 @@ from coterie.rules.cut_notes import cut_notes
 from coterie.rules.group_count import enough_to_count
 from coterie.rules.large_federations import LargeFederation
 from coterie.rules.signature_requests import ask_shortened, ask_signatures, blocks_of
-from coterie.rules.signatures import Signature, SignatureMemory, Subspace
+from coterie.rules.signatures import Signature, SignatureMemory, Subspace, group_distances
 from coterie.rules.single_group import everyone
 
 Threshold = Annotated[float, Field(gt=0)] | Automatic
@@ -274,18 +273,8 @@ class OneShot(PlacesClients):
         return groups.with_members(ids, joined).remember(memory)
 
     def _distances(self, memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
-        """``[n, k]``: newcomers to the groups, by the stored signatures of each.
-
-        A client that has lost its group because its data drifted still stands for that group by the
-        signature it sent.
-        """
-        stored, cluster = memory.stored()
-        # Ward's linkage alone needs the distances inside the clusters.
-        inside = np.empty((0, 0))
-        if self.linkage == "ward":
-            inside = self.signature.distance(stored)
-        to_stored = self.signature.distance(rows, stored)
-        return linkage_distance(to_stored, inside, cluster, k, self.linkage)
+        """``[n, k]``: newcomers to the groups, by the stored signatures of each."""
+        return group_distances(memory, self.signature, self.linkage, k, rows)
 
 
 def _open(groups: Groups, origin: Tensor, count: int) -> Groups:

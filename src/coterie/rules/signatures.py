@@ -18,6 +18,7 @@ from coterie.core.describe import Describe
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.errors import ConfigError
+from coterie.math.clustering import Linkage, linkage_distance
 from coterie.math.distances import cosine_distance, l1, l2
 from coterie.math.similarity import Matrix
 from coterie.math.subspaces import entry_min, principal_angles
@@ -218,3 +219,27 @@ class SignatureMemory:
         order = np.argsort(kept)
         signature = signature[torch.from_numpy(order)]
         return replace(self, signature=signature, cluster=clusters, kept=kept[order])
+
+
+def group_distances(
+    memory: SignatureMemory, signature: Signature, linkage: Linkage, k: int, rows: Tensor
+) -> Matrix:
+    """The distances of newcomers to the groups, by the stored signatures of each, ``[n, k]``.
+
+    A client that has lost its group because its data drifted still stands for that group by the
+    signature it sent.
+
+    Args:
+        memory: the stored signatures.
+        signature: how far apart two of them are.
+        linkage: how far apart a newcomer and a group are.
+        k: number of groups.
+        rows: float32 ``[n, ...]``, what the newcomers sent.
+    """
+    stored, cluster = memory.stored()
+    # Ward's linkage alone needs the distances inside the clusters.
+    inside = np.empty((0, 0))
+    if linkage == "ward":
+        inside = signature.distance(stored)
+    to_stored = signature.distance(rows, stored)
+    return linkage_distance(to_stored, inside, cluster, k, linkage)

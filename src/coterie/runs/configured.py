@@ -10,8 +10,8 @@ from typing import Any
 from coterie.clients.bounds import Bounds
 from coterie.clients.quorum import Quorum
 from coterie.config import RunConfig, registry
+from coterie.config.choice_tables import ChoiceKind
 from coterie.config.kinds import KINDS
-from coterie.config.tables import ChoiceKind
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
 from coterie.core.reply_times import ReplyTimes
