@@ -55,7 +55,22 @@ METHODS: Mapping[str, Callable[[], ct.Method]] = {
     # Clients that differ from the start have a model each in the first time step.
     "FedDrift, delta 0.5": lambda: ct.feddrift(delta=0.5, start="alone"),
 }
+# Remedies against models that no client chooses, compared where IFCA loses a group.
+STARTS: Mapping[str, Callable[[], ct.Method]] = {
+    "IFCA": METHODS["IFCA"],
+    "IFCA, cold start": lambda: ct.ifca(groups=GROUPS, init="cold_start"),
+    "IFCA, 5 restarts": lambda: ct.ifca(groups=GROUPS, restarts=5),
+}
+STARTS_ON = "MNIST, rotation"
+ALL_METHODS = {**METHODS, **STARTS}
 METRICS = {"accuracy": "%", "ARI": "", "groups": "", "sent": "MB", "seconds": "s"}
+# Other names than above, so that tables of all federations leave these records out.
+METRICS_OF_STARTS = {
+    "accuracy": "test accuracy",
+    "ARI": "adjusted Rand index",
+    "groups": "groups with clients",
+    "sent": "sent in all rounds",
+}
 
 
 def population(federation: str, seed: int) -> ct.Population:
@@ -69,7 +84,7 @@ def one_run(data: ct.Population, method: str, seed: int) -> dict[str, float | No
     """What a run measures after its last round."""
     began = time.perf_counter()
     result = ct.run(
-        METHODS[method](),
+        ALL_METHODS[method](),
         data=data,
         model={"name": "mlp", "hidden": 64},
         local=SOLVER,
@@ -96,13 +111,15 @@ def sent(row: Mapping[str, Any]) -> int:
     return int(moved["down_bytes"] + moved["up_bytes"])
 
 
-def measure(out: Path, federations: list[str], seeds: list[int], end: float) -> None:
+def measure(
+    out: Path, federations: list[str], methods: list[str], seeds: list[int], end: float
+) -> None:
     """Do the runs that the file lacks, until a time of the clock."""
     runs: list[Run] = json.loads(out.read_text()) if out.exists() else []
     known = {(one["federation"], one["method"], one["seed"]) for one in runs}
     for seed in seeds:
         for federation in federations:
-            missing = [m for m in METHODS if (federation, m, seed) not in known]
+            missing = [m for m in methods if (federation, m, seed) not in known]
             if not missing or time.monotonic() > end:
                 continue
             data = population(federation, seed)
@@ -117,29 +134,49 @@ def measure(out: Path, federations: list[str], seeds: list[int], end: float) -> 
                 os.replace(new, out)
 
 
+def records_of_starts(runs: list[Run]) -> list[Record]:
+    """The figures of IFCA by the way in which its first models are made."""
+    return [
+        found.model_copy(
+            update={"case": "first models of IFCA", "metric": METRICS_OF_STARTS[found.metric]}
+        )
+        for found in _records(runs, STARTS_ON, STARTS)
+        if found.metric in METRICS_OF_STARTS
+    ]
+
+
+def _records(runs: list[Run], federation: str, methods: Mapping[str, Any]) -> list[Record]:
+    """The figures of some methods, over the seeds in which all of them were run."""
+    ours = [one for one in runs if one["federation"] == federation and one["method"] in methods]
+    seeds = sorted({one["seed"] for one in ours})
+    whole = [s for s in seeds if sum(one["seed"] == s for one in ours) == len(methods)]
+    found = []
+    for method in methods if whole else ():
+        by_seed = {one["seed"]: one for one in ours if one["method"] == method}
+        for metric, unit in METRICS.items():
+            values = tuple(by_seed[seed][metric] for seed in whole)
+            found.append(
+                Record(
+                    case=federation,
+                    subject=method,
+                    metric=metric,
+                    unit=unit,
+                    values=values,
+                    seeds=tuple(whole),
+                    rounds=ROUNDS,
+                    measured="all",
+                )
+            )
+    return found
+
+
 def write_page(out: Path, machine: str | None) -> None:
     """Write the figures of all seeds in which every method was run."""
     runs: list[Run] = json.loads(out.read_text())
     found = []
     for federation in FEDERATIONS:
-        ours = [one for one in runs if one["federation"] == federation]
-        seeds = sorted({one["seed"] for one in ours})
-        whole = [s for s in seeds if sum(one["seed"] == s for one in ours) == len(METHODS)]
-        for method in METHODS if whole else ():
-            by_seed = {one["seed"]: one for one in ours if one["method"] == method}
-            for metric, unit in METRICS.items():
-                found.append(
-                    Record(
-                        case=federation,
-                        subject=method,
-                        metric=metric,
-                        unit=unit,
-                        values=tuple(by_seed[seed][metric] for seed in whole),
-                        seeds=tuple(whole),
-                        rounds=ROUNDS,
-                        measured="all",
-                    )
-                )
+        found += _records(runs, federation, METHODS)
+    found += records_of_starts(runs)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -168,6 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
     parser.add_argument("--federations", nargs="*", choices=FEDERATIONS, default=FEDERATIONS)
+    parser.add_argument("--methods", nargs="*", choices=ALL_METHODS, default=list(METHODS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--page", action="store_true", help="make the figures of the page")
@@ -178,7 +216,7 @@ def main() -> None:
         return
     end = time.monotonic() + 60 * arguments.minutes
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    measure(arguments.out, arguments.federations, seeds, end)
+    measure(arguments.out, arguments.federations, arguments.methods, seeds, end)
 
 
 if __name__ == "__main__":
