@@ -107,7 +107,7 @@ def test_a_client_without_labels_is_served_the_model_with_the_nearest_moments() 
     assert isinstance(rule, MapsProfiles)
     asked = rule.ask_unlabelled(groups)
     assert asked is not None
-    assert asked[0] == Describe("latent", vectors=1)
+    assert asked[0] == Describe("latent", vectors=1, labelled=False)
     # Its mean is nearest to that of the last client, its spread to that of the second.
     rows = torch.tensor([[[7.0], [4.6]], [[1.5], [1.2]]])
     assert rule.place_unlabelled(groups, rows).tolist() == [2, 0]

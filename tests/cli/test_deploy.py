@@ -20,7 +20,16 @@ def deployment(tmp_path: Path) -> Path:
 
 
 NODE = {"--server", "--ca", "--name", "--folder", "--cache"}
-DATA = {"--data", "--query", "--label", "--input", "--shape", "--classes", "--loader"}
+DATA = {
+    "--data",
+    "--query",
+    "--label",
+    "--input",
+    "--shape",
+    "--classes",
+    "--loader",
+    "--unlabelled",
+}
 
 
 def test_commands_and_options_are_frozen() -> None:

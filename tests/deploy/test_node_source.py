@@ -219,3 +219,46 @@ def test_a_node_asks_its_database_for_every_message(tmp_path: Path) -> None:
     assert len(_load(context, None, CLASSES)[0][1]) == 4
     write_images(tmp_path / "images", {"healthy": 5})
     assert len(_load(context, None, CLASSES)[0][1]) == 8
+
+
+# --- data without labels --------------------------------------------------------------------------
+
+
+def test_rows_without_labels_are_all_taken(tmp_path: Path) -> None:
+    """A column of labels that is there is not read, and is no input; no row becomes test data."""
+    pytest.importorskip("sqlalchemy", reason="the extra 'sql' is not installed")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_csv(folder / "train.csv")
+    write_csv(folder / "test.csv")
+    sources = (
+        {"data": str(write_csv(tmp_path / "p.csv"))},
+        {"data": str(folder)},
+        {"data": write_database(tmp_path / "p.db"), "query": ORDERED},
+    )
+    for source in sources:
+        options = {**source, "label": "state", "unlabelled": True}
+        (x, y), test = read_node_data(options, CLASSES)
+        assert (x.shape, y, test) == ((10, 2), None, None)
+        assert x[:, 0].tolist() == [40.0 + at for at in range(10)]
+        data = ClientData.of((x, y), test, DataForm((2,), CLASSES))
+        assert (data.labelled, data.trains, data.tests) == (False, False, False)
+        assert len(data.train[0]) == 10
+
+
+def test_rows_of_a_table_without_labels(tmp_path: Path) -> None:
+    columns = (Column("age", "number"), Column("pulse", "number"))
+    form = DataForm((), CLASSES, (), columns)
+    options = {"data": str(write_csv(tmp_path / "p.csv")), "unlabelled": True}
+    table = read_client_table(tmp_path / "p.csv", options, form, Encode())
+    assert not table.labelled
+    assert table.train[0].values[:, 0].tolist() == [40.0 + at for at in range(10)]
+    assert not len(table.test[1])
+
+
+def test_images_without_labels_lie_in_the_folder_itself(tmp_path: Path) -> None:
+    for at in range(3):
+        Image.new("L", (4, 4), at * 85).save(tmp_path / f"{at}.png")
+    (x, y), test = read_node_data({"data": str(tmp_path), "unlabelled": True}, CLASSES)
+    assert (x.shape, y, test) == ((3, 1, 4, 4), None, None)
+    assert x[:, 0, 0, 0].tolist() == pytest.approx([0.0, 85 / 255, 170 / 255])

@@ -163,6 +163,18 @@ def test_data_are_checked_against_what_the_server_expects(tmp_path: Path) -> Non
         check_data({"loader": str(loader)}, form)
 
 
+def test_a_site_without_labels_is_told_that_it_does_not_train(tmp_path: Path) -> None:
+    form = DataForm((2,), ("a", "b", "c"))
+    options = {"data": str(write_data(tmp_path / "p.parquet")), "unlabelled": True}
+    words = "data: 10 rows without labels, so this client does not train, inputs [2]"
+    assert check_data(options, form) == words
+    assert check_data(options, None) == f"{words}; the server does not say what it expects"
+    loader = tmp_path / "own.py"
+    loader.write_text("def load_client(context):\n    return ([[1.0, 2.0]], None), None\n")
+    assert "1 rows without labels" in check_data({"loader": str(loader)}, form)
+    assert "1 rows without labels" in check_data({"loader": str(loader)}, None)
+
+
 def test_what_the_server_calls_things_moves_no_cursor(tmp_path: Path) -> None:
     hostile = "9\x1b[2J"
     assert "\x1b" not in check_versions(FederationCard(installed_version("coterie"), hostile, None))

@@ -32,7 +32,7 @@ from coterie.export import export_run
 from coterie.runs.data import load_data
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
-from tests.engines.fake_grid import FakeGrid, as_deployed
+from tests.engines.fake_grid import FakeGrid, as_deployed, parts_of
 from tests.engines.test_flower import SETTINGS, deploy, models, note_of
 
 CLIENTS = 4
@@ -275,3 +275,35 @@ def test_rows_of_a_csv_file_and_of_pandas(tmp_path: Path) -> None:
         loaded_table((frame[:2], [1, 2]), None, form, Encode())
     with pytest.raises(DataError, match=r"no training rows, got none; expected train\.parquet"):
         read_client_table(tmp_path, {"label": "ill"}, form, Encode())
+
+
+def test_rows_without_labels_are_placed_when_the_columns_are_described(tmp_path: Path) -> None:
+    """A hospital without the column of labels reports nothing of its columns, and is encoded by what
+    the others reported."""
+    write_table(tmp_path)
+    config = {**tables(tmp_path), "algorithm": {"name": "k_fed", "groups": 2}}
+    config["train"] = {"rounds": 2, "clients_per_round": CLIENTS - 1}
+    settings = {**settings_of(config), "min_clients": CLIENTS - 1}
+    grid = hospitals(tmp_path, config, settings)
+    node = grid.contexts[103].node_config
+    own = Path(node["data"])
+    parquet.write_table(
+        parquet.read_table(own / "train.parquet").drop(["ill"]), own / "train.parquet"
+    )
+    form = form_of(check(config))
+    # Said by the site: a column that is only named wrongly is no reason to join without labels.
+    with pytest.raises(
+        DataError, match=r"no labels, got columns .*; expected 'ill', or --unlabelled"
+    ):
+        read_client_table(own, node, form, Encode())
+    node["unlabelled"] = True
+    reported = deploy(tmp_path, config, grid, **settings)
+    described: dict[str, set[int]] = {"columns": set(), "centres": set()}
+    for request, reply in zip(grid.sent, grid.replied, strict=True):
+        for _, fields in parts_of(reply):
+            for field in fields.keys() & described.keys():
+                described[field].add(request.metadata.dst_node_id)
+    assert described == {"columns": {100, 101, 102}, "centres": {100, 101, 102, 103}}
+    assert "(its inputs)" in reported.lines[-1]
+    last = (tmp_path / "run" / "groups.csv").read_text().splitlines()[-1]
+    assert last.split(",")[1] in ("0", "1")

@@ -118,12 +118,18 @@ class MapsProfiles:
         """What a client trained is its model, whatever it started from."""
         return groups, replace(updates, row=groups.member[updates.ids])
 
+    @property
+    def places_by_inputs(self) -> bool:
+        """See `PlacesUnlabelled`."""
+        return True
+
     def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
         """See `PlacesUnlabelled`: the moments of all samples."""
         memory = groups.memory.get(Profiles)
         if memory is None:
             return None
-        return Describe("latent", vectors=memory.profile.shape[2]), memory.origin
+        work = Describe("latent", vectors=memory.profile.shape[2], labelled=False)
+        return work, memory.origin
 
     def place_unlabelled(self, groups: Groups, rows: Tensor) -> IntArray:
         """See `PlacesUnlabelled`: the model with the nearest profile."""

@@ -126,12 +126,18 @@ class ClustersCentres(PlacesClients):
         found = reply.fields["centres"].astype(np.float64)
         return reply.ids, found[:, :, :-1], found[:, :, -1]
 
+    @property
+    def places_by_inputs(self) -> bool:
+        """See `PlacesUnlabelled`."""
+        return True
+
     def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
         """See `PlacesUnlabelled`: centres are of inputs alone."""
         memory = groups.memory.get(ClusterMeans)
         if memory is None:
             return None
-        work = Describe("centres", features=memory.mean.shape[1], vectors=self.centres)
+        features = memory.mean.shape[1]
+        work = Describe("centres", features=features, vectors=self.centres, labelled=False)
         return work, groups.models[0]
 
     def place_unlabelled(self, groups: Groups, rows: Tensor) -> IntArray:

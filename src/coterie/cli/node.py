@@ -60,6 +60,7 @@ class DataOptions:
         input: the column of inputs that are lists.
         shape: of an input in flat rows.
         classes: between commas.
+        unlabelled: whether the samples have no labels.
         loader: a Python file with ``load_client``.
     """
 
@@ -86,6 +87,10 @@ class DataOptions:
     classes: Annotated[str | None, typer.Option(help="This site's class list, as healthy,ill.")] = (
         None
     )
+    unlabelled: Annotated[
+        bool,
+        typer.Option("--unlabelled", help="The samples have no labels: the node does not train."),
+    ] = False
     loader: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A Python file with load_client, in place of --data."),
@@ -115,7 +120,10 @@ class DataOptions:
             "shape": self.shape,
             "classes": self.classes,
         }
-        return found | {name: text for name, text in texts.items() if text is not None}
+        found |= {name: text for name, text in texts.items() if text is not None}
+        if self.unlabelled:
+            found["unlabelled"] = True
+        return found
 
 
 def node_join(
@@ -213,7 +221,8 @@ def node_export(
 ) -> None:
     """Write what a client keeps to a file, on its own machine.
 
-    Its personal layers, or what it stores for a model of its own, of the run in which it trained last.
+    Its personal layers, or what it stores for a model of its own, of the run in which it trained last; of
+    a client without labels the model that it was sent.
     """
     from coterie.deploy.export_kept import export_kept
     from coterie.terminal import say

@@ -197,6 +197,9 @@ class Bounds:
         refused: Counter[str] = Counter()
         if not self.enabled or not len(reply) or not isinstance(work, Train | Describe):
             return reply, clipped, refused
+        # It places its own client, and moves no model and no other client.
+        if isinstance(work, Describe) and not work.labelled:
+            return reply, clipped, refused
         group = _group(work, reply, which)
         for name in ("delta", "subspace", "centres"):
             if name in reply.fields:

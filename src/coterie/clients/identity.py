@@ -26,6 +26,7 @@ class Identity:
         classes: how many, or their names.
         trains: whether it holds training samples.
         tests: whether it holds test samples.
+        labelled: whether its samples have labels; without them it neither trains nor tests.
     """
 
     client: str
@@ -35,6 +36,7 @@ class Identity:
     classes: tuple[str, ...]
     trains: bool = True
     tests: bool = True
+    labelled: bool = True
 
     def dumps(self) -> str:
         """As JSON."""
@@ -76,7 +78,8 @@ class Identity:
         texts = (self.client, self.version, self.model, *self.classes)
         if not all(isinstance(text, str) for text in texts):
             return False
-        if not isinstance(self.trains, bool) or not isinstance(self.tests, bool):
+        marks = (self.trains, self.tests, self.labelled)
+        if not all(isinstance(mark, bool) for mark in marks):
             return False
         # A bool is an int in Python, and no length.
         if not all(type(length) is int for length in self.shape):

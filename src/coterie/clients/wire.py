@@ -15,12 +15,12 @@ from torch import Tensor
 from coterie.core.describe import Describe
 from coterie.core.mixtures import ClientShares
 from coterie.core.task import CORRECT, SumShapes
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
 # 1: clients chose models in an exchange of its own; 2: they kept nothing of a model; 3: one request a
-# message.
-PROTOCOL = 4
+# message; 4: all clients had labels.
+PROTOCOL = 5
 
 # What of a training every client knows from the run's configuration. A message says only whether it
 # is used.
@@ -187,6 +187,8 @@ def _work(values: Any, known: Known) -> Work:
                 return _evaluate(options, known)
             case "describe":
                 return Describe(**options)
+            case "deliver":
+                return Deliver(int(options["group"]), str(options["by"]))
     except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"no work record ({error})") from None
     raise ValueError("no work record")

@@ -67,6 +67,8 @@ class EvaluateTable(Table):
     adapt: AdaptTable | None = None
     # Clients that never train: a share of them, or their names or numbers.
     unseen: Share | tuple[str | Annotated[Int, Field(ge=0)], ...] | None = None
+    # Without labels they are placed by their inputs alone, where the method can.
+    unseen_labels: Bool | None = None
     # Adapted and unseen clients cost training, so they may be left to the last round.
     rounds: Literal["evaluated", "last"] = "evaluated"
     # Scores choose settings here, so they must not be those of the test samples.

@@ -35,6 +35,9 @@ class Describe:
     - ``columns``: of each column of its table, how many values it has, their mean and the squares
       around it, or how often it has each category (``coterie.data.tabular.sums``).
 
+    ``centres``, ``latent`` with no classes and ``subspace`` with one class can be asked of a client
+    whose samples have no labels: all of them are described together, and no label is read.
+
     Args:
         statistic: which.
         classes: number of classes ``c``.
@@ -43,6 +46,7 @@ class Describe:
             (``latent``).
         draws: random halves of the samples (``latent``); 0: all samples.
         level: samples per class of a balanced world, ``D / M`` (``imbalance``).
+        labelled: whether labels may be read; ``False``: the inputs alone are described.
         privacy: how a histogram is made private: ``discrete_laplace`` noise on every count, or the
             dominant class only, by ``randomised_response``. Drawn once per client and kept.
         epsilon: privacy budget.
@@ -59,6 +63,7 @@ class Describe:
     vectors: int = 0
     draws: int = 0
     level: float = 0.0
+    labelled: bool = True
     privacy: Literal["none", "discrete_laplace", "randomised_response"] = "none"
     epsilon: Epsilon = 1.0
 

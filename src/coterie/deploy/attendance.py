@@ -56,8 +56,7 @@ class Attendance:
         longest = self.settings.longest_wait
         self._announce(round, least, longest)
         self.engine.gather(least, longest)
-        # A client without training samples is no help in a round.
-        able = int((self.engine.register.present & self.engine.register.trains).sum())
+        able = self._able()
         if able < least:
             what = f"too few clients before round {round} after {longest:g} s, got {able}"
             raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
@@ -69,10 +68,15 @@ class Attendance:
         connected = self._connected()
         if self.live is not None:
             self.live.wait(round, least, time.time() + longest, connected)
-        missing = least - len(connected)
+        missing = least - self._able()
         if missing > 0:
             limit = duration(longest)
             self.say(f"waiting for {counted(missing, 'client')} to connect, for at most {limit}")
+
+    def _able(self) -> int:
+        """How many clients are there that can train: the others are no help in a round."""
+        register = self.engine.register
+        return int((register.present & register.trains).sum())
 
     def _connected(self) -> list[str]:
         return self._names(self.engine.register.present)

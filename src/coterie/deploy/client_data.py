@@ -26,18 +26,22 @@ class ClientData:
         train: inputs float32 (int64 for tokens) ``[n, ...]`` and labels int64 ``[n]``, or the targets of
             another task, float32 or int64 ``[n, ...]``.
         test: the same, for evaluation; may be empty.
+        labelled: whether the samples have labels. Without them ``train`` has the inputs, and zeros for
+            labels, which nothing reads.
     """
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
+    labelled: bool = True
 
     @classmethod
     def of(cls, train: Split, test: Split | None, form: DataForm) -> ClientData:
         """Validate what the user's ``load_client`` returned.
 
         Args:
-            train: inputs and labels, tensors or arrays.
-            test: the same, or ``None``.
+            train: inputs and labels, tensors or arrays; ``None`` for the labels of a client that has
+                none.
+            test: the same, or ``None``, as of a client without labels.
             form: what all clients' samples have in common.
 
         Raises:
@@ -48,14 +52,30 @@ class ClientData:
             >>> data = ClientData.of((np.zeros((3, 4)), [0, 1, 1]), None, form)
             >>> data.train[0].dtype, len(data.test[1])
             (torch.float32, 0)
+            >>> ClientData.of((np.zeros((3, 4)), None), None, form).labelled
+            False
         """
+        labelled = has_labels(train, test)
+        if not labelled:
+            train = (train[0], form.targets(len(train[0])))
         if test is None:
             test = (np.zeros((0, *form.shape), np.float32), form.targets(0))
-        data = cls(_validated_split("train", train, form), _validated_split("test", test, form))
+        train_split = _validated_split("train", train, form)
+        data = cls(train_split, _validated_split("test", test, form), labelled)
         if not len(data.train[1]) + len(data.test[1]):
             got = "none to train and none to test"
             raise DataError(f"load_client: no samples, got {got}; expected some")
         return data
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are samples to train on."""
+        return self.labelled and len(self.train[1]) > 0
+
+    @property
+    def tests(self) -> bool:
+        """Whether there are samples to be scored on."""
+        return self.labelled and len(self.test[1]) > 0
 
     def population(self, client: int, classes: int) -> Population:
         """A population in which only this client holds samples, so that a node's work is that of
@@ -87,6 +107,24 @@ class ClientData:
     def histogram(self, classes: int) -> NDArray[np.int64]:
         """Training samples of each class, int64 ``[classes]``."""
         return np.bincount(self.train[1].numpy(), minlength=classes).astype(np.int64)
+
+
+def has_labels(train: Any, test: Any) -> bool:
+    """Whether a client's samples have labels.
+
+    Args:
+        train: what it has to train on, inputs and labels; or inputs and ``None``.
+        test: the same, or ``None``.
+
+    Raises:
+        DataError: for test samples of a client that has no labels to train on.
+    """
+    if not isinstance(train, tuple | list) or len(train) != 2 or train[1] is not None:
+        return True
+    if test is not None:
+        what = "no labels to train on, got test samples beside inputs without labels"
+        raise DataError(f"load_client: {what}; expected ((inputs, None), None)")
+    return False
 
 
 def _validated_split(name: str, split: Any, form: DataForm) -> tuple[Tensor, Tensor]:

@@ -21,9 +21,9 @@ from coterie.data.tabular.encoder import Encoder
 from coterie.data.tabular.options import Encode
 from coterie.data.tabular.raw import Column, RawTable
 from coterie.data.tabular.sums import column_report
-from coterie.deploy.client_data import ClientData
+from coterie.deploy.client_data import ClientData, has_labels
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import rows_to_test
+from coterie.deploy.data_sources import is_unlabelled, rows_to_test
 from coterie.deploy.node_source import is_database, read_query
 from coterie.errors import DataError
 
@@ -38,10 +38,13 @@ class ClientTable:
     Args:
         train: rows to train on, and their labels.
         test: the same, for evaluation; may be empty.
+        labelled: whether the rows have labels. Without them ``train`` has the rows, and zeros for
+            labels, which nothing reads.
     """
 
     train: Rows
     test: Rows
+    labelled: bool = True
 
     def report(self) -> FloatArray:
         """What the client reports of the columns of its training rows, float64
@@ -60,6 +63,8 @@ class ClientTable:
             DataError: for labels that do not fit.
         """
         train = (encoder.encode(self.train[0]), self.train[1])
+        if not self.labelled:
+            return ClientData.of((train[0], None), None, form)
         test = (encoder.encode(self.test[0]), self.test[1])
         return ClientData.of(train, test, form)
 
@@ -70,7 +75,8 @@ def loaded_table(
     """The table that the user's ``load_client`` returned.
 
     Args:
-        train: rows, a table of pandas or pyarrow, and labels: names of classes, or numbers.
+        train: rows, a table of pandas or pyarrow, and labels: names of classes, or numbers; ``None`` for
+            the labels of a client that has none.
         test: the same, or ``None``.
         form: with the columns that all clients have.
         encode: how columns become numbers.
@@ -78,23 +84,29 @@ def loaded_table(
     Raises:
         DataError: for columns and labels that are missing or do not fit.
     """
+    labelled = has_labels(train, test)
     first = _rows(train, form, encode)
     if test is None:
         table = RawTable(form.columns, np.empty((0, len(form.columns))), encode)
-        return ClientTable(first, (table, first[1][:0]))
+        return ClientTable(first, (table, first[1][:0]), labelled)
     return ClientTable(first, _rows(test, form, encode))
 
 
 def _rows(pair: tuple[Any, Any], form: DataForm, encode: Encode) -> Rows:
     rows, labels = pair
     if isinstance(rows, RawTable):  # a share of a table for a trial
+        if labels is None:
+            labels = form.targets(len(rows.values)).numpy()
         return rows, np.asarray(labels)
     if not hasattr(rows, "column_names"):
         import pyarrow as pa
 
         rows = pa.Table.from_pandas(rows)
     values = [_column(rows, column) for column in form.columns]
-    return RawTable(form.columns, np.stack(values, axis=1), encode), _targets(labels, form)
+    table = RawTable(form.columns, np.stack(values, axis=1), encode)
+    if labels is None:
+        return table, form.targets(len(table.values)).numpy()
+    return table, _targets(labels, form)
 
 
 def _column(rows: Any, known: Column) -> FloatArray:
@@ -134,17 +146,20 @@ def read_client_table(
     """The rows of a node from its files, or from a database.
 
     A folder has ``train`` and optionally ``test``, as parquet or CSV. Of a single file, a fifth of the
-    rows becomes test data. Rows without a label are left out.
+    rows becomes test data. Rows without a label are left out, unless the client has no labels at all.
 
     Args:
         path: the file or folder.
-        options: of the node: ``label`` names the column of labels.
+        options: of the node: ``label`` names the column of labels; ``unlabelled`` says that there are
+            none.
         form: with the columns that all clients have.
         encode: how columns become numbers.
 
     Raises:
         DataError: if a file cannot be read, or holds something else.
     """
+    if is_unlabelled(options):
+        return loaded_table((_rows_alone(path, options), None), None, form, encode)
     label = str(options.get("label", "label"))
     if is_database(str(options.get("data", ""))):
         table = _with_labels(read_query(options), "--query", label)
@@ -160,6 +175,20 @@ def read_client_table(
     if len(pairs) == 1:
         return loaded_table(pairs[0], None, form, encode)
     return loaded_table(pairs[0], pairs[1], form, encode)
+
+
+def _rows_alone(path: Path, options: Mapping[str, Any]) -> Any:
+    """All rows of a client without labels, as a table of pyarrow."""
+    if is_database(str(options.get("data", ""))):
+        return read_query(options)
+    path = path.expanduser()
+    if not path.is_dir():
+        return open_table(path)
+    files = [path / f"train{suffix}" for suffix in SUFFIXES]
+    present = [file for file in files if file.exists()]
+    if not present:
+        raise DataError(f"{path}: no rows, got none; expected train.parquet or train.csv")
+    return open_table(present[0])
 
 
 def _divided(table: Any, label: str, form: DataForm, encode: Encode) -> ClientTable:
@@ -185,5 +214,5 @@ def _with_labels(table: Any, where: str, label: str) -> Any:
 
     if label not in table.column_names:
         got = f"columns {', '.join(table.column_names)}"
-        raise DataError(f"{where}: no labels, got {got}; expected {label!r}")
+        raise DataError(f"{where}: no labels, got {got}; expected {label!r}, or --unlabelled")
     return table.filter(pc.is_valid(table[label]))

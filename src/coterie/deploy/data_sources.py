@@ -19,6 +19,35 @@ Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]
 TEST_SHARE = 0.2
 
 
+def is_unlabelled(options: Mapping[str, Any]) -> bool:
+    """Whether a node's configuration says that its data have no labels.
+
+    Example:
+        >>> is_unlabelled({"data": "scans", "unlabelled": True}), is_unlabelled({"data": "scans"})
+        (True, False)
+    """
+    # Said, and not seen by a missing column: a site that names the wrong column must not lose its
+    # labels without a word.
+    return options.get("unlabelled") in (True, "true")
+
+
+def inputs_alone(loaded: tuple[Any, Any], options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What ``load_client`` returned, without the labels that a node says it does not have.
+
+    Args:
+        loaded: training and test samples.
+        options: of the node.
+
+    Example:
+        >>> inputs_alone((([[1.0]], [0]), ([[2.0]], [1])), {"unlabelled": True})
+        (([[1.0]], None), None)
+    """
+    train = loaded[0]
+    if not is_unlabelled(options) or not isinstance(train, tuple | list):
+        return loaded
+    return (train[0], None), None
+
+
 class NotNumbersError(DataError):
     """Columns that are no inputs by themselves, as those of a table."""
 
@@ -45,7 +74,7 @@ def load_function(file: Path) -> Callable[[Any], Any]:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
+def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair | None]:
     """Training and test samples from parquet or CSV files.
 
     A folder has ``train.parquet`` or ``train.csv``, and optionally ``test`` of the same kind. Of a
@@ -56,7 +85,10 @@ def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
     Args:
         path: the file or folder.
         options: of the node: ``label`` and ``input`` name other columns; ``shape``, for example
-            ``"8,8"``, reshapes flat rows.
+            ``"8,8"``, reshapes flat rows; ``unlabelled`` says that there are no labels.
+
+    Returns:
+        ``None`` for the labels, and for the test samples, of a client without labels.
 
     Raises:
         DataError: if a file cannot be read, or holds something else.
@@ -65,6 +97,8 @@ def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
     if path.is_dir():
         kind = ".csv" if (path / "train.csv").exists() else ".parquet"
         train = _read_table(path / f"train{kind}", options)
+        if is_unlabelled(options):
+            return train, None
         test_file = path / f"test{kind}"
         if test_file.exists():
             return train, _read_table(test_file, options)
@@ -73,8 +107,11 @@ def read_files(path: Path, options: Mapping[str, Any]) -> tuple[Pair, Pair]:
     return divide(*_read_table(path, options))
 
 
-def divide(x: Any, y: Any) -> tuple[Pair, Pair]:
-    """Samples without a split as training and test samples, a fifth of them."""
+def divide(x: Any, y: Any) -> tuple[Pair, Pair | None]:
+    """Samples without a split as training and test samples, a fifth of them; those without labels
+    (``y`` is ``None``) as they are."""
+    if y is None:
+        return (x, None), None
     order, cut = _split(len(y))
     return (x[order[:cut]], y[order[:cut]]), (x[order[cut:]], y[order[cut:]])
 
@@ -106,7 +143,7 @@ def _read_table(file: Path, options: Mapping[str, Any]) -> Pair:
 
 
 def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
-    """The inputs and labels of a table of pyarrow.
+    """The inputs and labels of a table of pyarrow; ``None`` for the labels of a client without any.
 
     Args:
         table: with a column of labels, and inputs.
@@ -117,15 +154,18 @@ def pair_of_table(table: Any, where: str, options: Mapping[str, Any]) -> Pair:
         DataError: if it holds something else; `NotNumbersError` for columns of another kind.
     """
     label = str(options.get("label", "label"))
-    if label not in table.column_names:
+    unlabelled = is_unlabelled(options)
+    if label not in table.column_names and not unlabelled:
         got = f"columns {', '.join(table.column_names)}"
-        raise DataError(f"{where}: no labels, got {got}; expected {label!r}")
+        raise DataError(f"{where}: no labels, got {got}; expected {label!r}, or --unlabelled")
     names = _input_columns(table.column_names, options)
     try:
         inputs = _stack([table.column(name).to_pylist() for name in names])
         shape = _shape_option(options)
         if shape:
             inputs = inputs.reshape(len(inputs), *shape)
+        if unlabelled:
+            return inputs, None
         # Whether labels or numbers is known by the run, which checks them.
         return inputs, np.asarray(table.column(label).to_pylist())
     except (ValueError, TypeError) as error:

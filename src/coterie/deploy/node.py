@@ -23,13 +23,14 @@ from coterie.core.keys import Key
 from coterie.core.task import CORRECT, SumShapes
 from coterie.core.threads import one_thread
 from coterie.core.vectors import Layout, flatten, frozen_digest
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
-from coterie.deploy import kept_file
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work
+from coterie.deploy import kept_file, served_file
 from coterie.deploy.cache import NodeCache
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept_file import KeptFile, KeptRounds
+from coterie.deploy.served_file import ServedModel
 from coterie.engines.failures import ClientError
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.own_models import OwnModelEngine
@@ -58,7 +59,7 @@ class Node:
         self.spec = spec
         self.data = data
         for _, targets in (data.train, data.test):
-            if len(targets):
+            if len(targets) and data.labelled:
                 spec.task.fitted(targets, spec.classes)
         self.cache = cache
 
@@ -77,8 +78,13 @@ class Node:
         return self.cache.model(name)
 
     def answer(self, request: Request) -> Answer:
-        """Do the work of a request; see ``coterie.core.work.Work``."""
+        """Do the work of a request; see ``coterie.core.work.Work``.
+
+        Raises:
+            ConfigError: for work that needs labels, where the client has none.
+        """
         work = request.work
+        self._check_labels(work)
         network = self.spec.network
         population = self.data.population(request.client, self.spec.classes)
         runner = LocalRunner(
@@ -88,6 +94,8 @@ class Node:
             # The models are sent once, and named by their digests from then on.
             self.cache.keep_models(request.models)
         models = self._whole_models(request)
+        if isinstance(work, Deliver):
+            self._keep_served(work, models[0], request.round)
         which = _rows(work, len(models))
         key = self._key(request)
         # The engine of a simulation, for one client. One thread, as there: the sums come in the
@@ -103,6 +111,22 @@ class Node:
         if isinstance(work, Train) and work.clip is not None:
             fields = clipped(fields, work.clip)
         return Answer(fields, self.has_drifted(request.assignment_version))
+
+    def _check_labels(self, work: Work) -> None:
+        """Refuse work that would read labels which are not there."""
+        inputs_alone = isinstance(work, Describe) and not work.labelled
+        if self.data.labelled or inputs_alone or isinstance(work, Deliver):
+            return
+        what = f"the data have no labels, got {type(work).__name__}"
+        raise ConfigError(f"node: {what}; expected a question about the inputs alone")
+
+    def _keep_served(self, work: Deliver, model: Tensor, round: int) -> None:
+        """Write the model that serves this client to its file."""
+        layout = Layout.of(self.spec.network.module)
+        path = self.cache.folder / served_file.FILE
+        ServedModel.of(layout, model, work.group, work.by, round).write(path)
+        group = "no group" if work.group < 0 else f"group {work.group}"
+        log.info("coterie: served by the model of %s (%s), in %s", group, work.by, path)
 
     def _whole_models(self, request: Request) -> Tensor:
         """The models with the coordinates that are not sent: all clients begin with those of the
@@ -167,7 +191,7 @@ class Node:
             assignment_version: how often the client was assigned to a group.
         """
         rule = self.spec.migration
-        if rule is None:
+        if rule is None or not self.data.labelled:
             return None
         histogram = self.data.histogram(self.spec.classes)
         reference = self.cache.reference(assignment_version, histogram)
@@ -189,8 +213,9 @@ class Node:
             model=signature(Layout.of(module), frozen_digest(module)),
             shape=self.spec.form.shape,
             classes=tuple(classes),
-            trains=len(self.data.train[1]) > 0,
-            tests=len(self.data.test[1]) > 0,
+            trains=self.data.trains,
+            tests=self.data.tests,
+            labelled=self.data.labelled,
         )
 
 
@@ -237,8 +262,9 @@ class UndescribedNode:
             model="",
             shape=(),
             classes=tuple(classes),
-            trains=len(self.table.train[1]) > 0,
-            tests=len(self.table.test[1]) > 0,
+            trains=self.table.labelled and len(self.table.train[1]) > 0,
+            tests=self.table.labelled and len(self.table.test[1]) > 0,
+            labelled=self.table.labelled,
         )
 
 

@@ -19,7 +19,7 @@ from coterie.deploy.cache import NodeCache, cache_root
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import load_function
+from coterie.deploy.data_sources import inputs_alone, load_function
 from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.node import Node, UndescribedNode
 from coterie.deploy.node_source import is_database, read_node_data
@@ -237,7 +237,7 @@ def _loaded(context: Any, app: Path | None) -> tuple[Any, Any]:
     if not isinstance(loaded, tuple) or len(loaded) != 2:
         got = type(loaded).__name__
         raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
-    return loaded
+    return inputs_alone(loaded, context.node_config)
 
 
 def _loader(options: Mapping[str, Any], app: Path | None) -> Callable[[Any], Any]:

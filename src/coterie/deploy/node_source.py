@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.data.sources.images import decode, unit
 from coterie.data.sources.raw_columns import category_text
-from coterie.deploy.data_sources import Pair, divide, pair_of_table, read_files
+from coterie.deploy.data_sources import Pair, divide, is_unlabelled, pair_of_table, read_files
 from coterie.errors import ConfigError, DataError, first_line, install_command
 
 IMAGES = (".png", ".jpg", ".jpeg")
@@ -36,8 +36,11 @@ def is_database(source: str) -> bool:
     return "://" in source
 
 
-def read_node_data(options: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[Pair, Pair]:
-    """Training and test samples of a node, for runs whose inputs are numbers.
+def read_node_data(
+    options: Mapping[str, Any], classes: Sequence[str] | None
+) -> tuple[Pair, Pair | None]:
+    """Training and test samples of a node, for runs whose inputs are numbers; of one without labels
+    ``None`` for the labels and for the test samples.
 
     Args:
         options: of the node: ``data``, and what belongs to it, as ``docs/deploy.md`` lists them.
@@ -53,16 +56,20 @@ def read_node_data(options: Mapping[str, Any], classes: Sequence[str] | None) ->
         train, test = divide(*pair_of_table(table, _shown(source), options))
     else:
         path = Path(source).expanduser()
-        if _has_images(path):
+        if is_unlabelled(options) and _images_in(path):
+            return (_images_alone(path), None), None
+        if _has_images(path) and not is_unlabelled(options):
             return _read_images(path, classes)
         train, test = read_files(path, options)
-    return _with_numbers(train, classes), _with_numbers(test, classes)
+    if test is not None:
+        test = _with_numbers(test, classes)
+    return _with_numbers(train, classes), test
 
 
 def _with_numbers(pair: Pair, classes: Sequence[str] | None) -> Pair:
     """Labels that are text as their places among the classes."""
     inputs, labels = pair
-    if classes is None or np.asarray(labels).dtype.kind not in "UO":
+    if labels is None or classes is None or np.asarray(labels).dtype.kind not in "UO":
         return pair
     return inputs, places(labels, classes)
 
@@ -193,7 +200,20 @@ def _has_images(path: Path) -> bool:
     return any(file.suffix.lower() in IMAGES for pattern in patterns for file in path.glob(pattern))
 
 
-def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair]:
+def _images_in(path: Path) -> list[Path]:
+    """The images that lie in a folder itself, in the order of their names."""
+    if not path.is_dir():
+        return []
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES)
+
+
+def _images_alone(path: Path) -> NDArray[np.float32]:
+    """Images without labels, float32 ``[n, channels, height, width]`` in 0 to 1."""
+    files = _images_in(path)
+    return unit(decode([file.read_bytes() for file in files], str(path)))
+
+
+def _read_images(path: Path, classes: Sequence[str] | None) -> tuple[Pair, Pair | None]:
     """Images of ``train/CLASS`` and ``test/CLASS``, or of ``CLASS``, of which a fifth is for test."""
     if (path / "train").is_dir():
         train = _images_of(path / "train", classes)

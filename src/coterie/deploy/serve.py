@@ -40,6 +40,7 @@ from coterie.deploy.live import LiveState, watch_engine
 from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.releases import NODES_KNOW_THE_SEED, private_deployment
 from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
+from coterie.deploy.unlabelled import fate_without_labels, serve_unlabelled
 from coterie.engines.flower import FlowerEngine, Terms
 from coterie.errors import ConfigError
 from coterie.objectives import plain
@@ -157,6 +158,8 @@ def _serve_rounds(
         # snapshot of the federation: who is connected is looked up again.
         run.save(config.checkpoint.keep, with_snapshot=False)
         write_event("round", result.row)
+    serve_unlabelled(run, engine, partial(write_event, "say"))
+    run.save(config.checkpoint.keep, with_snapshot=False)
     names = tuple(engine.register.names)
     summary = write_results(
         folder, spec, run.groups, progress.since, config, names, samples_at_hand=False
@@ -223,6 +226,7 @@ def _make_engine(
         since=start,
         timeout=settings.reply_wait,
         wanted=_wanted(server.config),
+        without_labels=fate_without_labels(server.config),
     )
     say = partial(write_event, "say")
     engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names)

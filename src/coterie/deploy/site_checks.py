@@ -19,7 +19,7 @@ from coterie.data.tabular.options import Encode
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm
-from coterie.deploy.data_sources import NotNumbersError, load_function
+from coterie.deploy.data_sources import NotNumbersError, inputs_alone, load_function
 from coterie.deploy.federation_card import CARD_PATH, FederationCard, installed_version
 from coterie.deploy.node_source import read_node_data
 from coterie.deploy.server_folder import certificate_end
@@ -196,10 +196,14 @@ def check_data(options: Mapping[str, Any], form: DataForm | None) -> str:
     found: ClientData | ClientTable
     if form.columns:
         found = _table(options, form)
+        if not found.labelled:
+            return f"data: {_inputs(len(found.train[1]))}, with all {len(form.columns)} columns"
         lengths = [len(found.train[1]), len(found.test[1])]
         return f"data: {_rows(lengths)}, with all {len(form.columns)} columns"
     train, test = _pairs(options, form.classes)
     found = ClientData.of(train, test, form)
+    if not found.labelled:
+        return f"data: {_inputs(len(found.train[1]))}, inputs {list(form.shape)}"
     lengths = [len(found.train[1]), len(found.test[1])]
     return f"data: {_rows(lengths)}, inputs {list(form.shape)}{_labels(found, form)}"
 
@@ -223,18 +227,24 @@ def _unknown_form(options: Mapping[str, Any], classes: tuple[str, ...]) -> str:
         return "data: a table that can be read; the server does not say what it expects"
     other = [] if test is None else test[1]
     x = np.asarray(x)
-    y = np.asarray(y)
+    rows = _inputs(len(x))
+    if y is not None:
+        y = np.asarray(y)
+        rows = _rows([len(y), len(other)])
     if not np.isfinite(np.asarray(x, np.float64)).all():
         raise DataError("data: inputs not finite, got NaN or infinity; expected numbers")
-    if classes and len(y) and not 0 <= y.min() <= y.max() < len(classes):
+    if classes and y is not None and len(y) and not 0 <= y.min() <= y.max() < len(classes):
         got = f"{y.min()} to {y.max()}"
         raise DataError(f"data: labels out of range, got {got}; expected 0 to {len(classes) - 1}")
-    rows = _rows([len(y), len(other)])
     return f"data: {rows}, inputs {list(x.shape[1:])}; the server does not say what it expects"
 
 
 def _rows(lengths: list[int]) -> str:
     return f"{lengths[0]} rows to train on and {lengths[1]} to test on"
+
+
+def _inputs(rows: int) -> str:
+    return f"{rows} rows without labels, so this client does not train"
 
 
 def _table(options: Mapping[str, Any], form: DataForm) -> ClientTable:
@@ -257,7 +267,7 @@ def _loaded(options: Mapping[str, Any]) -> tuple[Any, Any]:
     if not isinstance(loaded, tuple) or len(loaded) != 2:
         got = type(loaded).__name__
         raise DataError(f"load_client: not a pair, got {got}; expected (train, test)")
-    return loaded
+    return inputs_alone(loaded, options)
 
 
 def _class_list(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
 from coterie.engines.worker import PoolJob
@@ -88,7 +88,7 @@ class PoolEngine(SimulationEngine):
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup,
+        work: Evaluate | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,

@@ -17,7 +17,7 @@ from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.mixtures import SampleWeights
-from coterie.core.work import Evaluate, SelectGroup, Train, Work, work_for_task
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
 from coterie.local.choose import least_loss
@@ -65,7 +65,7 @@ class SimulationEngine(ABC):
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup,
+        work: Evaluate | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,

@@ -15,7 +15,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.engines.blocks import Blocks, Cohort
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
@@ -60,7 +60,7 @@ class VmapEngine(SimulationEngine):
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup,
+        work: Evaluate | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,

@@ -18,16 +18,13 @@ from coterie.export.served import ServedClients, served_models
 from coterie.export.source import ExportSource
 from coterie.export.table_outputs import TaskRecord, nearest_group, placed_by_labels
 from coterie.local.describe import describe_inputs
-from coterie.methods.override import method_of
+from coterie.methods.placing import rule_without_labels
 from coterie.rules.serving import Serve
-from coterie.rules.unlabelled import unlabelled_rule
+from coterie.rules.unlabelled import BY_INPUTS, ONE_MODEL, WITHOUT_LABELS
 from coterie.runs.outputs import outputs_of
 from coterie.terminal import counted
 
 KNOWN = "known client"
-BY_INPUTS = "its inputs"
-WITHOUT_LABELS = "no labels: the model for clients without a group"
-ONE_MODEL = "one model"
 # What new clients have where those of the run have something of their own.
 UNTRAINED_LAYERS = "its own layers are untrained"
 SHARED_MODEL = "the shared model, in place of one of its own"
@@ -187,10 +184,7 @@ def group_by_inputs(source: ExportSource, x: Tensor) -> int | None:
         source: the run.
         x: ``[n, ...]``, the client's inputs.
     """
-    method = method_of(source.prepared.algorithm)
-    if method is None:
-        return None
-    rule = unlabelled_rule(method.assign)
+    rule = rule_without_labels(source.prepared.algorithm)
     asked = None if rule is None else rule.ask_unlabelled(source.checkpoint.groups)
     if rule is None or asked is None:
         return None

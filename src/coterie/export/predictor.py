@@ -14,6 +14,7 @@ from coterie.export.held_out_calibration import calibration_of
 from coterie.export.new_rows import NEW_CLIENT
 from coterie.export.source import ExportSource
 from coterie.export.table_record import TableRoles, task_record
+from coterie.rules.unlabelled import ONE_MODEL, WITHOUT_LABELS
 
 RECORD = "predict.json"
 OUTPUTS = "outputs.py"
@@ -61,8 +62,8 @@ def _record(source: ExportSource) -> dict[str, Any]:
         "new_client": NEW_CLIENT,
         "placed_by": {
             "known": placing.KNOWN,
-            "no labels": placing.WITHOUT_LABELS,
-            "one model": placing.ONE_MODEL,
+            "no labels": WITHOUT_LABELS,
+            "one model": ONE_MODEL,
         },
         "formula": list(FORMULA),
     }

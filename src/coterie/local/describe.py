@@ -43,6 +43,8 @@ def describe(
         which: int64 ``[n, r]``, the models that each client was sent, for a statistic of what a
             model makes of the data.
     """
+    if not work.labelled:
+        return _inputs_of_clients(work, population, ids, key, module, models, which)
     match work.statistic:
         case "histogram":
             return noisy_histograms(work, population, ids, key)
@@ -59,6 +61,29 @@ def describe(
             return population.table.reports([population.train[i] for i in ids])
 
 
+def _inputs_of_clients(
+    work: Describe,
+    population: Population,
+    ids: IntArray,
+    key: Key,
+    module: nn.Module,
+    models: Tensor,
+    which: IntArray,
+) -> NDArray[np.float32]:
+    """What `describe_inputs` says of the training inputs of each client, ``[n, ...]``."""
+    rows = which
+    if which.ndim == 1:
+        rows = which[:, None]
+    found = []
+    for client, row in zip(ids.tolist(), rows, strict=True):
+        x = population.x[torch.from_numpy(population.train[client])]
+        model = torch.empty(0)
+        if work.needs_model:
+            model = models[int(row[0])]
+        found.append(describe_inputs(work, x, key, module, model))
+    return np.stack(found)
+
+
 def describe_inputs(
     work: Describe, x: Tensor, key: Key, module: nn.Module, model: Tensor
 ) -> NDArray[np.float32]:
@@ -72,6 +97,8 @@ def describe_inputs(
         module: the network.
         model: float32 ``[d]``, what `latent` is computed with.
     """
+    # Of the key only the seed counts: a client is placed alike in whatever round it is asked.
+    key = Key(key.seed)
     match work.statistic:
         case "latent":
             nothing = torch.zeros(len(x), dtype=torch.int64)

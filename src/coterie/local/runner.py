@@ -17,7 +17,7 @@ from coterie.core.mixtures import ClientShares
 from coterie.core.solver import Solver
 from coterie.core.task import Task, has_squared_error, is_classes, with_smoothing
 from coterie.core.vectors import Layout
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population, Split
 from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
@@ -122,7 +122,7 @@ class LocalRunner:
 
     def answer(
         self,
-        work: Evaluate | Describe | SelectGroup,
+        work: Evaluate | Describe | SelectGroup | Deliver,
         ids: IntArray,
         models: Tensor,
         which: IntArray,
@@ -140,6 +140,9 @@ class LocalRunner:
                 return Reply(key.round, ids, fields, key.purpose)
             case SelectGroup():
                 return self._select_groups(work, ids, models, which, key)
+            case Deliver():
+                size = self.sizes[ids].astype(np.float64)
+                return Reply(key.round, ids, {"size": size}, key.purpose)
 
     def _evaluate(
         self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key

@@ -72,6 +72,8 @@ def ways_of(
         found.append(_way("last local network", headline, said))
     if evaluate.get("unseen") is not None:
         said = "clients that never train, placed as the method places newcomers, each on "
+        if evaluate.get("unseen_labels") is False:
+            said = "clients that never train, placed by their inputs without labels, each on "
         said += f"{tested} with the model that serves its group, not trained further"
         found.append(_way("unseen", headline, said))
         if adapt is not None:

@@ -19,7 +19,7 @@ from coterie.data.population import Population
 from coterie.measures.adapting import adapted_figures, score_adapted
 from coterie.measures.own_models import own_sums, scored_figures
 from coterie.methods.algorithm import Algorithm
-from coterie.methods.placing import place
+from coterie.methods.placing import place, place_unlabelled
 
 # A share of the clients, or some of them by their names or numbers.
 Unseen = float | Sequence[str | int]
@@ -87,6 +87,8 @@ def score_unseen(
     trainable: IntArray,
     adapt: Train | None,
     task: Task,
+    *,
+    labels: bool = True,
 ) -> dict[str, Any]:
     """How the models serve clients that never train, each placed as the method places newcomers.
 
@@ -97,6 +99,8 @@ def score_unseen(
         trainable: int64, those who have training samples; others may be among them.
         adapt: the training that adapts a copy of their model; ``None``: none.
         task: whose headline, which stands for ``accuracy`` here.
+        labels: whether the method may read their labels; else it places them by their inputs, or not
+            at all.
 
     Returns:
         ``evaluated_unseen``, the number of clients scored; ``unseen_placed``, how many of them found
@@ -107,7 +111,8 @@ def score_unseen(
     clients = round.clients
     ids = round.cohort
     trial = clients.on_trial()
-    placed = place(algorithm, groups, replace(round.of("place"), clients=trial))
+    by = place if labels else place_unlabelled
+    placed = by(algorithm, groups, replace(round.of("place"), clients=trial))
     served = algorithm.serve(placed)
     models, which = served.for_clients(ids)
     work = Evaluate("test", loss=False, sums=task.sums, served_by=served.personal)

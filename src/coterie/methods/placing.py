@@ -1,16 +1,18 @@
-"""Where a method would put clients that it has never met."""
+"""Where a method puts clients that never train, with labels and without."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.override import method_of
 from coterie.methods.training import train
+from coterie.rules.unlabelled import PlacesUnlabelled, unlabelled_rule
 
 
 def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
@@ -48,3 +50,43 @@ def place(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
     found, _ = method.recluster(groups, updates, round.of("assign"))
     # Newcomers alone are no reason to split a group.
     return found if found.k == groups.k else groups
+
+
+def rule_without_labels(algorithm: Algorithm) -> PlacesUnlabelled | None:
+    """How an algorithm places clients without labels; ``None`` where it has no rule for them."""
+    method = method_of(algorithm)
+    if method is None:
+        return None
+    return unlabelled_rule(method.assign)
+
+
+def place_unlabelled(algorithm: Algorithm, state: Groups, round: Round) -> Groups:
+    """The groups with the cohort of a round placed by their inputs alone.
+
+    Each client describes its inputs once, and the method's rule for clients without labels reads
+    this. One model serves all clients, so it asks nobody.
+
+    Args:
+        algorithm: what runs.
+        state: the groups after a round.
+        round: whose cohort has no labels.
+
+    Returns:
+        The state as it was for a method without such a rule, and before it has found groups. A client
+        that did not answer has no group.
+    """
+    ids = np.sort(round.cohort)
+    if state.k == 1:
+        return state.with_members(ids, 0)
+    rule = rule_without_labels(algorithm)
+    asked = None if rule is None else rule.ask_unlabelled(state)
+    if rule is None or asked is None or not len(ids):
+        return state
+    work, model = asked
+    # No model is sent for a statistic of the inputs as they are.
+    which = np.zeros((len(ids), int(work.needs_model)), np.int64)
+    reply = round.clients.run(work, ids, model[None], which, key=round.key)
+    rows = torch.from_numpy(reply.fields[work.statistic])
+    if not len(reply.ids):
+        return state
+    return state.with_members(reply.ids, rule.place_unlabelled(state, rows))

@@ -71,6 +71,7 @@ def run(
     evaluate_local: bool = False,
     evaluate_adapt: Adaptation | None = None,
     evaluate_unseen: Share | tuple[str | int, ...] | None = None,
+    evaluate_unseen_labels: bool = True,
     evaluate_rounds: Literal["evaluated", "last"] = "evaluated",
     evaluate_validation: Share | None = None,
     evaluate_order: Literal["after", "before"] = "after",
@@ -128,6 +129,8 @@ def run(
             too, as ``coterie.Adaptation(epochs=1, layers=("head",))``; ``None``: none.
         evaluate_unseen: a share of the clients, or names or numbers of clients, that never train and
             are scored as newcomers.
+        evaluate_unseen_labels: whether these have labels. Without them they are placed by their inputs
+            alone, where the method can.
         evaluate_rounds: whether those two are done in every evaluated round, or in the last alone.
         evaluate_validation: share of each client's training samples on which it is scored in place
             of its test samples, and does not train; to choose settings by. ``None``: none.

@@ -117,6 +117,7 @@ def _evaluation(call: Call, fitted: Fitted, unseen: tuple[int, ...]) -> Evaluati
         task=fitted.task,
         adapt=adaptation_work(call["evaluate_adapt"], fitted),
         unseen=unseen,
+        unseen_labels=call["evaluate_unseen_labels"],
         often=call["evaluate_rounds"] == "evaluated",
         order=call["evaluate_order"],
     )

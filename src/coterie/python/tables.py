@@ -180,6 +180,8 @@ def evaluate_table(call: Mapping[str, Any]) -> dict[str, Any]:
     unseen = call["evaluate_unseen"]
     if unseen is not None:
         table["unseen"] = list(unseen) if isinstance(unseen, tuple) else unseen
+    if not call["evaluate_unseen_labels"]:
+        table["unseen_labels"] = False
     if call["evaluate_validation"] is not None:
         table["validation"] = call["evaluate_validation"]
     if call["evaluate_order"] != "after":

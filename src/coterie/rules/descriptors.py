@@ -173,11 +173,17 @@ class DescriptorGroups(PlacesClients):
         memory = SignatureMemory(origin, kept, member, threshold, found.tree, ids, shown)
         return replace(groups.select([0] * found.count), member=member).remember(memory)
 
+    @property
+    def places_by_inputs(self) -> bool:
+        """See `PlacesUnlabelled`."""
+        return True
+
     def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
         memory = groups.memory.get(SignatureMemory)
         if memory is None:
             return None
-        return Describe("latent", vectors=memory.signature.shape[2]), memory.origin
+        work = Describe("latent", vectors=memory.signature.shape[2], labelled=False)
+        return work, memory.origin
 
     def place_unlabelled(self, groups: Groups, rows: Tensor) -> IntArray:
         memory = groups.memory.get(SignatureMemory)

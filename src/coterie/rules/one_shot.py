@@ -243,14 +243,21 @@ class OneShot(PlacesClients):
             groups = _open(groups, memory.origin, opened.count)
         return self._join(groups, memory, ids, rows, joined, ~joins)
 
+    @property
+    def places_by_inputs(self) -> bool:
+        """See `PlacesUnlabelled`: not by signatures that are trained, which needs labels."""
+        return isinstance(self.signature, Subspace)
+
     def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
-        """See `PlacesUnlabelled`; ``None`` for signatures that are trained, which needs labels."""
+        """See `PlacesUnlabelled`."""
         memory = groups.memory.get(SignatureMemory)
-        if memory is None or not isinstance(self.signature, Subspace):
+        if memory is None:
             return None
+        assert isinstance(self.signature, Subspace), "other signatures are trained"
         # The directions of all samples together, as if they were of one class.
         features = memory.signature.shape[1]
-        return Describe("subspace", 1, features, self.signature.vectors), memory.origin
+        vectors = self.signature.vectors
+        return Describe("subspace", 1, features, vectors, labelled=False), memory.origin
 
     def place_unlabelled(self, groups: Groups, rows: Tensor) -> IntArray:
         """See `PlacesUnlabelled`: the nearest group, at any distance, since a new one would have no

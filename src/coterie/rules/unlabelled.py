@@ -12,14 +12,24 @@ from coterie.core.groups import Groups
 from coterie.rules.assigning import Assign
 from coterie.rules.migration import Migrating
 
+# How a client without labels came to its model, in words.
+BY_INPUTS = "its inputs"
+ONE_MODEL = "one model"
+WITHOUT_LABELS = "no labels: the model for clients without a group"
+
 
 @runtime_checkable
 class PlacesUnlabelled(Protocol):
     """An assign rule that can place a client by its inputs alone."""
 
+    @property
+    def places_by_inputs(self) -> bool:
+        """Whether it can, with the options that it was made with."""
+        ...
+
     def ask_unlabelled(self, groups: Groups) -> tuple[Describe, Tensor] | None:
         """What a client without labels is asked for, and the model ``[d]`` that it is sent with;
-        ``None`` where the rule cannot place it."""
+        ``None`` before the rule has found groups."""
         ...
 
     def place_unlabelled(self, groups: Groups, rows: Tensor) -> IntArray:
@@ -34,11 +44,11 @@ def unlabelled_rule(assign: Assign) -> PlacesUnlabelled | None:
         assign: the assign rule of a method.
 
     Example:
-        >>> from coterie.algorithms import fedavg, pacfl
-        >>> unlabelled_rule(pacfl().assign) is None, unlabelled_rule(fedavg().assign) is None
+        >>> from coterie.algorithms import fedclust, pacfl
+        >>> unlabelled_rule(pacfl().assign) is None, unlabelled_rule(fedclust().assign) is None
         (False, True)
     """
     inner = assign.assign if isinstance(assign, Migrating) else assign
-    if isinstance(inner, PlacesUnlabelled):
+    if isinstance(inner, PlacesUnlabelled) and inner.places_by_inputs:
         return inner
     return None

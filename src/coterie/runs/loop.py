@@ -217,6 +217,9 @@ def simulate(
     # Real clients' data change without a shift of ours; they report it.
     clients.fixed_data = schedule.shift is None and clients.drift_reports is None
     groups = _first_groups(start, algorithm, initial_models, population.clients)
+    if schedule.evaluation.unlabelled:
+        # A run that goes on had placed them after the round that was the last one then.
+        groups = groups.with_members(np.array(schedule.evaluation.unlabelled), NO_GROUP)
     snapshot = _first_snapshot(start, clients, schedule, population)
     steps = _RoundSteps(algorithm, clients, population, schedule, evaluation, solver or Solver())
     skipped = start.skipped

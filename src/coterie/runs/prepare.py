@@ -183,6 +183,7 @@ def _evaluation(config: RunConfig, fitted: Fitted, unseen: tuple[int, ...]) -> E
         task=fitted.task,
         adapt=adaptation_work(make_adaptation(config), fitted),
         unseen=unseen,
+        unseen_labels=config.evaluate.unseen_labels is not False,
         often=evaluate.rounds == "evaluated",
         order=evaluate.order or "after",
     )

@@ -70,6 +70,19 @@ class Progress:
         self.snapshot = result.snapshot
         self._count_skipped(result.row)
 
+    def place(self, groups: Groups) -> None:
+        """Clients without labels have found their groups after the last round.
+
+        Args:
+            groups: the state with these clients in them.
+        """
+        assert self.groups is not None, "clients are placed after a round"
+        moved = groups.member != self.groups.member
+        self.since = np.where(moved, self.round - 1, self.since)
+        self.groups = groups
+        # The checkpoint of the last round, where there is one, does not have them yet.
+        self.saved = -1
+
     def _since(self, result: RoundResult) -> IntArray:
         """The round since which each client has had its group after this round."""
         member = result.groups.member

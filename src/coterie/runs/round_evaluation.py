@@ -37,6 +37,7 @@ class RoundEvaluation:
         measures: what else to measure.
         honest: bool ``[N]``, the clients that do not attack.
         unseen: the clients that never train.
+        unseen_labels: whether these have labels.
     """
 
     clients: Clients
@@ -44,6 +45,7 @@ class RoundEvaluation:
     measures: Sequence[Measure]
     honest: NDArray[np.bool_]
     unseen: tuple[int, ...] = ()
+    unseen_labels: bool = True
 
     @classmethod
     def of(cls, schedule: Schedule, clients: Clients, population: int) -> RoundEvaluation:
@@ -51,7 +53,8 @@ class RoundEvaluation:
         evaluation = schedule.evaluation
         scoring = evaluation.scoring(population, schedule.key)
         honest = schedule.honest(population)
-        return cls(clients, scoring, evaluation.measures, honest, evaluation.unseen)
+        unseen = (evaluation.unseen, evaluation.unseen_labels)
+        return cls(clients, scoring, evaluation.measures, honest, *unseen)
 
     @property
     def keys(self) -> Keys:
@@ -109,8 +112,16 @@ class RoundEvaluation:
         tested = ids[snapshot.population.sizes("test")[ids] > 0]
         trainable = np.flatnonzero(snapshot.population.sizes("train") > 0)
         of_unseen = replace(round, cohort=tested, key=round.key.of("unseen"))
-        adapt = self.scoring.adapt
-        return score_unseen(algorithm, groups, of_unseen, trainable, adapt, self.scoring.task)
+        scoring = self.scoring
+        return score_unseen(
+            algorithm,
+            groups,
+            of_unseen,
+            trainable,
+            scoring.adapt,
+            scoring.task,
+            labels=self.unseen_labels,
+        )
 
     def measured(
         self, snapshot: FederationSnapshot, groups: Groups, notes: Mapping[str, Any], key: Key

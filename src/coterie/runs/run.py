@@ -13,7 +13,7 @@ import numpy as np
 from coterie.clients.clients import Clients
 from coterie.config import RunConfig
 from coterie.config.trust import remember
-from coterie.core.arrays import EMPTY
+from coterie.core.arrays import EMPTY, IntArray
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, headline_of
 from coterie.data.partitions import partition_bytes
@@ -32,6 +32,7 @@ from coterie.runs.progress import Progress, make_progress
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
 from coterie.runs.tracking import check_installed, tracked
+from coterie.runs.unlabelled import placed_unlabelled
 
 OnRound = Callable[[RoundResult], None]
 
@@ -87,6 +88,17 @@ class Run:
             yield result
             # After the yield, when the caller has seen the row and may have saved.
             self._check_wait()
+        self.place_unlabelled(np.array(self.spec.evaluation.unlabelled, np.int64))
+
+    def place_unlabelled(self, ids: IntArray) -> None:
+        """Place clients without labels, which have no part in the rounds.
+
+        Args:
+            ids: int64 ``[n]``.
+        """
+        if len(ids) and self.progress.groups is not None:
+            placed = placed_unlabelled(self.spec, self.clients, self.progress.groups, ids)
+            self.progress.place(placed)
 
     def _simulate(self) -> Iterator[RoundResult]:
         spec = self.spec

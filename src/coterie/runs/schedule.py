@@ -38,6 +38,7 @@ class Evaluation:
         adapt: the training of a copy of the served model after which clients are scored, too;
             ``None``: none.
         unseen: clients that never train, and are scored as newcomers.
+        unseen_labels: whether these have labels, by which they may be placed.
         often: whether those two are done in every evaluated round, or in the last alone.
         order: ``after``: a round's figures are of the models after its update; ``before``: of those
             before it, which real clients score in the exchange in which they train. The last round
@@ -52,8 +53,14 @@ class Evaluation:
     task: Task = CLASSIFICATION
     adapt: Train | None = None
     unseen: tuple[int, ...] = ()
+    unseen_labels: bool = True
     often: bool = True
     order: Literal["after", "before"] = "after"
+
+    @property
+    def unlabelled(self) -> tuple[int, ...]:
+        """The clients without labels, which are placed after the last round."""
+        return () if self.unseen_labels else self.unseen
 
     def scoring(self, population: int, key: Key) -> Scoring:
         """Which clients are scored, and by what.
@@ -157,6 +164,11 @@ class Schedule:
             raise ConfigError(
                 "evaluate.order: models are scored before the round, and adapted, unseen and local "
                 "scores are of what it left, got 'before'; expected 'after', or none of these"
+            )
+        if not evaluation.unseen_labels and (evaluation.adapt or not evaluation.unseen):
+            raise ConfigError(
+                "evaluate.unseen_labels: clients without labels never train, and adapt no model, got "
+                "false; expected unseen clients and no adapt, or true"
             )
         if self.shift is not None and self.evaluation.unseen:
             raise ConfigError(

@@ -39,6 +39,7 @@ class Terms:
         wanted: replies to trainings after which an exchange waits no longer for the others; ``None``:
             it waits for all.
         least_poll: seconds between two polls for replies, at first.
+        without_labels: what becomes of a client whose data have no labels, in words.
     """
 
     identity: Identity
@@ -51,6 +52,7 @@ class Terms:
     timeout: float = 300.0
     wanted: int | None = None
     least_poll: float = 0.25
+    without_labels: str = "it does not train"
 
 
 @dataclass(slots=True)
@@ -113,6 +115,7 @@ class ClientRegister:
         self.nodes: dict[int, int] = {}
         self.trains = np.zeros(terms.capacity, bool)
         self.tests = np.zeros(terms.capacity, bool)
+        self.labelled = np.ones(terms.capacity, bool)
         # node -> the name that its key was registered with, "" where it has none
         self._registered: dict[int, str] = {}
         self._refused: Counter[str] = Counter()
@@ -130,14 +133,19 @@ class ClientRegister:
         return present
 
     def gather(self, least: int, longest: float) -> list[str]:
-        """Wait until so many clients are there, or the time is over; returns who joined or came
-        back."""
+        """Wait until so many clients are there that can train, or the time is over; returns who
+        joined or came back."""
         pause = Pause(time.monotonic() + longest, self.terms.least_poll)
         self.poll()
-        while len(self.nodes) + len(self._waiting) < least and not pause.over:
+        while self._able() < least and not pause.over:
             pause.wait()
             self.poll()
         return self.number_clients()
+
+    def _able(self) -> int:
+        """How many clients that can train are there, or wait for a number."""
+        numbered = int((self.present & self.trains).sum())
+        return numbered + sum(identity.trains for _, identity in self._waiting.values())
 
     def poll(self) -> None:
         """See which nodes are there, ask new ones who they are, and read what those asked before
@@ -166,8 +174,11 @@ class ClientRegister:
             client = self.names.index(name)
             self.nodes[client] = node
             self._met[node] = client
-            self.trains[client] = identity.trains
-            self.tests[client] = identity.tests
+            self.trains[client] = identity.trains and identity.labelled
+            self.tests[client] = identity.tests and identity.labelled
+            self.labelled[client] = identity.labelled
+            if not identity.labelled:
+                self.say(f"client {name!r} has no labels: {self.terms.without_labels}")
         return came
 
     # --- one node ---------------------------------------------------------------------------------
