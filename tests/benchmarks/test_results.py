@@ -201,7 +201,13 @@ def test_a_place_that_the_papers_do_not_have_is_refused():
 
 @pytest.mark.parametrize(
     ("value", "places", "text"),
-    [(38.25, 1, "38.3"), (34.6 - 38.25, 1, "-3.7"), (4657, 0, "4,657"), (1.9e-6, 7, "1.9e-6")],
+    [
+        (38.25, 1, "38.3"),
+        (34.6 - 38.25, 1, "-3.7"),
+        (4657, 0, "4,657"),
+        (1.9e-6, 7, "1.9e-6"),
+        (0.0005667, 7, "0.00057"),
+    ],
 )
 def test_numbers_are_rounded_as_people_round(value, places, text):
     assert number(value, places) == text
