@@ -16,6 +16,7 @@ from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
 from coterie.core.work import Train
+from coterie.local.batches import TrainingSamples
 from coterie.local.own_training import OwnTraining
 from coterie.local.trainers import Trainers
 from tests.conftest import blobs, no_round, small_net
@@ -45,7 +46,7 @@ def test_a_client_is_pulled_to_its_cluster_and_its_embedding_to_the_joint_one() 
     rule = PulledTwice(mu=1.0, lam=0.5)
     sent = torch.tensor([[0.0, 2.0], [4.0, 9.0]])
     solver = ct.Solver(epochs=2, batch_size=1, lr=0.5)
-    samples = (torch.tensor([[1.0, 0.0]]), torch.zeros(1))
+    samples = TrainingSamples(torch.tensor([[1.0, 0.0]]), torch.zeros(1))
     work = Train(SquaredDistance(), own_model=rule)
     key = Key(0, round=0).client(1)
     tools = OwnTraining(Trainers(TwoLayers(), ()), work, solver, samples, sent, key)

@@ -37,6 +37,7 @@ from coterie.engines import (
     make_clients,
 )
 from coterie.local import LocalRunner
+from coterie.local.batches import TrainingSamples
 from coterie.local.own_training import train_own_model
 from coterie.local.trainers import Trainers
 from coterie.methods.algorithm import as_algorithm
@@ -523,7 +524,7 @@ def test_a_proximal_term_pulls_to_the_model_that_was_sent(momentum: float) -> No
     trainers = Trainers(NET, ())
     population = blobs()
     rows = torch.from_numpy(population.train[0])
-    samples = (population.x[rows], population.y[rows])
+    samples = TrainingSamples(population.x[rows], population.y[rows])
     row = torch.cat([START[0], stored])
     out = torch.empty_like(row)
     train_own_model(trainers, work, solver, samples, row, out, KEY.client(0))

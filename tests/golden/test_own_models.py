@@ -29,6 +29,7 @@ from coterie.core.keys import Key
 from coterie.core.own_model import OwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
+from coterie.local.batches import TrainingSamples
 from coterie.local.own_training import OwnTraining
 from coterie.local.trainers import Trainers
 from coterie.objectives import plain
@@ -69,7 +70,7 @@ def training(
     """
     work = Train(SquaredDistance(), own_model=rule)
     solver = ct.Solver(epochs=steps, batch_size=1, lr=lr)
-    samples = (torch.tensor([sample]), torch.zeros(1))
+    samples = TrainingSamples(torch.tensor([sample]), torch.zeros(1))
     return OwnTraining(
         Trainers(Point(), ()), work, solver, samples, torch.tensor(sent), Key(0, round=0).client(1)
     )
@@ -143,7 +144,7 @@ def fedrod_training(
 ) -> OwnTraining:
     """A client whose samples are all ``x = 1``, in one batch, with a linear network of one input."""
     solver = ct.Solver(epochs=1, batch_size=len(labels), lr=lr)
-    samples = (torch.ones(len(labels), 1), torch.tensor(labels))
+    samples = TrainingSamples(torch.ones(len(labels), 1), torch.tensor(labels))
     return OwnTraining(
         Trainers(nn.Linear(1, classes), ()),
         Train(plain, own_model=rule),

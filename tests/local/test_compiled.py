@@ -18,6 +18,7 @@ import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.local import Stack
+from coterie.local.batches import TrainingSamples
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.sgd import Autograd
 from coterie.objectives import CrossEntropy
@@ -94,7 +95,7 @@ def trained(
     trainer: Any, x: Tensor, y: Tensor, start: Tensor, solver: ct.Solver
 ) -> tuple[Tensor, float]:
     out = torch.empty_like(start)
-    return out, trainer.train(x, y, start, out, solver, Key(4)).loss
+    return out, trainer.train(TrainingSamples(x, y), start, out, solver, Key(4)).loss
 
 
 BUDGET = {
@@ -160,7 +161,9 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         x = torch.zeros(2, *shape)
         y = torch.full((2,), label)
         start = flatten(net)
-        CompiledTrainer(Stack.of(net)).train(x, y, start, start.clone(), SOLVER, Key(0))
+        CompiledTrainer(Stack.of(net)).train(
+            TrainingSamples(x, y), start, start.clone(), SOLVER, Key(0)
+        )
 
     some = images([2, 3], 3, 1, True, (8, 8))
     with pytest.raises(IndexError, match="from 3 to 3"):

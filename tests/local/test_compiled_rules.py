@@ -14,6 +14,7 @@ import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.vectors import flatten
+from coterie.local.batches import TrainingSamples
 from coterie.local.compiled import CompiledTrainer, compiles
 from coterie.local.sgd import Autograd, Trainer
 from coterie.local.stack import Stack
@@ -48,7 +49,7 @@ def trained(
     trainer: Trainer, x: Tensor, y: Tensor, start: Tensor, solver: ct.Solver
 ) -> tuple[Tensor, float]:
     out = torch.empty(len(start))
-    return out, trainer.train(x, y, start, out, solver, Key(0)).loss
+    return out, trainer.train(TrainingSamples(x, y), start, out, solver, Key(0)).loss
 
 
 def samples(net: str, squared: bool, size: int) -> tuple[Tensor, Tensor]:

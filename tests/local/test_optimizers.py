@@ -17,7 +17,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines.blocks import Blocks
 from coterie.local.batched import BatchedTrainer
-from coterie.local.batches import batches
+from coterie.local.batches import TrainingSamples, batches
 from coterie.local.sgd import Autograd
 from coterie.local.trainers import Trainers
 from coterie.objectives import plain, proximal
@@ -43,7 +43,7 @@ def ours(solver: ct.Solver, size: int = 23, mu: float = 0.0) -> Tensor:
     start = flatten(net)
     out = torch.empty(len(start))
     trainer = Autograd(net, proximal(mu), ("0.weight",))
-    trainer.train(x, y, start, out, solver, Key(0).client(size))
+    trainer.train(TrainingSamples(x, y), start, out, solver, Key(0).client(size))
     return out
 
 
@@ -115,7 +115,7 @@ def test_state_begins_anew_at_each_client() -> None:
     x, y = samples(23)
     found = torch.empty(2, len(flatten(net)))
     for out in found:
-        trainer.train(x, y, flatten(net), out, solver, Key(0))
+        trainer.train(TrainingSamples(x, y), flatten(net), out, solver, Key(0))
     assert torch.equal(found[0], found[1])
 
 
@@ -133,7 +133,7 @@ def test_a_client_that_diverges_is_seen() -> None:
     start = flatten(net)
     out = torch.empty(len(start))
     solver = ct.Solver(1, 5, 0.1, optimizer="adam", clip_norm=1.0)
-    Autograd(net, plain).train(x * torch.inf, y, start, out, solver, Key(0))
+    Autograd(net, plain).train(TrainingSamples(x * torch.inf, y), start, out, solver, Key(0))
     assert not torch.isfinite(out).all()
 
 

@@ -17,7 +17,7 @@ from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Phase, Train
 from coterie.engines import PoolEngine, SerialEngine, VmapEngine
 from coterie.local import LocalRunner
-from coterie.local.batches import batches
+from coterie.local.batches import TrainingSamples, batches
 from coterie.local.sgd import Autograd
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
@@ -89,7 +89,7 @@ def test_one_phase_of_everything_is_the_training_by_autograd() -> None:
     out = torch.empty(D)
     rows = torch.from_numpy(runner.population.train[1])
     data = runner.population
-    trainer.train(data.x[rows], data.y[rows], START, out, SOLVER, KEY.client(1))
+    trainer.train(TrainingSamples(data.x[rows], data.y[rows]), START, out, SOLVER, KEY.client(1))
     vector = START + out  # as the end of a phase is kept
     np.testing.assert_array_equal(found[1], (vector - START).numpy())
     head = update(Train(plain, phases=(Phase(HEAD, 1),)))

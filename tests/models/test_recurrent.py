@@ -12,6 +12,7 @@ from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, flatten
 from coterie.errors import ConfigError
+from coterie.local.batches import TrainingSamples
 from coterie.local.sgd import Autograd
 from coterie.models import build_model, spec
 from coterie.models.recurrent import AgainstZero, OneBiasLSTM
@@ -87,14 +88,16 @@ def test_training_lowers_the_loss_and_is_the_same_again(name: str) -> None:
     out = torch.empty_like(start)
     again = torch.empty_like(start)
     first = Autograd(copy.deepcopy(module), plain).train(
-        x, y, start, out, Solver(1, 10, 0.1), Key(5)
+        TrainingSamples(x, y), start, out, Solver(1, 10, 0.1), Key(5)
     )
     last = Autograd(copy.deepcopy(module), plain).train(
-        x, y, start, again, Solver(6, 10, 0.1), Key(5)
+        TrainingSamples(x, y), start, again, Solver(6, 10, 0.1), Key(5)
     )
     assert last.loss < 0.7 * first.loss
     repeat = torch.empty_like(start)
-    Autograd(copy.deepcopy(module), plain).train(x, y, start, repeat, Solver(6, 10, 0.1), Key(5))
+    Autograd(copy.deepcopy(module), plain).train(
+        TrainingSamples(x, y), start, repeat, Solver(6, 10, 0.1), Key(5)
+    )
     assert torch.equal(again, repeat)
     scorer = bind(copy.deepcopy(module), start + again).eval()
     assert float((scorer(x).argmax(1) == y).float().mean()) > 0.9

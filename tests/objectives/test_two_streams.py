@@ -19,6 +19,7 @@ from coterie.core.objective import Objective, Reshaping
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, flatten
 from coterie.errors import ConfigError
+from coterie.local.batches import TrainingSamples
 from coterie.local.sgd import Autograd
 from coterie.methods.fit_to_model import fit_to_model
 from coterie.models import MODELS, build_model, initial_models
@@ -54,8 +55,7 @@ def train(
     out = torch.empty_like(start)
     trainer = Autograd(copy.deepcopy(net), objective)
     trainer.train(
-        data.x,
-        data.y,
+        TrainingSamples(data.x, data.y),
         start,
         out,
         Solver(**{"epochs": 2, "batch_size": 5, "lr": 0.1, **solver}),
@@ -152,10 +152,12 @@ def test_the_frozen_stream_is_the_model_received_by_this_client() -> None:
     other = torch.empty(Layout.of(net).d)
     near = flatten(net)
     far = flatten(net) + 1
-    trainer.train(data.x, data.y, far, other, SOLVER, Key(0))
-    trainer.train(data.x, data.y, near, out, SOLVER, Key(0))
+    trainer.train(TrainingSamples(data.x, data.y), far, other, SOLVER, Key(0))
+    trainer.train(TrainingSamples(data.x, data.y), near, out, SOLVER, Key(0))
     alone = torch.empty_like(out)
-    Autograd(conv_net(), Mmd(1.0)).train(data.x, data.y, near, alone, SOLVER, Key(0))
+    Autograd(conv_net(), Mmd(1.0)).train(
+        TrainingSamples(data.x, data.y), near, alone, SOLVER, Key(0)
+    )
     assert torch.equal(out, alone)
     module = trainer._received()
     # It is frozen, so it has no flat vector of its own.
@@ -169,7 +171,7 @@ def test_plain_training_never_makes_a_second_model() -> None:
     trainer = Autograd(conv_net(), proximal(0.1))
     data = pictures(1, 20)
     out = torch.empty(Layout.of(conv_net()).d)
-    trainer.train(data.x, data.y, flatten(conv_net()), out, SOLVER, Key(0))
+    trainer.train(TrainingSamples(data.x, data.y), flatten(conv_net()), out, SOLVER, Key(0))
     assert trainer.frozen is None
 
 
@@ -286,7 +288,9 @@ def test_a_step_is_that_of_two_networks_by_hand(kind: Any) -> None:
     data = pictures(1, 10)
     solver = Solver(steps=2, batch_size=50, lr=0.1)
     out = torch.empty_like(start)
-    Autograd(copy.deepcopy(net), Fusion(kind)).train(data.x, data.y, start, out, solver, Key(0))
+    Autograd(copy.deepcopy(net), Fusion(kind)).train(
+        TrainingSamples(data.x, data.y), start, out, solver, Key(0)
+    )
 
     local = copy.deepcopy(net)
     received = copy.deepcopy(net)

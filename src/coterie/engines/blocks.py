@@ -19,7 +19,8 @@ from coterie.core.solver import Solver
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError
 from coterie.errors import ConfigError, CoterieError
-from coterie.local.batched import BatchedTrainer, Sample
+from coterie.local.batched import BatchedTrainer
+from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device
 from coterie.local.optimizer_step import refuse_alone
 from coterie.local.probe import refuse_statistics
@@ -43,7 +44,7 @@ class Cohort:
     """
 
     sizes: IntArray
-    samples: Callable[[int], Sample]
+    samples: Callable[[int], TrainingSamples]
     models: Tensor
     which: IntArray
     keys: Sequence[Key]

@@ -20,7 +20,7 @@ from coterie.engines.blocks import Blocks, Cohort
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
 from coterie.local import LocalRunner
-from coterie.local.batched import Sample
+from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, Precision, find_device
 
 
@@ -80,9 +80,9 @@ class VmapEngine(SimulationEngine):
         end = self.deadline()
         population = self.runner.population
 
-        def samples(place: int) -> Sample:
+        def samples(place: int) -> TrainingSamples:
             rows = torch.from_numpy(population.train[ids[place]])
-            return population.x[rows], population.y[rows]
+            return TrainingSamples(population.x[rows], population.y[rows])
 
         size = self.runner.sizes[ids]
         keys = [key.client(client) for client in ids.tolist()]

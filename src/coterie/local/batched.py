@@ -28,6 +28,7 @@ from coterie.core.objective import Objective
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout
 from coterie.local.batch_schedule import BatchSchedule
+from coterie.local.batches import TrainingSamples
 from coterie.local.cuda_graphs import CudaGraphCache, cuda_graph
 from coterie.local.device import Device, Precision, autocast
 from coterie.local.dropout import draw_masks, with_masks
@@ -36,7 +37,6 @@ from coterie.local.optimizer_step import make_rule, remembered
 from coterie.local.probe import LossNetwork, NetworkProbe, refuse_augmentation, refuse_statistics
 from coterie.local.step import UpdateRule
 
-Sample = tuple[Tensor, Tensor]
 _IGNORED = -100  # the label that `torch.nn.functional.cross_entropy` leaves out
 _REPEATS = 16  # steps of a shape that are worth a recording
 
@@ -112,7 +112,7 @@ class BatchedTrainer:
 
     def train(
         self,
-        samples: Sequence[Sample],
+        samples: Sequence[TrainingSamples],
         starts: Tensor,
         solver: Solver,
         keys: Sequence[Key],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,18 @@ from coterie.core.arrays import IntArray
 from coterie.core.augment import augmented
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
+
+
+class TrainingSamples(NamedTuple):
+    """What a client trains on.
+
+    Args:
+        x: inputs ``[n, ...]``.
+        y: their targets, int64 ``[n]`` for labels.
+    """
+
+    x: Tensor
+    y: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +101,28 @@ class MiniBatch:
 
 
 def minibatches(
-    x: Tensor, y: Tensor, solver: Solver, key: Key, images: bool = False
+    samples: TrainingSamples, solver: Solver, key: Key, images: bool = False
 ) -> Iterator[MiniBatch]:
     """The batches of a training by autograd, one after another.
 
     Args:
-        x: inputs ``[n, ...]`` of the client.
-        y: their targets.
+        samples: of the client.
         solver: how it trains.
         key: the client's stream.
         images: whether a network that convolves takes them.
     """
-    passes = batches(len(y), solver, key.of("shuffle").generator())
+    size = len(samples.y)
+    passes = batches(size, solver, key.of("shuffle").generator())
     for number, part in enumerate(passes):
         # Shuffled once a pass: batches are then slices, which cost no copy.
         order = torch.from_numpy(part.order)
-        xs = x[order]
-        ys = y[order]
+        xs = samples.x[order]
+        ys = samples.y[order]
         if solver.augment:
             # A stream for each pass, apart from that of dropout.
             xs = augmented(xs, solver.augment, key.of(f"augment-{number}"))
         if images:
             xs = channels_last(xs)
         for at in range(0, part.steps * solver.batch_size, solver.batch_size):
-            stop = min(at + solver.batch_size, len(y))
+            stop = min(at + solver.batch_size, size)
             yield MiniBatch(xs[at:stop], ys[at:stop], part.last)

@@ -36,7 +36,7 @@ from coterie.config.local_problems import optimizer_defaults
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
-from coterie.local.batches import batches
+from coterie.local.batches import TrainingSamples, batches
 from coterie.local.sgd import NO_PULL, Pull, Trained
 from coterie.local.stack import Stack
 
@@ -122,14 +122,14 @@ class CompiledTrainer:
 
     def train(
         self,
-        x: Tensor,
-        y: Tensor,
+        samples: TrainingSamples,
         start: Tensor,
         out: Tensor,
         solver: Solver,
         key: Key,
         pull: Pull = NO_PULL,
     ) -> Trained:
+        x, y = samples
         assert pull.constant is None, "compiled steps add no constant to a gradient"
         kernels = _kernels()
         layers = self._layers(x.shape[1:])

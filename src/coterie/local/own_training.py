@@ -21,7 +21,7 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.local.batches import channels_last, minibatches
+from coterie.local.batches import TrainingSamples, channels_last, minibatches
 from coterie.local.sgd import Autograd, Pull, Trained, Trainer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def train_own_model(
     trainers: Trainers,
     work: Train,
     base: Solver,
-    samples: tuple[Tensor, Tensor],
+    samples: TrainingSamples,
     row: Tensor,
     out: Tensor,
     key: Key,
@@ -84,7 +84,7 @@ class OwnTraining:
         trainers: Trainers,
         work: Train,
         base: Solver,
-        samples: tuple[Tensor, Tensor],
+        samples: TrainingSamples,
         received: Tensor,
         key: Key,
     ) -> None:
@@ -126,18 +126,17 @@ class OwnTraining:
             trainer = self.trainers.autograd(self.objective, self.solver, weight)
         else:
             trainer = self.trainers.of(self.objective, self.solver, weight)
-        x, y = self.samples
         update = torch.empty_like(start)
         # A rule may start elsewhere, as FedALA and Ditto do. The terms of an objective are about the
         # model that the server sent, whatever the start is.
         pull = Pull(self.start if anchor is None else anchor, constant, self.start)
-        trained = trainer.train(x, y, start, update, self.solver, self.key, pull)
+        trained = trainer.train(self.samples, start, update, self.solver, self.key, pull)
         return update, trained.loss
 
     def batches(self, stream: str = "") -> Iterator[Batch]:
         key = self.key.of(stream) if stream else self.key
         images = self._trainer.convolves
-        for batch in minibatches(*self.samples, self.solver, key, images):
+        for batch in minibatches(self.samples, self.solver, key, images):
             yield Batch(batch.x, batch.y, batch.last_pass)
 
     def everything(self) -> Batch:

@@ -19,6 +19,7 @@ from coterie.core.task import Task, has_squared_error, is_classes, with_smoothin
 from coterie.core.vectors import Layout
 from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population, Split
+from coterie.local.batches import TrainingSamples
 from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
 from coterie.local.moves import Moves
@@ -116,7 +117,8 @@ class LocalRunner:
         if work.weights is not None:
             y = with_weights(y, work.weights.of(client))
             work = replace(work, objective=weighted(work.objective), weights=None)
-        return self._trainers.train(work, self.solver, (x, y), start, out, key.client(client))
+        samples = TrainingSamples(x, y)
+        return self._trainers.train(work, self.solver, samples, start, out, key.client(client))
 
     # --- everything else --------------------------------------------------------------------------
 

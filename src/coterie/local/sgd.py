@@ -13,7 +13,7 @@ from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective, check_loss
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module, training_mode
-from coterie.local.batches import MiniBatch, convolves, minibatches
+from coterie.local.batches import MiniBatch, TrainingSamples, convolves, minibatches
 from coterie.local.device import autocast
 from coterie.local.fused_recurrent import use_fused_gru
 from coterie.local.optimizer_step import make_rule
@@ -58,8 +58,7 @@ class Trainer(Protocol):
 
     def train(
         self,
-        x: Tensor,
-        y: Tensor,
+        samples: TrainingSamples,
         start: Tensor,
         out: Tensor,
         solver: Solver,
@@ -69,8 +68,7 @@ class Trainer(Protocol):
         """Train on a client's samples.
 
         Args:
-            x: inputs ``[n, ...]``.
-            y: labels int64 ``[n]``.
+            samples: of the client.
             start: float32 ``[d]``, where training begins: the model that the client was sent, unless
                 ``pull`` says otherwise.
             out: float32 ``[d]``, where the update is written.
@@ -146,22 +144,22 @@ class Autograd:
 
     def train(
         self,
-        x: Tensor,
-        y: Tensor,
+        samples: TrainingSamples,
         start: Tensor,
         out: Tensor,
         solver: Solver,
         key: Key,
         pull: Pull = NO_PULL,
     ) -> Trained:
+        size = len(samples.y)
         self._begin(start, sent=start if pull.received is None else pull.received)
-        memory = self._step_memory(solver, solver.count(len(y)), start, pull)
+        memory = self._step_memory(solver, solver.count(size), start, pull)
         loss = torch.zeros(())
         seen = 0
         # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
         # network with dropout sees the same batches as one without.
         with keyed_torch(key.of("noise")):
-            for batch in minibatches(x, y, solver, key, self.convolves):
+            for batch in minibatches(samples, solver, key, self.convolves):
                 batch_loss = self._step(batch, memory)
                 if batch.last_pass:
                     # The last batch may be short, so batches count by their samples.
@@ -171,8 +169,8 @@ class Autograd:
         if self.stays is not None:
             out[self.stays] = 0
         if not seen:
-            return Trained(len(y), 0.0)
-        return Trained(len(y), float(loss) / seen)
+            return Trained(size, 0.0)
+        return Trained(size, float(loss) / seen)
 
     def gradient(
         self, at: Tensor, sent: Tensor, x: Tensor, y: Tensor, l2: float

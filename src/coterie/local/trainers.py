@@ -13,6 +13,7 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
+from coterie.local.batches import TrainingSamples
 from coterie.local.compiled import CompiledTrainer, compiles
 from coterie.local.own_training import train_own_model
 from coterie.local.sgd import Autograd, Pull, Trained, Trainer
@@ -50,7 +51,7 @@ class Trainers:
         self,
         work: Train,
         base: Solver,
-        samples: tuple[Tensor, Tensor],
+        samples: TrainingSamples,
         start: Tensor,
         out: Tensor,
         key: Key,
@@ -60,7 +61,7 @@ class Trainers:
         Args:
             work: what to do.
             base: the run's solver.
-            samples: inputs ``[n, ...]`` and their targets.
+            samples: of the client.
             start: float32 ``[d]``, the model that the client trains from. Of a client with a model
                 of its own ``[r d + s]``: the ``r`` vectors that it is sent, and what it stored.
             out: where the update is written, as long as ``start``. Of a client with a model of its
@@ -69,20 +70,19 @@ class Trainers:
         """
         if work.own_model is not None:
             return train_own_model(self, work, base, samples, start, out, key)
-        x, y = samples
         solvers = work.solvers(base, key.round)
         if not work.phases:
             trainer = self.of(work.objective, solvers[0])
-            return trainer.train(x, y, start, out, solvers[0], key)
+            return trainer.train(samples, start, out, solvers[0], key)
         vector = start.clone()
         # A later phase starts where the one before has ended, and was sent the same model.
         pull = Pull(anchor=start, received=start)
-        trained = Trained(len(y), 0.0)
+        trained = Trained(len(samples.y), 0.0)
         for number, (phase, solver) in enumerate(zip(work.phases, solvers, strict=True)):
             # The first phase has the stream of a training without phases.
             stream = key.of(f"phase{number}") if number else key
             trainer = self._of_phase(work.objective, phase.moves, solver)
-            trained = trainer.train(x, y, vector, out, solver, stream, pull)
+            trained = trainer.train(samples, vector, out, solver, stream, pull)
             vector += out
         torch.sub(vector, start, out=out)
         return trained

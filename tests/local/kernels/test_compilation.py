@@ -18,6 +18,7 @@ import torch
 import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.local import Stack, kernels
+from coterie.local.batches import TrainingSamples
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.kernels import compilation
 
@@ -114,7 +115,7 @@ def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
         if with_convolutions:
             _take_code_of_convolutions(trainer)
         out = torch.empty_like(start)
-        trained = trainer.train(x, y, start, out, solver, ct.Key(0))
+        trained = trainer.train(TrainingSamples(x, y), start, out, solver, ct.Key(0))
         correct, loss = trainer.score(x, y, np.arange(43), start + out)
         found.append((out.numpy().tobytes(), trained.loss, correct.tolist(), loss.tobytes()))
     assert found[0] == found[1]

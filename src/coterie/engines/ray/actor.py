@@ -30,6 +30,7 @@ from coterie.core.work import Train
 from coterie.engines.blocks import Blocks, Cohort
 from coterie.engines.failures import ClientError, failure_line
 from coterie.errors import CoterieError
+from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, find_device
 from coterie.local.trainers import Trainers
 
@@ -182,14 +183,14 @@ class Actor:
             loss[at] = trained.loss
         return delta.numpy(), size, loss
 
-    def _samples(self, job: ActorJob, at: int) -> tuple[Tensor, Tensor]:
+    def _samples(self, job: ActorJob, at: int) -> TrainingSamples:
         """Inputs and labels of the client at a place of the job. Copies: what Ray hands over is
         read-only, and torch wants to write."""
         shard, rows = job.places[at]
         y = torch.from_numpy(np.array(job.labels[at]))
         if self.x is not None:
-            return self.x[torch.from_numpy(np.array(rows))], y
-        return torch.from_numpy(np.array(self.shards[shard][rows])), y
+            return TrainingSamples(self.x[torch.from_numpy(np.array(rows))], y)
+        return TrainingSamples(torch.from_numpy(np.array(self.shards[shard][rows])), y)
 
 
 def _blocks(equipment: Equipment) -> Blocks:
