@@ -36,7 +36,7 @@ def test_commands_and_options_are_frozen() -> None:
     assert options_of("deploy") == {
         "init": {"folder", "--config", "--clients", "--host", "--debug"},
         "run": {"folder", "--resume", "--set", "--debug"},
-        "local": {"folder", "--clients", "--resume", "--set", "--debug"},
+        "local": {"folder", "--clients", "--unlabelled", "--resume", "--set", "--debug"},
         "status": {"folder", "--page", "--port", "--out", "--debug"},
         "check": {"folder", "--superlink", "--root-certificates", "--debug"},
     }

@@ -72,6 +72,10 @@ def deploy_local(
         int | None,
         typer.Option(min=1, help="The number of SuperNodes. Default: the clients of deploy.toml."),
     ] = None,
+    unlabelled: Annotated[
+        int,
+        typer.Option(min=0, help="The last so many SuperNodes have no labels, and do not train."),
+    ] = 0,
     resume: Resume = False,
     assignments: Assignments = None,
     debug: Debug = False,
@@ -86,22 +90,27 @@ def deploy_local(
         from coterie.deploy.local import local_federation
         from coterie.deploy.settings import load_deployment
         from coterie.deploy.submit import run_remote
+        from coterie.errors import ConfigError
         from coterie.terminal import say
 
         require_flower()
         config, settings = load_deployment(folder, assignments or ())
         count = clients or settings.clients
+        training = count - unlabelled
+        if training < 1:
+            what = f"nobody would be left to train, got {unlabelled} of {count}"
+            raise ConfigError(f"--unlabelled: {what}; expected fewer")
         # Fewer nodes than deploy.toml expects have to be enough for a round; more have to fit.
         settings = replace(
             settings,
             clients=max(count, settings.clients),
-            min_clients=min(count, settings.min_clients),
+            min_clients=min(training, settings.min_clients),
         )
         # Before any process is started, not when the run is.
         check_before_submitting(config, settings)
         say(f"starting a SuperLink and {count} SuperNodes; their logs are in {folder / 'logs'}")
         # In `stop_once`, so that a signal takes all processes of the federation down.
-        with local_federation(folder, count) as federation:
+        with local_federation(folder, count, unlabelled) as federation:
             say(federation.access)
             run_remote(folder, config, federation.settings(settings), resume)
 

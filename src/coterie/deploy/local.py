@@ -113,20 +113,24 @@ class LocalFederation:
         with ThreadPoolExecutor(REGISTERED_AT_ONCE) as pool:
             list(pool.map(register_one, names))
 
-    def start_node(self, name: str, share: int) -> None:
+    def start_node(self, name: str, share: int, *, unlabelled: bool = False) -> None:
         """Start one SuperNode.
 
         Args:
             name: of its client.
             share: which client of the simulation its data are.
+            unlabelled: whether the node has the inputs of its share alone.
         """
         cache = self.home / "cache"
+        options = f'client="{name}" share={share} cache="{cache}"'
+        if unlabelled:
+            options += " unlabelled=true"
         command = supernode_command(
             self.address,
             self.keys / "ca.crt",
             self.keys / f"{name}.key",
             free_ports(1)[0],
-            f'client="{name}" share={share} cache="{cache}"',
+            options,
         )
         # One thread: all nodes share these cores, and sums come in the order of a simulation's.
         env = environment(self.home / f"node-{name}", OMP_NUM_THREADS="1")
@@ -143,13 +147,14 @@ class LocalFederation:
 
 
 @contextmanager
-def local_federation(folder: Path, clients: int) -> Iterator[LocalFederation]:
+def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterator[LocalFederation]:
     """A SuperLink and SuperNodes that are registered and up; they are stopped at the end, whatever
     happens. Where nginx is installed, nodes connect through it.
 
     Args:
         folder: of the deployment.
         clients: number of SuperNodes.
+        unlabelled: the last so many of them have no labels.
     """
     folder = folder.resolve()
     make_server_keys(folder / "keys")
@@ -170,7 +175,7 @@ def local_federation(folder: Path, clients: int) -> Iterator[LocalFederation]:
         # Before they start: the SuperLink lets in no node that it does not know.
         federation.register(names)
         for share, name in enumerate(names):
-            federation.start_node(name, share)
+            federation.start_node(name, share, unlabelled=share >= clients - unlabelled)
         yield federation
     finally:
         federation.stop()
