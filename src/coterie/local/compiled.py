@@ -30,6 +30,7 @@ import numpy as np
 # would take more, with sums in another order.
 import scipy.linalg.cython_blas  # noqa: F401
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.config.local_problems import optimizer_defaults
@@ -47,6 +48,7 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "adamw": frozenset({"betas", "eps"}),
 }
 MANY = 500  # samples from which on scoring takes threads
+_NOTHING = np.empty(0, np.float32)
 
 
 @cache
@@ -83,6 +85,17 @@ def _denormals_flushed() -> Iterator[None]:
             torch.set_flush_denormal(False)
 
 
+def _rows(x: Tensor) -> NDArray[np.float32]:
+    """Inputs ``[n, ...]`` as the kernels take them, ``[n, i]``, side by side in memory."""
+    return x.contiguous().numpy().reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _values(vector: Tensor) -> NDArray[np.float32]:
+    """A model as the kernels take it. They are compiled for arrays whose values are side by side,
+    and for nothing else."""
+    return vector.contiguous().numpy()
+
+
 class CompiledTrainer:
     """Local training by compiled code, and scoring.
 
@@ -98,6 +111,7 @@ class CompiledTrainer:
         self.squared = squared
         # The network as the kernels know it, by the shape of a sample.
         self._layers_of: dict[tuple[int, ...], Any] = {}
+        self._loaded: dict[str, Any] = {}
 
     def load_scoring(self) -> None:
         """Load what scores, and compile it where this machine never did: before worker processes
@@ -114,11 +128,14 @@ class CompiledTrainer:
 
     def _kernel(self, name: str) -> Any:
         """A kernel for networks of this kind."""
-        kernels = _kernels()
-        if not self.stack.convs:
-            return getattr(kernels, name).of(kernels.DENSE_LAYERS)
-        kernels.compile_the_rest()
-        return getattr(kernels, name).of(kernels.CONV_LAYERS)
+        if name not in self._loaded:
+            kernels = _kernels()
+            kind = kernels.DENSE_LAYERS
+            if self.stack.convs:
+                kernels.compile_the_rest()
+                kind = kernels.CONV_LAYERS
+            self._loaded[name] = getattr(kernels, name).of(kind)
+        return self._loaded[name]
 
     def train(
         self,
@@ -130,16 +147,17 @@ class CompiledTrainer:
         pull: Pull = NO_PULL,
     ) -> Trained:
         x, y = samples
-        assert pull.constant is None, "compiled steps add no constant to a gradient"
         kernels = _kernels()
         layers = self._layers(x.shape[1:])
-        rows = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
+        rows = _rows(x)
         targets = self._targets(y)
         passes = list(batches(len(y), solver, key.of("shuffle").generator()))
         # The start is needed until the end, to make the update.
         begin = start.numpy()
         vector = begin.copy()
         anchor = begin if pull.anchor is None else pull.anchor.numpy()
+        constant = _NOTHING if pull.constant is None else pull.constant.numpy()
+        pulls = kernels.Pulls(anchor, constant)
         loss = 0.0
         if passes:
             # One call for the whole training: the batches of all passes, one after another.
@@ -150,14 +168,31 @@ class CompiledTrainer:
             descend = self._kernel(name)
             if name == "descend":
                 sgd = self._sgd(solver)
-                summed = descend(vector, anchor, layers, rows, targets.labels, kept, sgd)
+                summed = descend(vector, pulls, layers, rows, targets.labels, kept, sgd)
             else:
                 rule = self._rule(solver, solver.count(len(y)))
                 with _denormals_flushed():
-                    summed = descend(vector, anchor, layers, rows, targets, kept, rule)
+                    summed = descend(vector, pulls, layers, rows, targets, kept, rule)
             loss = float(summed / len(orders[-1]))
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), loss)
+
+    def gradient(
+        self, at: Tensor, sent: Tensor, x: Tensor, y: Tensor, l2: float
+    ) -> tuple[Tensor, float]:
+        """See `coterie.local.sgd.Trainer`."""
+        kernels = _kernels()
+        found = torch.empty_like(at)
+        moments = (_NOTHING, _NOTHING)
+        training = kernels.Training(_values(at), _values(sent), found.numpy(), *moments)
+        # Only the weights of the penalties are read.
+        none = np.float32(0)
+        penalties = (np.float32(l2), np.float32(self.mu))
+        rule = kernels.Rule(kernels.SGD_RULE, _NOTHING, 0.0, 0.0, none, *penalties, none)
+        layers = self._layers(x.shape[1:])
+        gradient = self._kernel("batch_gradient")
+        summed = gradient(training, layers, _rows(x), self._targets(y), rule)
+        return found, float(summed) / len(y)
 
     def _sgd(self, solver: Solver) -> Any:
         """Plain SGD as the kernels know it."""
@@ -212,11 +247,10 @@ class CompiledTrainer:
         """
         layers = self._layers(x.shape[1:])
         labels = y.numpy()
-        samples = x.numpy().reshape(len(x), math.prod(x.shape[1:]))
+        samples = _rows(x)
         self._check(labels[rows])
         correct, loss = np.empty((2, len(rows)), np.float32)
-        # Kernels are compiled for arrays whose values are side by side, and for nothing else.
-        weights = vector.contiguous().numpy()
+        weights = _values(vector)
 
         score = self._kernel("score")
 

@@ -8,6 +8,7 @@ stored values. So engines carry both as they carry a model, and know nothing of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +22,8 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.local.batches import TrainingSamples, channels_last, minibatches
+from coterie.local.batches import TrainingSamples, channels_last, convolves, minibatches
+from coterie.local.compiled import CompiledTrainer
 from coterie.local.sgd import Autograd, Pull, Trained, Trainer
 
 if TYPE_CHECKING:
@@ -115,15 +117,13 @@ class OwnTraining:
         constant: Tensor | None = None,
         objective: Objective | None = None,
     ) -> tuple[Tensor, float]:
-        # Nothing is added: then compiled code can train, and gives the bits of plain training.
+        # To add zeros costs time and changes nothing.
         if constant is not None and not constant.any():
             constant = None
         weight = None if anchor is None else mu
         trainer: Trainer
         if objective is not None:
             trainer = self._trainer_of(objective)
-        elif constant is not None:
-            trainer = self.trainers.autograd(self.objective, self.solver, weight)
         else:
             trainer = self.trainers.of(self.objective, self.solver, weight)
         update = torch.empty_like(start)
@@ -135,13 +135,13 @@ class OwnTraining:
 
     def batches(self, stream: str = "") -> Iterator[Batch]:
         key = self.key.of(stream) if stream else self.key
-        images = self._trainer.convolves
+        images = convolves(self.trainers.module)
         for batch in minibatches(self.samples, self.solver, key, images):
             yield Batch(batch.x, batch.y, batch.last_pass)
 
     def everything(self) -> Batch:
         x, y = self.samples
-        if self._trainer.convolves:
+        if convolves(self.trainers.module):
             x = channels_last(x)
         return Batch(x, y)
 
@@ -150,6 +150,8 @@ class OwnTraining:
     ) -> tuple[Tensor, float]:
         self._gradients += 1
         trainer = self._trainer if objective is None else self._trainer_of(objective)
+        if isinstance(trainer, CompiledTrainer):  # of networks that draw nothing
+            return trainer.gradient(at, self.start, batch.x, batch.y, self.solver.l2)
         # Each gradient has a stream of its own for what the module draws, as dropout does.
         with keyed_torch(self.key.of(f"noise-{self._gradients}")):
             return trainer.gradient(at, self.start, batch.x, batch.y, self.solver.l2)
@@ -158,9 +160,11 @@ class OwnTraining:
         module = bind(copy_module(self.trainers.module), vector.clone())
         return module.eval().requires_grad_(False)
 
-    @property
-    def _trainer(self) -> Autograd:
-        return self.trainers.autograd(self.objective, self.solver)
+    @cached_property
+    def _trainer(self) -> Trainer:
+        """What trains by the method's objective; asked once, since a step may take no longer than
+        to find out."""
+        return self.trainers.of(self.objective, self.solver)
 
     def _trainer_of(self, objective: Objective) -> Autograd:
         """The trainer for another objective than the method's; that of the last one is kept.

@@ -74,7 +74,23 @@ class Trainer(Protocol):
             out: float32 ``[d]``, where the update is written.
             solver: how to train.
             key: the client's stream.
-            pull: what is added to the gradients. Compiled steps know no constant.
+            pull: what is added to the gradients.
+        """
+        ...
+
+    def gradient(
+        self, at: Tensor, sent: Tensor, x: Tensor, y: Tensor, l2: float
+    ) -> tuple[Tensor, float]:
+        """The gradient of the loss of a batch, float32 ``[d]``, with those of the L2 term and of the
+        proximal term ``mu/2 ||at - sent||^2``; and the loss without them.
+
+        Args:
+            at: float32 ``[d]``, the point.
+            sent: float32 ``[d]``, the model that the client was sent, which the proximal term pulls
+                to and some objectives read.
+            x: inputs of the batch.
+            y: their targets.
+            l2: weight of the squares of the kernels that carry it.
         """
         ...
 
@@ -175,17 +191,7 @@ class Autograd:
     def gradient(
         self, at: Tensor, sent: Tensor, x: Tensor, y: Tensor, l2: float
     ) -> tuple[Tensor, float]:
-        """The gradient of the loss of a batch, float32 ``[d]``, with those of the L2 term and of the
-        proximal term ``mu/2 ||at - sent||^2``; and the loss without them.
-
-        Args:
-            at: float32 ``[d]``, the point.
-            sent: float32 ``[d]``, the model that the client was sent, which the proximal term pulls
-                to and some objectives read.
-            x: inputs of the batch.
-            y: their targets.
-            l2: weight of the squares of the kernels that carry it.
-        """
+        """See `Trainer`."""
         self._begin(at, sent)
         loss = self.objective.loss(self.module, x, y, self._received)
         gradients = self._gradients(loss)

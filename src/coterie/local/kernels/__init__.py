@@ -18,10 +18,17 @@ from __future__ import annotations
 
 from coterie.local.kernels.compilation import compile_the_rest
 from coterie.local.kernels.network import CONV_LAYERS, DENSE_LAYERS, Layers
-from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule
+from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule, Training
 from coterie.local.kernels.scoring import score
 from coterie.local.kernels.sgd import Sgd
-from coterie.local.kernels.training import Batches, Targets, descend, descend_by_rule
+from coterie.local.kernels.training import (
+    Batches,
+    Pulls,
+    Targets,
+    batch_gradient,
+    descend,
+    descend_by_rule,
+)
 
 __all__ = [
     "ADAM_RULE",
@@ -30,9 +37,12 @@ __all__ = [
     "SGD_RULE",
     "Batches",
     "Layers",
+    "Pulls",
     "Rule",
     "Sgd",
     "Targets",
+    "Training",
+    "batch_gradient",
     "compile_the_rest",
     "descend",
     "descend_by_rule",

@@ -64,6 +64,9 @@ class Training(NamedTuple):
     second: F32
 
 
+TRAINING = numba.types.NamedUniTuple(_F4[::1], 5, Training)
+
+
 @compiled()
 def penalise_span(training: Training, rule: Rule, begin: int, end: int, decays: bool) -> None:
     """``g <- g + 2 l2 w + mu (w - w_start)`` for parameters ``begin`` to ``end``, with L2 only

@@ -43,6 +43,7 @@ class Descent(NamedTuple):
         rate: what the gradient of a step is multiplied by on its way into ``out``.
         l2: of the kernels that decay.
         mu: of the proximal term.
+        constant: ``[d]``, added to every gradient; empty for nothing.
     """
 
     vector: F32
@@ -51,12 +52,13 @@ class Descent(NamedTuple):
     rate: Real
     l2: Real
     mu: Real
+    constant: F32
 
 
 @inlined
 def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
-    """L2, where the values decay, and the proximal term of a step:
-    ``out <- out + rate (2 l2 w + mu (w - w_start))``."""
+    """L2, where the values decay, the proximal term and the constant of a step:
+    ``out <- out + rate (2 l2 w + mu (w - w_start) + c)``."""
     out = descent.out
     vector = descent.vector
     start = descent.start
@@ -66,6 +68,10 @@ def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
     if mu or l2:
         for f in range(begin, end):
             out[f] += rate * (2 * l2 * vector[f] + mu * (vector[f] - start[f]))
+    constant = descent.constant
+    if len(constant):
+        for f in range(begin, end):
+            out[f] += rate * constant[f]
 
 
 @compiled()

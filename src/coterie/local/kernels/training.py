@@ -1,8 +1,8 @@
-"""A client's whole training in one call."""
+"""A client's whole training in one call, and the gradient of one batch."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -12,7 +12,7 @@ from coterie.local.kernels.dense import WIDE
 from coterie.local.kernels.gradient import gradients, penalise
 from coterie.local.kernels.losses import errors, squared_errors
 from coterie.local.kernels.network import Layers, forward, make_buffers
-from coterie.local.kernels.rules import ADAM_RULE, RULE, Rule, Training, update
+from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward
 
 _F4 = numba.float32
@@ -37,9 +37,31 @@ class Batches(NamedTuple):
 BATCHES = numba.types.NamedTuple((_I8[::1], _I8[::1], _I8), Batches)
 
 
-@on_demand(lambda layers: _F4(_F4[::1], _F4[::1], layers, _F4[:, ::1], _I8[::1], BATCHES, SGD))
+class Pulls(NamedTuple):
+    """What is added to the gradient of every step of a training.
+
+    Args:
+        start: ``[d]``, what the proximal term pulls to.
+        constant: ``[d]``, added as it is; empty for nothing.
+    """
+
+    start: F32
+    constant: F32
+
+
+PULLS = numba.types.NamedUniTuple(_F4[::1], 2, Pulls)
+
+
+@compiled()
+def room_for_gradients(given: Any, most: int) -> Any:
+    """Room for the gradient of what each layer is given, ``[most, n]`` each. That of the samples
+    themselves is not needed, and has no values."""
+    return [np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))]
+
+
+@on_demand(lambda layers: _F4(_F4[::1], PULLS, layers, _F4[:, ::1], _I8[::1], BATCHES, SGD))
 def descend(
-    vector: F32, start: F32, layers: Layers, x: F32, y: I64, batches: Batches, sgd: Sgd
+    vector: F32, pulls: Pulls, layers: Layers, x: F32, y: I64, batches: Batches, sgd: Sgd
 ) -> Real:
     """Local SGD; changes ``vector`` in place and returns the summed loss of the last pass.
 
@@ -48,7 +70,7 @@ def descend(
 
     Args:
         vector: ``[d]``, kernel and bias of each layer in turn.
-        start: ``[d]``, what the proximal term pulls to.
+        pulls: what is added to gradients.
         layers: the network.
         x: ``[n, i]``.
         y: ``[n]``.
@@ -60,16 +82,13 @@ def descend(
     most = min(batches.size, len(x))
     buffers = make_buffers(layers, most)
     given = buffers.given
-    # The gradient of each layer's input; that of the samples themselves is not needed.
-    wanted = [
-        np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))
-    ]
+    wanted = room_for_gradients(given, most)
     labels = np.empty(most, np.int64)
     # Without momentum a layer is changed in place as soon as its errors are handed down. The
     # velocity is empty then, so that the loops over it do nothing.
     velocity = np.zeros(len(vector) if sgd.momentum else 0, np.float32)
     out, rate = (velocity, ONE) if sgd.momentum else (vector, -sgd.lr)
-    descent = Descent(vector, start, out, rate, sgd.l2, sgd.mu)
+    descent = Descent(vector, pulls.start, out, rate, sgd.l2, sgd.mu, pulls.constant)
     loss = ZERO
     first = 0
     turn = 0
@@ -129,9 +148,15 @@ def output_errors(z: F32, targets: Targets, rows: I64, record: bool) -> Real:
     return loss
 
 
-@on_demand(lambda layers: _F4(_F4[::1], _F4[::1], layers, _F4[:, ::1], TARGETS, BATCHES, RULE))
+@on_demand(lambda layers: _F4(_F4[::1], PULLS, layers, _F4[:, ::1], TARGETS, BATCHES, RULE))
 def descend_by_rule(
-    vector: F32, start: F32, layers: Layers, x: F32, targets: Targets, batches: Batches, rule: Rule
+    vector: F32,
+    pulls: Pulls,
+    layers: Layers,
+    x: F32,
+    targets: Targets,
+    batches: Batches,
+    rule: Rule,
 ) -> Real:
     """Local training by an optimiser, which takes the whole gradient at once; changes ``vector`` in
     place and returns the summed loss of the last pass. Arguments as of `descend`.
@@ -143,17 +168,16 @@ def descend_by_rule(
     most = min(batches.size, len(x))
     buffers = make_buffers(layers, most)
     given = buffers.given
-    wanted = [
-        np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))
-    ]
+    wanted = room_for_gradients(given, most)
     moments = len(vector) if rule.kind == ADAM_RULE else 0
     training = Training(
         vector,
-        start,
+        pulls.start,
         np.empty(len(vector), np.float32),
         np.zeros(len(vector), np.float32),
         np.zeros(moments, np.float32),
     )
+    constant = pulls.constant
     loss = ZERO
     first = 0
     turn = 0
@@ -168,8 +192,38 @@ def descend_by_rule(
         loss += output_errors(given[-1][:b], targets, rows, turn == len(ends) - 1)
         gradients(training, layers, buffers, wanted, b, wide)
         penalise(training, rule, layers)
+        for f in range(len(constant)):
+            training.gradient[f] += constant[f]
         update(training, rule, step)
         first += b
         turn += first == ends[turn]
         step += 1
+    return loss
+
+
+@on_demand(lambda layers: _F4(TRAINING, layers, _F4[:, ::1], TARGETS, RULE))
+def batch_gradient(
+    training: Training, layers: Layers, x: F32, targets: Targets, rule: Rule
+) -> Real:
+    """The gradient of the mean loss of a batch, with those of L2 and of the proximal term, into
+    ``training.gradient``; returns the summed loss of the samples.
+
+    Args:
+        training: the model, what the proximal term pulls to, and room for the gradient. Its moments
+            are not read.
+        layers: the network.
+        x: ``[b, i]``, the batch.
+        targets: of its samples.
+        rule: its weights of L2 and of the proximal term; the rest is not read.
+    """
+    b = len(x)
+    wide = b >= WIDE
+    buffers = make_buffers(layers, b)
+    given = buffers.given
+    given[0][:] = x
+    wanted = room_for_gradients(given, b)
+    forward(training.vector, layers, buffers, b, wide)
+    loss = output_errors(given[-1], targets, np.arange(b), True)
+    gradients(training, layers, buffers, wanted, b, wide)
+    penalise(training, rule, layers)
     return loss
