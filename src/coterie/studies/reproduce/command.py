@@ -147,12 +147,17 @@ def reproduce_tables(
         made.run(runs, before=before, after=after, stop=stop)
     finally:
         markdown, html = write_reproduction(out, made.outcomes(), profile, made.seeds)
-    say(f"{outcomes_headline(made.outcomes())}; {duration(time.monotonic() - begun)}")
+    _say_result(made, time.monotonic() - begun)
+    say(f"page: {html.resolve()} and {markdown.name}")
+    raise_failures(made)
+
+
+def _say_result(made: Reproduction, seconds: float) -> None:
+    """What came out in how many seconds, and how many runs lack their data."""
+    say(f"{outcomes_headline(made.outcomes())}; {duration(seconds)}")
     left_out = sum(bool(missing_data(one.config)) for one in made.all_runs)
     if left_out:
         say(f"left out for want of data: {left_out} of {counted(len(made.all_runs), 'run')}")
-    say(f"page: {html.resolve()} and {markdown.name}")
-    raise_failures(made)
 
 
 def _raise_without_data(made: Reproduction, runs: Sequence[PaperRun], root: str | None) -> None:
