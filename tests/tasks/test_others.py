@@ -188,6 +188,50 @@ def test_the_area_is_undefined_without_both_labels() -> None:
     assert np.isnan(task.metrics[0].value(sums)).all()
 
 
+class TokenLogits(nn.Module):
+    """A row of logits for each token, as a language model has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_logits_of_tokens_for_one_label_a_sample_name_the_task(
+    engine: str, smoothing: float
+) -> None:
+    x = torch.randint(5, (8, 3), generator=torch.Generator().manual_seed(0))
+    data = ct.Population(x, x[:, 0], ([0, 1, 2], [3, 4, 5]), ([6], [7]), 5)
+    local = ct.Solver(epochs=1, batch_size=3, lr=0.1, label_smoothing=smoothing)
+    line = "several rows of logits a sample.*expected one row.*'next_token'"
+    with pytest.raises(ct.CoterieError, match=line):
+        ct.run(ct.fedavg(), data=data, model=TokenLogits(), local=local, rounds=1, engine=engine)
+
+
+def test_targets_of_several_tokens_name_the_task() -> None:
+    x = torch.randint(5, (4, 3), generator=torch.Generator().manual_seed(0))
+    data = ct.Population(x, x, ([0, 1], [2]), ([3], []), 5)
+    with pytest.raises(ct.DataError, match="expected kind = 'next_token'"):
+        ct.run(ct.fedavg(), data=data, model=TokenLogits(), rounds=1, engine="serial")
+
+
+def test_blocks_of_clients_train_on_tokens_as_single_clients_do() -> None:
+    """With clients of different sizes, whose batches differ in length."""
+    x = torch.randint(5, (8, 3), generator=torch.Generator().manual_seed(0))
+    data = ct.Population(x, x.roll(-1, 1), ([0, 1, 2], [3, 4]), ([6], [7]), 5)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"data": data, "model": TokenLogits(), "task": "next_token"}
+    single = ct.run(ct.fedavg(), rounds=2, engine="serial", **options)
+    block = ct.run(ct.fedavg(), rounds=2, engine="vmap", device="cpu", **options)
+    torch.testing.assert_close(block.state.models, single.state.models, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("task", "y", "classes", "line"),
     [

@@ -187,3 +187,24 @@ def with_smoothing(task: Task, share: float) -> Task:
 def headline_of(task: Task) -> Headline:
     """The headline of a task: its first metric."""
     return task.metrics[0].headline
+
+
+def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
+    """Refuse a row of logits for each token where a sample has one label.
+
+    Torch would say no more than that a target has the wrong size.
+
+    Args:
+        outputs: of the network.
+        labels: of the batch.
+
+    Raises:
+        ConfigError: for such outputs.
+    """
+    # Other shapes, as one logit a sample, are the affair of the loss.
+    if outputs.ndim > 2 and labels.ndim == 1:
+        raise ConfigError(
+            "model.name: several rows of logits a sample, got outputs of shape "
+            f"{tuple(outputs.shape)} for {len(labels)} labels; expected one row, [n, classes], or "
+            "the task 'next_token' with a target for each token"
+        )

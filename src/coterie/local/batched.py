@@ -195,7 +195,10 @@ class BatchedTrainer:
         """One step of the active clients; ``repeats``: how many steps of the block have as many."""
         active, width = step.rows.shape
         x = block.x[step.rows]
-        y = block.y[step.rows].masked_fill_(step.void, _IGNORED)
+        y = block.y[step.rows]
+        # Only labels are padded: other losses have no target that counts nothing.
+        if self.probe.padded:
+            y.masked_fill_(step.void, _IGNORED)
         # Padding costs a little arithmetic, another call costs far more.
         if not self.probe.padded and (step.lengths != width).any():
             self._step_by_length(block, step, x, y)

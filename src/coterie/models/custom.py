@@ -76,7 +76,10 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
         got = str(tuple(logits.shape))
     else:
         return
-    raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected (2, {classes})")
+    expected = f"(2, {classes})"
+    if isinstance(logits, torch.Tensor) and logits.ndim > 2:
+        expected += ", or the task 'next_token' with a target for each token"
+    raise ConfigError(f"model.name: {name} maps a batch of 2 to {got}; expected {expected}")
 
 
 def check_trained(module: nn.Module) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.task import Task, is_classes
+from coterie.core.task import Task, check_label_logits, is_classes
 from coterie.objectives.task_loss import TaskLoss
 
 
@@ -44,7 +44,9 @@ class CrossEntropy:
     def loss(
         self, module: nn.Module, x: Tensor, y: Tensor, received: Callable[[], nn.Module]
     ) -> Tensor:
-        return F.cross_entropy(module(x), y)
+        outputs = module(x)
+        check_label_logits(outputs, y)
+        return F.cross_entropy(outputs, y)
 
 
 plain = CrossEntropy()

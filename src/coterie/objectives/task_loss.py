@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from coterie.core.task import Task, has_squared_error, is_classes
+from coterie.core.task import Task, check_label_logits, has_squared_error, is_classes
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -23,6 +23,7 @@ def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     # One call of torch, which sums in another order than a mean of separate losses: so it has the
     # same bits as the cross-entropy of `coterie.objectives.cross_entropy`.
     if is_classes(task):
+        check_label_logits(outputs, targets)
         return F.cross_entropy(outputs, targets)
     return task.loss(outputs, targets).mean()
 

@@ -11,7 +11,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.core.arrays import FloatArray
-from coterie.core.task import CORRECT, Added, Metric, Sums, SumShapes, mean_metric
+from coterie.core.task import (
+    CORRECT,
+    Added,
+    Metric,
+    Sums,
+    SumShapes,
+    check_label_logits,
+    mean_metric,
+)
 from coterie.data.lazy import is_lazy
 from coterie.errors import DataError
 from coterie.headline import ACCURACY
@@ -69,11 +77,12 @@ class Classification:
                 got += f" of shape {list(y.shape[1:])}"
             raise DataError(
                 f"task.kind: a classification has one whole-number label a sample, got {got}; "
-                "expected kind = 'regression', or another task of docs/tasks.md"
+                f"expected kind = {_fitting_kind(y)!r}, or another task of docs/tasks.md"
             )
         return replace(self, classes=classes)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        check_label_logits(outputs, targets)
         return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.smoothing)
 
     def smoothed(self, share: float) -> Classification:
@@ -89,6 +98,13 @@ class Classification:
     def naive(self, targets: Tensor) -> Tensor:
         """The logits of the classes' shares: the majority class."""
         return torch.bincount(targets, minlength=self.classes).double().log()
+
+
+def _fitting_kind(y: Tensor) -> str:
+    """The task that most probably was meant by targets that are no labels."""
+    if y.is_floating_point():
+        return "regression"
+    return "next_token"
 
 
 def correct(sums: Sums) -> FloatArray:
