@@ -2,9 +2,10 @@
 
     python -m benchmarks.attack_records FOLDER --machine "..." --commit db7a952
 
-With ``--mnist`` only MNIST's records are made, and the others stay as they are. The folder has runs
-of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json`` (the same, with seeds
-by which nothing was chosen) and ``mnist-*.json``. It has ``starts.json`` (accuracy of IFCA by
+With ``--part mnist`` or ``--part larger`` only these records are made, and the others stay as they are.
+The folder has runs of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json`` (the
+same, with seeds by which nothing was chosen), ``larger-*.json`` (larger shares of attackers) and
+``mnist-*.json``. It has ``starts.json`` (accuracy of IFCA by
 seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``, ``seed``, ``on``,
 ``off``) and ``time.json`` (milliseconds a round by kind of defence). ``measured.json`` says by key
 which measurements are older, and their ``commit``, ``date`` and so on.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -259,16 +260,22 @@ def measurements(where: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "command": f"{command} digits --seeds 3,4,5 --shares 0.2 --defences on",
             **where,
         },
+        "larger": {
+            "what": "Attacks on planted digits by three tenths of the clients",
+            "settings": DIGITS,
+            "command": f"{command} digits --shares 0.3 --defences off,on",
+            **where,
+        },
         "mnist": {
-            "what": "Attacks on MNIST",
+            "what": "Attacks on MNIST, with a rule that remembers",
             "settings": MNIST,
-            "command": f"{command} mnist --shares 0.2 --defences off,on",
+            "command": f"{command} mnist --shares 0.2 --defences on",
             **where,
         },
         "votes": {
-            "what": "Attacks on MNIST, where all clients of a round count the same",
+            "what": "Attacks on MNIST, without defences and where all clients of a round count the same",
             "settings": MNIST,
-            "command": f"{command} mnist --shares 0.2 --defences even",
+            "command": f"{command} mnist --shares 0,0.1,0.2,0.3 --defences off,even",
             **where,
         },
         "without": {
@@ -336,6 +343,7 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
         *lost_records(new, "points lost, new seeds", "new"),
         *attack_records(digits_runs),
         *attack_records(new, after=", new seeds", measured=dict.fromkeys(METRICS, "new")),
+        *larger_records(folder),
         *mnist_records(folder),
         *start_records(starts),
         *chance_records(),
@@ -344,15 +352,30 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def larger_records(folder: Path) -> list[dict[str, Any]]:
+    """The figures of larger shares of attackers on planted digits."""
+    runs = _read(folder, "larger-*.json")
+    # Without attackers they are the runs that the page has already.
+    found = accuracies([run for run in runs if run["case"]["attack"] != "none"])
+    return attack_records(found, measured=dict.fromkeys(METRICS, "larger"))
+
+
 def mnist_records(folder: Path) -> list[dict[str, Any]]:
     """The figures on MNIST, in the order of their tables."""
     found = accuracies(_read(folder, "mnist-*.json"))
-    where = dict.fromkeys(METRICS, "mnist") | {"even": "votes"}
+    where = dict.fromkeys(METRICS, "votes") | {"on": "mnist"}
     return [
         *lost_records(found, "points lost, MNIST", "mnist"),
         *lost_records(found, "points lost, MNIST, one vote a client", "votes", "even"),
         *attack_records(found, after=" on MNIST", measured=where),
     ]
+
+
+# Of each part, the measurements that its records have, and what makes them.
+PARTS: Mapping[str, tuple[Sequence[str], Callable[[Path], list[dict[str, Any]]]]] = {
+    "mnist": (("mnist", "votes"), mnist_records),
+    "larger": (("larger",), larger_records),
+}
 
 
 def main() -> None:
@@ -361,7 +384,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--machine", required=True)
     parser.add_argument("--commit", required=True)
-    parser.add_argument("--mnist", action="store_true", help="keep the records of everything else")
+    parser.add_argument("--part", choices=PARTS, help="keep the records of everything else")
     arguments = parser.parse_args()
     folder = arguments.folder
     where = {
@@ -370,11 +393,12 @@ def main() -> None:
         "commit": arguments.commit,
     }
     older = json.loads((folder / "measured.json").read_text())
-    if arguments.mnist:
+    if arguments.part:
         before = json.loads((FOLDER / "attacks.json").read_text())
-        kept = [one for one in before["records"] if one["measured"] not in ("mnist", "votes")]
-        records = [*kept, *mnist_records(folder)]
-        older = before["measurements"] | older
+        remade, make = PARTS[arguments.part]
+        kept = [one for one in before["records"] if one["measured"] not in remade]
+        records = [*kept, *make(folder)]
+        older = before["measurements"] | {key: {} for key in remade} | older
     else:
         records = page_records(folder)
     used = {one["measured"] for one in records}
