@@ -23,6 +23,7 @@ from coterie.core.work import Train
 from coterie.data import Population
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.kept_file import Parts
+from coterie.deploy.only_simulated import check_real
 from coterie.errors import ConfigError
 from coterie.methods.fit_to_model import check_solver, check_task
 from coterie.methods.step import Clustered
@@ -64,7 +65,7 @@ class FederationSpec:
             ConfigError: if they do not go together, or cannot run on real clients.
             DataError: for a task that has no such targets.
         """
-        _check_real(config)
+        check_real(config)
         task = (make_task(config) or CLASSIFICATION).fitted(form.targets(1), len(form.classes))
         network = make_network(config, form.shape, task.outputs)
         method = make_method(config)
@@ -164,43 +165,3 @@ def parse_config(text: str) -> RunConfig:
         expected = "an app that `coterie deploy run` started"
         raise ConfigError(f"coterie-config: empty, got ''; expected {expected}")
     return check(parse_toml(text), "run.toml")
-
-
-def _check_real(config: RunConfig) -> None:
-    """Refuse what only a simulation can do."""
-    if config.shift is not None:
-        what = "real data move by themselves, got a shift"
-        raise ConfigError(f"shift.kind: {what}; expected no [shift]")
-    if config.availability is not None:
-        what = "real clients come and go by themselves, got a table"
-        raise ConfigError(f"availability: {what}; expected no [availability]")
-    if config.reply_times is not None:
-        what = "real clients take the time that they take, got a table"
-        raise ConfigError(f"reply_times: {what}; expected none (deploy.toml: reply_wait)")
-    if config.asynchronous is not None:
-        what = "rounds of real clients wait for their replies so far, got a table"
-        raise ConfigError(f"asynchronous: {what}; expected no [asynchronous]")
-    if config.secure is not None:
-        what = "only simulated, as Flower's secure aggregation hides no updates, got a deployment"
-        raise ConfigError(f"secure: {what}; expected no [secure]")
-    if config.attack is not None:
-        what = f"only a simulation makes clients attack, got {config.attack.kind!r}"
-        raise ConfigError(f"attack.kind: {what}; expected no [attack]")
-    if config.evaluate.local:
-        what = "nodes do not remember the networks that they trained, got true"
-        raise ConfigError(f"evaluate.local: {what}; expected false")
-    if config.evaluate.adapt is not None:
-        what = "nodes adapt no models before they score them yet, got a table"
-        raise ConfigError(f"evaluate.adapt: {what}; expected none")
-    if config.evaluate.unseen is not None:
-        what = "only a simulation knows clients that never train, got some"
-        raise ConfigError(f"evaluate.unseen: {what}; expected none")
-    if config.evaluate.validation is not None:
-        what = f"nodes train on all their rows, got {config.evaluate.validation:g}"
-        raise ConfigError(f"evaluate.validation: {what}; expected none")
-    if config.train.hold_out is not None:
-        what = f"nodes train on all their rows, got {config.train.hold_out:g}"
-        raise ConfigError(f"train.hold_out: {what}; expected none")
-    if config.train.measures:
-        got = ", ".join(config.train.measures)
-        raise ConfigError(f"train.measures: what no client sends, got {got}; expected none")

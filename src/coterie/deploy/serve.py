@@ -4,85 +4,44 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from coterie.clients.clients import Clients
-from coterie.clients.identity import Identity, signature
+from coterie.clients.ledger import Ledger
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.config.trust import remember
 from coterie.core.client_store import ClientStore
 from coterie.core.task import CORRECT, headline_of
-from coterie.core.vectors import Layout, frozen_digest
-from coterie.core.work import Train
-from coterie.data.partitions import partition_bytes
-from coterie.data.tabular.encoder import Encoder
+from coterie.core.vectors import Layout
+from coterie.deploy.agreement import agree, describe_tables, make_engine
 from coterie.deploy.attendance import Attendance
 from coterie.deploy.column_description import (
-    COLUMNS_ARE_PLAIN,
     Description,
-    describe_columns,
     description_text,
-    read_description,
-    write_description,
 )
 from coterie.deploy.configured import configured_spec
 from coterie.deploy.events import WriteEvent
-from coterie.deploy.federation_spec import FederationSpec, parse_config
+from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.live import LiveState, watch_engine
-from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.releases import NODES_KNOW_THE_SEED, private_deployment
-from coterie.deploy.settings import DeploymentSettings, check_encoding, require_cohort
-from coterie.deploy.unlabelled import fate_without_labels, serve_unlabelled
-from coterie.engines.flower import FlowerEngine, Terms
+from coterie.deploy.server_input import ServerInput
+from coterie.deploy.settings import DeploymentSettings
+from coterie.deploy.unlabelled import serve_unlabelled
+from coterie.engines.flower import FlowerEngine
 from coterie.errors import ConfigError
-from coterie.objectives import plain
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.digests import PARTITION
 from coterie.runs.finish import write_results
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
 from coterie.runs.run import Run
 from coterie.runs.spec import RunSpec
 from coterie.runs.store import RunFolder
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInput:
-    """What the app was started with.
-
-    Args:
-        config: of the run.
-        settings: of the deployment.
-        out: the folder of the run.
-        resume: continue the run in that folder.
-    """
-
-    config: RunConfig
-    settings: DeploymentSettings
-    out: Path
-    resume: bool
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> ServerInput:
-        """From the app's own values: ``config`` (TOML), ``settings`` (JSON), ``out`` and
-        ``resume``.
-
-        Raises:
-            ConfigError: for values that are not valid.
-        """
-        config = parse_config(str(values["config"]))
-        settings = DeploymentSettings.loads(str(values["settings"]))
-        require_cohort(config, settings.clients)
-        return cls(config, settings, Path(str(values["out"])), bool(values["resume"]))
 
 
 def serve(grid: Any, values: Mapping[str, Any], write_event: WriteEvent) -> dict[str, Any]:
@@ -118,46 +77,37 @@ def _serve_rounds(
     start = 0
     if checkpoint is not None:
         start = checkpoint.round
-    engine = _make_engine(grid, server, folder, start, write_event)
+    engine = make_engine(grid, server, folder, start, write_event)
     watch_engine(engine, live)
     attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
+
+    # Step 1: what is trained; of tables the clients have to say first what their columns hold.
     form = settings.form
     described = None
     if form.columns:
-        encoder, described = _describe(engine, attendance, server, folder, write_event)
+        encoder, described = describe_tables(engine, attendance, server, folder, write_event)
         form = form.encoded(encoder)
     federation = FederationSpec.of(config, form)
-    _agree(engine, federation)
+    agree(engine, federation)
     folder.write_headline(headline_of(federation.task))
-    layout = Layout.of(federation.network.module)
     # Before the wait, too: a budget that would be exceeded is refused at once.
     private = private_deployment(configured_spec(federation, settings), config, folder, start)
-    started = {
-        "folder": str(folder.path),
-        "round": start,
-        "rounds": config.train.rounds,
-        "parameters": layout.d,
-        "pid": os.getpid(),
-    }
-    # Before the wait for clients, which may take long, so that the user sees that the run began.
-    write_event("start", started)
-    if config.privacy is not None and config.privacy.randomness == "seed":
-        write_event("say", NODES_KNOW_THE_SEED)
+
+    # Step 2: enough clients. The user is told first that the run began, since the wait may be long.
+    _announce_start(write_event, folder, config, federation, start)
     # The first models may need clients, so some have to be there before the first round.
     attendance.gather(start)
     spec = _run_spec(private, attendance)
     clients = _make_clients(engine, settings, federation, spec)
     if described is not None:
-        sent = len(description_text(described.encoder).encode())
-        clients.ledger.described(described.ids, described.reported, sent)
-        clients.ledger.refused += described.refused
+        _count_description(clients.ledger, described)
+
+    # Step 3: the rounds.
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
     run = Run(spec, clients, progress, folder, annotate=partial(_annotate, engine))
-    for result in run.rounds():
-        # Saved before it is shown, so that a round that somebody saw is not lost. Without a
-        # snapshot of the federation: who is connected is looked up again.
-        run.save(config.checkpoint.keep, with_snapshot=False)
-        write_event("round", result.row)
+    _carry_out(run, config, write_event)
+
+    # Step 4: clients without labels, and the results.
     serve_unlabelled(run, engine, partial(write_event, "say"))
     run.save(config.checkpoint.keep, with_snapshot=False)
     names = tuple(engine.register.names)
@@ -166,6 +116,35 @@ def _serve_rounds(
     )
     write_event("done", summary)
     return summary
+
+
+def _announce_start(
+    write_event: WriteEvent,
+    folder: RunFolder,
+    config: RunConfig,
+    federation: FederationSpec,
+    start: int,
+) -> None:
+    """Say that the run begins or goes on, and in which process."""
+    started = {
+        "folder": str(folder.path),
+        "round": start,
+        "rounds": config.train.rounds,
+        "parameters": Layout.of(federation.network.module).d,
+        "pid": os.getpid(),
+    }
+    write_event("start", started)
+    if config.privacy is not None and config.privacy.randomness == "seed":
+        write_event("say", NODES_KNOW_THE_SEED)
+
+
+def _carry_out(run: Run, config: RunConfig, write_event: WriteEvent) -> None:
+    """The rounds that are left."""
+    for result in run.rounds():
+        # Saved before it is shown, so that a round that somebody saw is not lost. Without a
+        # snapshot of the federation: who is connected is looked up again.
+        run.save(config.checkpoint.keep, with_snapshot=False)
+        write_event("round", result.row)
 
 
 def _open_folder(server: ServerInput) -> RunFolder:
@@ -203,77 +182,11 @@ def _find_checkpoint(server: ServerInput, folder: RunFolder) -> Checkpoint | Non
     return checkpoint
 
 
-def _make_engine(
-    grid: Any, server: ServerInput, folder: RunFolder, start: int, write_event: WriteEvent
-) -> FlowerEngine:
-    """The engine over Flower's grid, which knows the clients that an earlier server met. What they
-    train is agreed later (`_agree`)."""
-    settings = server.settings
-    run_name, names = NodesFile(folder, settings.shape, settings.classes).read()
-
-    def save_names(names: Sequence[str]) -> None:
-        shape = engine.terms.identity.shape
-        file = NodesFile(folder, shape, settings.classes, settings.target_shape)
-        file.write(run_name, names)
-        folder.write({PARTITION: partition_bytes(names_only(names, settings.clients))})
-
-    terms = Terms(
-        Identity("server", version("coterie"), "", (), settings.classes),
-        Train(plain),
-        settings.clients,
-        run_name,
-        server=secrets.token_hex(8),
-        since=start,
-        timeout=settings.reply_wait,
-        wanted=_wanted(server.config),
-        without_labels=fate_without_labels(server.config),
-    )
-    say = partial(write_event, "say")
-    engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names)
-    return engine
-
-
-def _wanted(config: RunConfig) -> int | None:
-    """Replies that a round waits for, where it asks more clients than it needs."""
-    if config.train.over_selection == 1:
-        return None
-    return config.train.clients_per_round
-
-
-def _agree(engine: FlowerEngine, federation: FederationSpec) -> None:
-    """Say what clients train: they have to have this network, and inputs of this shape."""
-    module = federation.network.module
-    model = signature(Layout.of(module), frozen_digest(module))
-    identity = replace(engine.terms.identity, model=model, shape=federation.form.shape)
-    engine.agree(replace(engine.terms, identity=identity, local=federation.local))
-    # Also where nobody has come yet: commands that read the folder look for the files.
-    engine.register.joined(engine.register.names)
-
-
-def _describe(
-    engine: FlowerEngine,
-    attendance: Attendance,
-    server: ServerInput,
-    folder: RunFolder,
-    write_event: WriteEvent,
-) -> tuple[Encoder, Description | None]:
-    """What becomes of the columns of tables; and what clients reported of them, where they were asked
-    now and not by an earlier process."""
-    encode = check_encoding(server.config)
-    encoder = read_description(folder)
-    description = None
-    if encoder is None:
-        write_event("say", "waiting for clients, which describe the columns of their tables")
-        attendance.gather(0)
-        description = describe_columns(engine, server.settings, encode, server.config.seed)
-        encoder = description.encoder
-        write_description(folder, encoder)
-        for line in encoder.notes:
-            write_event("say", line)
-        if server.config.privacy is not None:
-            write_event("say", COLUMNS_ARE_PLAIN)
-    engine.agree(replace(engine.terms, columns=description_text(encoder)))
-    return encoder, description
+def _count_description(ledger: Ledger, described: Description) -> None:
+    """Count what was exchanged about the columns of tables: it was before there was a ledger."""
+    sent = len(description_text(described.encoder).encode())
+    ledger.described(described.ids, described.reported, sent)
+    ledger.refused += described.refused
 
 
 def _make_clients(

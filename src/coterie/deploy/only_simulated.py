@@ -1,0 +1,128 @@
+"""What a configuration may say of a simulation alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from coterie.config import RunConfig
+from coterie.config.schema import Table
+from coterie.config.wording import shown
+from coterie.errors import ConfigError
+
+
+class OnlySimulated(NamedTuple):
+    """A table or a key that real clients have no use for.
+
+    Args:
+        key: its name.
+        value: in the configuration; ``None``, ``False`` or nothing where it is not set.
+        why: it is refused.
+        expected: in its place.
+    """
+
+    key: str
+    value: Any
+    why: str
+    expected: str
+
+    @property
+    def line(self) -> str:
+        """The error, in one line."""
+        return f"{self.key}: {self.why}, got {self._got}; expected {self.expected}"
+
+    @property
+    def _got(self) -> str:
+        if isinstance(self.value, Table):
+            return "a table"
+        if isinstance(self.value, tuple):
+            return ", ".join(str(one) for one in self.value)
+        return shown(self.value)
+
+
+def check_real(config: RunConfig) -> None:
+    """Refuse what only a simulation can do, all of it at once.
+
+    Raises:
+        ConfigError: a line for each table or key.
+    """
+    lines = [one.line for one in _only_simulated(config) if one.value not in (None, False, ())]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _only_simulated(config: RunConfig) -> list[OnlySimulated]:
+    return [
+        OnlySimulated("shift.kind", _shifts(config), "real data move by themselves", "no [shift]"),
+        OnlySimulated(
+            "availability",
+            config.availability,
+            "real clients come and go by themselves",
+            "no [availability]",
+        ),
+        OnlySimulated(
+            "reply_times",
+            config.reply_times,
+            "real clients take the time that they take",
+            "none (deploy.toml: reply_wait)",
+        ),
+        OnlySimulated(
+            "asynchronous",
+            config.asynchronous,
+            "rounds of real clients wait for their replies so far",
+            "no [asynchronous]",
+        ),
+        OnlySimulated(
+            "secure",
+            config.secure,
+            "only simulated, as Flower's secure aggregation hides no updates",
+            "no [secure]",
+        ),
+        OnlySimulated(
+            "attack.kind",
+            _attack(config),
+            "only a simulation makes clients attack",
+            "no [attack]",
+        ),
+        *_measured_only_in_simulations(config),
+    ]
+
+
+def _measured_only_in_simulations(config: RunConfig) -> list[OnlySimulated]:
+    evaluate = config.evaluate
+    train = config.train
+    all_rows = "nodes train on all their rows"
+    return [
+        OnlySimulated(
+            "evaluate.local",
+            evaluate.local,
+            "nodes do not remember the networks that they trained",
+            "false",
+        ),
+        OnlySimulated(
+            "evaluate.adapt",
+            evaluate.adapt,
+            "nodes adapt no models before they score them yet",
+            "none",
+        ),
+        OnlySimulated(
+            "evaluate.unseen",
+            evaluate.unseen,
+            "only a simulation knows clients that never train",
+            "none",
+        ),
+        OnlySimulated("evaluate.validation", evaluate.validation, all_rows, "none"),
+        OnlySimulated("train.hold_out", train.hold_out, all_rows, "none"),
+        OnlySimulated("train.measures", train.measures, "what no client sends", "none"),
+    ]
+
+
+def _shifts(config: RunConfig) -> tuple[str, ...]:
+    """The kinds of the shifts."""
+    return tuple(shift["kind"] for shift in config.shifts())
+
+
+def _attack(config: RunConfig) -> str | None:
+    """The kind of the attack."""
+    if config.attack is None:
+        return None
+    return config.attack.kind

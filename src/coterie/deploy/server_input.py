@@ -1,0 +1,42 @@
+"""What the server's app was started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.config import RunConfig
+from coterie.deploy.federation_spec import parse_config
+from coterie.deploy.settings import DeploymentSettings, require_cohort
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInput:
+    """What the app was started with.
+
+    Args:
+        config: of the run.
+        settings: of the deployment.
+        out: the folder of the run.
+        resume: continue the run in that folder.
+    """
+
+    config: RunConfig
+    settings: DeploymentSettings
+    out: Path
+    resume: bool
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> ServerInput:
+        """From the app's own values: ``config`` (TOML), ``settings`` (JSON), ``out`` and
+        ``resume``.
+
+        Raises:
+            ConfigError: for values that are not valid.
+        """
+        config = parse_config(str(values["config"]))
+        settings = DeploymentSettings.loads(str(values["settings"]))
+        require_cohort(config, settings.clients)
+        return cls(config, settings, Path(str(values["out"])), bool(values["resume"]))
