@@ -110,10 +110,7 @@ def _serve_rounds(
     # Step 4: clients without labels, and the results.
     serve_unlabelled(run, engine, partial(write_event, "say"))
     run.save(config.checkpoint.keep, with_snapshot=False)
-    names = tuple(engine.register.names)
-    summary = write_results(
-        folder, spec, run.groups, progress.since, config, names, samples_at_hand=False
-    )
+    summary = _write_results(run, folder, config, engine)
     write_event("done", summary)
     return summary
 
@@ -145,6 +142,16 @@ def _carry_out(run: Run, config: RunConfig, write_event: WriteEvent) -> None:
         # snapshot of the federation: who is connected is looked up again.
         run.save(config.checkpoint.keep, with_snapshot=False)
         write_event("round", result.row)
+
+
+def _write_results(
+    run: Run, folder: RunFolder, config: RunConfig, engine: FlowerEngine
+) -> dict[str, Any]:
+    """The files that a run writes at its end; returns the summary."""
+    names = tuple(engine.register.names)
+    since = run.progress.since
+    # The samples are with the clients: nothing that needs them is written here.
+    return write_results(folder, run.spec, run.groups, since, config, names, samples_at_hand=False)
 
 
 def _open_folder(server: ServerInput) -> RunFolder:
