@@ -10,10 +10,8 @@ samples in each time step. Runs that the file has already are not done again.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ import numpy as np
 import coterie as ct
 from benchmarks.results import records
 from benchmarks.results.records import Measurement, Record, ResultPage
-from benchmarks.resumable import RunsFile, today
+from benchmarks.resumable import RunsFile, read_request, request_parser, today
 from coterie.core.arrays import FloatArray
 
 PAGE = "drift"
@@ -206,21 +204,13 @@ def write_page(runs: RunsFile, machine: str | None) -> None:
 
 def main() -> None:
     """Measure what is not measured yet, or make the figures of the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
+    parser = request_parser(__doc__.splitlines()[0])
     parser.add_argument("--federations", nargs="*", choices=FEDERATIONS, default=[*FEDERATIONS])
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--page", action="store_true", help="make the figures of the page")
-    parser.add_argument("--machine")
-    arguments = parser.parse_args()
-    runs = RunsFile(arguments.out)
-    if arguments.page:
-        write_page(runs, arguments.machine)
+    request = read_request(parser)
+    if request.page:
+        write_page(request.runs, request.machine)
         return
-    end = time.monotonic() + 60 * arguments.minutes
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    measure(runs, arguments.federations, seeds, end)
+    measure(request.runs, request.options.federations, request.seeds, request.end)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,9 @@ These are its settings for MNIST. Runs that the file has already are not done ag
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -21,7 +19,7 @@ from torch import nn
 import coterie as ct
 from benchmarks.results import records
 from benchmarks.results.records import Measurement, Record, ResultPage
-from benchmarks.resumable import RunsFile, today
+from benchmarks.resumable import RunsFile, read_request, request_parser, today
 
 PAGE = "published-groups"
 SOLVER = ct.Solver(epochs=10, batch_size=128, lr=0.001, optimizer="adam")
@@ -178,21 +176,13 @@ def write_page(runs: RunsFile, machine: str | None) -> None:
 
 def main() -> None:
     """Measure what is not measured yet, or make the figures of the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
+    parser = request_parser(__doc__.splitlines()[0])
     parser.add_argument("--network", choices=NETWORKS, default="one layer")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--page", action="store_true", help="make the figures of the page")
-    parser.add_argument("--machine")
-    arguments = parser.parse_args()
-    runs = RunsFile(arguments.out)
-    if arguments.page:
-        write_page(runs, arguments.machine)
+    request = read_request(parser)
+    if request.page:
+        write_page(request.runs, request.machine)
         return
-    end = time.monotonic() + 60 * arguments.minutes
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    measure(runs, arguments.network, seeds, end)
+    measure(request.runs, request.options.network, request.seeds, request.end)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
 import subprocess
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,51 @@ class RunsFile:
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(self.runs) + "\n", encoding="utf-8")
         os.replace(new, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a measurement is asked to do.
+
+    Args:
+        runs: the file of the runs.
+        page: make the figures of the page from the runs, and measure nothing.
+        machine: what the page says of it.
+        seeds: of the runs.
+        end: of `time.monotonic`, after which no further run begins.
+        options: the measurement's own options.
+    """
+
+    runs: RunsFile
+    page: bool
+    machine: str | None
+    seeds: list[int]
+    end: float
+    options: argparse.Namespace
+
+
+def request_parser(description: str) -> argparse.ArgumentParser:
+    """The options that measurements with a file of runs have in common; each adds its own."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--page", action="store_true", help="make the figures of the page")
+    parser.add_argument("--machine")
+    return parser
+
+
+def read_request(parser: argparse.ArgumentParser) -> Request:
+    """The request of the command line."""
+    options = parser.parse_args()
+    return Request(
+        RunsFile(options.out),
+        options.page,
+        options.machine,
+        [int(seed) for seed in options.seeds.split(",")],
+        time.monotonic() + 60 * options.minutes,
+        options,
+    )
 
 
 def today() -> dict[str, str]:
