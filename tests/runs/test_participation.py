@@ -20,6 +20,7 @@ from coterie.runs.cohort import Sampler
 from coterie.runs.participation import Participation, asked_clients
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
+from coterie.sweep.data_hash import availability_digest
 
 CLIENTS = 10
 
@@ -165,6 +166,43 @@ def test_only_clients_that_can_be_reached_train(tmp_path: Path) -> None:
     assert [row["notes"]["replies"] for row in rows] == [8, 8, 7, 7]
     met = {client for row in rows for client, _ in row["moves"]}
     assert met == {0, 1, 2, 4, 5, 6, 7, 8, 9}
+
+
+def test_a_run_goes_on_with_the_file_that_it_began_with(tmp_path: Path) -> None:
+    spans = tmp_path / "spans.csv"
+    spans.write_text("client,from,until\n0,0,1\n1,0,1\n2,1,4\n")
+    config = tables(availability={"kind": "file", "file": str(spans), "period": 0})
+    models, rows = left(config, tmp_path / "straight")
+    assert (tmp_path / "straight" / "availability.csv").read_text() == spans.read_text()
+    run_config(check({**config, "train": {**config["train"], "rounds": 2}}), tmp_path / "resumed")
+    spans.write_text("client,from,until\n0,0,4\n")
+    ct.resume(tmp_path / "resumed", rounds=4)
+    resumed, resumed_rows = left_in(tmp_path / "resumed")
+    assert torch.equal(resumed, models)
+    assert resumed_rows == rows
+    # Without the user's own file, too.
+    spans.unlink()
+    assert len(ct.Result.open(tmp_path / "resumed").rows) == 4
+
+
+def test_a_changed_copy_of_the_file_is_refused(tmp_path: Path) -> None:
+    spans = tmp_path / "spans.csv"
+    spans.write_text("client,from,until\n0,0,1\n")
+    left(tables(rounds=1, availability={"kind": "file", "file": str(spans)}), tmp_path / "run")
+    (tmp_path / "run" / "availability.csv").write_text("client,from,until\n0,0,9\n")
+    with pytest.raises(ct.CheckpointError, match=r"availability\.csv"):
+        ct.resume(tmp_path / "run", rounds=2)
+
+
+def test_another_content_of_the_file_is_another_run_of_a_sweep(tmp_path: Path) -> None:
+    spans = tmp_path / "spans.csv"
+    spans.write_text("client,from,until\n0,0,1\n")
+    with_file = check(tables(availability={"kind": "file", "file": str(spans)}))
+    before = availability_digest(with_file)
+    spans.write_text("client,from,until\n0,0,2\n")
+    assert availability_digest(with_file) != before
+    # Runs without a file keep the names that they have.
+    assert availability_digest(check(tables())) == ""
 
 
 def test_a_method_that_asks_everybody_asks_who_can_be_reached(tmp_path: Path) -> None:

@@ -104,11 +104,29 @@ def read_spans(file: Path) -> Spans:
     Raises:
         DataError: naming the line that is wrong.
     """
+    return parse_spans(read_spans_text(file), file)
+
+
+def read_spans_text(file: Path) -> str:
+    """The text of a file of spans.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = f"cannot be read, got {type(error).__name__}"
         raise DataError(f"{file}: {what}; expected a CSV file of {', '.join(COLUMNS)}") from None
+
+
+def parse_spans(text: str, file: Path) -> Spans:
+    """The spans of the text of a file; see `read_spans`.
+
+    Args:
+        text: of the file.
+        file: for error lines.
+    """
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         got = ", ".join(rows.fieldnames or ()) or "nothing"

@@ -27,7 +27,7 @@ from coterie.methods.override import override
 from coterie.rules.buffering import Buffering
 from coterie.rules.migration import Migration
 from coterie.rules.secure_sums import SecureSums
-from coterie.runs.availability import Availability, read_spans
+from coterie.runs.availability import Availability, Spans, parse_spans
 from coterie.runs.participation import Participation
 from coterie.runs.privacy import Privacy
 from coterie.runs.spec import Network
@@ -80,21 +80,27 @@ def make_reply_times(config: RunConfig) -> ReplyTimes | None:
     return ReplyTimes(**config.reply_times.model_dump())
 
 
-def make_participation(config: RunConfig, names: tuple[str, ...]) -> Participation:
+def make_participation(
+    config: RunConfig, names: tuple[str, ...], spans_text: str | None = None
+) -> Participation:
     """Who can be asked, and who answers in time, as ``[availability]``, ``[reply_times]`` and
     ``train.over_selection`` say.
 
     Args:
         config: of the run.
         names: of the clients.
+        spans_text: of the file that ``[availability]`` names, if it names one.
 
     Raises:
-        DataError: for a file of ``[availability]`` that cannot be read.
+        DataError: for a line of that file that is wrong.
     """
     availability = None
     table = config.availability
     if table is not None:
-        spans = read_spans(Path(table.file)) if table.file is not None else {}
+        spans: Spans = {}
+        if table.file is not None:
+            assert spans_text is not None, "the file was not read"
+            spans = parse_spans(spans_text, Path(table.file))
         availability = Availability(
             table.kind, table.period, table.share, table.zones, spans, names
         )

@@ -32,7 +32,19 @@ RELEASES = "releases.json"  # of a private run of real clients: which rounds wer
 HEADLINE = "headline.json"  # of a run that is not measured by accuracy
 NEWCOMERS = "newcomers.npz"  # the samples of clients that joined a run that was going on
 COLUMNS = "columns.json"  # of a run of real clients with tables: what becomes of each column
-FIRST_FILES = (PARTITION, POPULATION, NEWCOMERS, NODES, RELEASES, HEADLINE, COLUMNS)
+AVAILABILITY = (
+    "availability.csv"  # when clients can be reached, of a run that was given such a file
+)
+FIRST_FILES = (
+    PARTITION,
+    POPULATION,
+    NEWCOMERS,
+    NODES,
+    RELEASES,
+    HEADLINE,
+    COLUMNS,
+    AVAILABILITY,
+)
 SUMMARY = "summary.json"
 GROUPS = "groups.csv"
 SHARES = "shares.csv"

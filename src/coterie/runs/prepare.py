@@ -17,6 +17,7 @@ from coterie.data.shifts import make_shift
 from coterie.measures.optional import make_measures
 from coterie.methods.algorithm import Algorithm
 from coterie.runs.asynchronous import asynchronous_spec, check_over_selection
+from coterie.runs.availability import read_spans_text
 from coterie.runs.columns import A_REGRESSION, assume_task, warn_of_columns
 from coterie.runs.configured import (
     make_adaptation,
@@ -33,6 +34,7 @@ from coterie.runs.configured import (
     make_task,
 )
 from coterie.runs.data import load_data, read_inputs
+from coterie.runs.digests import AVAILABILITY
 from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
 from coterie.runs.fitting import Fitted, fit_together
 from coterie.runs.held_out import on_validation, without_held_out
@@ -53,12 +55,14 @@ class Prepared:
         spec: what the run computes.
         partition: who holds which samples, to be saved with the run.
         label_names: of the classes, or none.
+        spans_text: of the file that ``[availability]`` names, to be saved with the run.
     """
 
     config: RunConfig
     spec: RunSpec
     partition: Partition
     label_names: tuple[str, ...] = ()
+    spans_text: str | None = None
 
     @property
     def population(self) -> Population:
@@ -95,7 +99,8 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
 
     Args:
         config: the configuration.
-        saved: the partition of an earlier run, used where it is there.
+        saved: the partition of an earlier run, used where it is there, and so are other files beside
+            it that the run was given.
 
     Raises:
         DataError: if the data cannot be read.
@@ -109,11 +114,15 @@ def prepare(config: RunConfig, saved: Path | None = None) -> Prepared:
     warn_of_columns(config, population)
     population = without_held_out(population, config.train.hold_out, Key(config.seed))
     population = on_validation(population, config.evaluate.validation, Key(config.seed))
-    return prepare_on(config, population, partition, tuple(samples.label_names))
+    return prepare_on(config, population, partition, tuple(samples.label_names), saved)
 
 
 def prepare_on(
-    config: RunConfig, population: Population, partition: Partition, label_names: tuple[str, ...]
+    config: RunConfig,
+    population: Population,
+    partition: Partition,
+    label_names: tuple[str, ...],
+    saved: Path | None = None,
 ) -> Prepared:
     """Build the network and the algorithm for data that are at hand.
 
@@ -122,10 +131,13 @@ def prepare_on(
         population: the clients and their data.
         partition: who holds which samples.
         label_names: of the classes, or none.
+        saved: see `prepare`.
 
     Raises:
         ConfigError: if data, network and options do not go together.
+        DataError: for a file of ``[availability]`` that cannot be read.
     """
+    spans_text = _spans_text(config, saved)
     fitted = fit_together(
         make_method(config),
         make_task(config),
@@ -152,11 +164,22 @@ def prepare_on(
         evaluation=_evaluation(config, fitted, unseen),
         attack=make_attack(config),
         bounds=make_bounds(config),
-        participation=make_participation(config, tuple(population.names)),
+        participation=make_participation(config, tuple(population.names), spans_text),
     )
     check_over_selection(fitted.algorithm, config.train.over_selection, config.algorithm.name)
     spec = asynchronous_spec(spec, make_buffering(config), config.algorithm.name)
-    return Prepared(config, _with_sums(spec, config), partition, label_names)
+    return Prepared(config, _with_sums(spec, config), partition, label_names, spans_text)
+
+
+def _spans_text(config: RunConfig, saved: Path | None) -> str | None:
+    """The text of the file that ``[availability]`` names; ``None`` without one."""
+    table = config.availability
+    if table is None or table.file is None:
+        return None
+    # A run goes on with the file that it began with, whatever the user's own says by now.
+    if saved is not None and (saved.parent / AVAILABILITY).is_file():
+        return read_spans_text(saved.parent / AVAILABILITY)
+    return read_spans_text(Path(table.file))
 
 
 def _sampler(

@@ -22,7 +22,7 @@ from coterie.measures.scoring import each_client
 from coterie.models import initial_models
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.columns import record_description
-from coterie.runs.digests import PARTITION
+from coterie.runs.digests import AVAILABILITY, PARTITION
 from coterie.runs.divergence import DivergenceWatch
 from coterie.runs.finish import write_client_scores, write_results
 from coterie.runs.kept import kept_arrays, restore_kept
@@ -217,6 +217,8 @@ def make_folder(
     resolved = prepared.config.resolved()
     # In the folder from the beginning: a full disk or a kill leaves none without it.
     files = {PARTITION: partition_bytes(prepared.partition), **files}
+    if prepared.spans_text is not None:
+        files[AVAILABILITY] = prepared.spans_text.encode()
     if out is None:
         folder = RunFolder.create_next("runs", prepared.stem, resolved, files)
     else:

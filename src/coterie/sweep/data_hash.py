@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from coterie.data import Samples
 from coterie.data.lazy import Ranges, is_lazy
 from coterie.data.partitions import Partition
 from coterie.errors import ConfigError
+from coterie.runs.availability import read_spans_text
 from coterie.runs.data import read_samples, split_samples
 
 
@@ -155,6 +157,19 @@ def hash_partition(partition: Partition) -> str:
     if partition.noise is not None:
         arrays += [partition.noise, np.array(partition.noise_seed)]
     return _hash(arrays)
+
+
+def availability_digest(config: RunConfig) -> str:
+    """SHA-256 of the file that ``[availability]`` names; empty without one, so that runs of other
+    configurations keep their names.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    table = config.availability
+    if table is None or table.file is None:
+        return ""
+    return hashlib.sha256(read_spans_text(Path(table.file)).encode()).hexdigest()
 
 
 def _rows_of(split: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -21,7 +21,7 @@ from coterie.errors import ConfigError
 from coterie.runs.columns import assume_task
 from coterie.runs.configured import make_method
 from coterie.runs.evaluating import check_scores
-from coterie.sweep.data_hash import data_key, hash_data
+from coterie.sweep.data_hash import availability_digest, data_key, hash_data
 from coterie.sweep.grid import read_grid
 from coterie.sweep.options import (
     check_algorithms,
@@ -227,8 +227,8 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
             config = assume_task(config)
         resolved = config.resolved()
         # The data count, too: the same path may hold other samples tomorrow.
-        both = config_hash(resolved) + known.digest
-        run_id = hashlib.sha256(both.encode()).hexdigest()[:ID_DIGITS]
+        whole = config_hash(resolved) + known.digest + availability_digest(config)
+        run_id = hashlib.sha256(whole.encode()).hexdigest()[:ID_DIGITS]
         point = _point_of(name, index, layout)
         cells[cell] = SweepRun(run_id, name, seed, point, resolved)
     return replace(layout, cells=cells, refused=_refused(configs))
