@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 import coterie as ct
 from coterie.cli.main import invoke
 from coterie.config import check
+from coterie.core.reply_times import ReplyTimes
+from coterie.runs.availability import Availability
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
 from tests.conftest import blobs, small_net
@@ -36,22 +38,20 @@ TABLES = {
 
 def called(**more: Any) -> ct.Result:
     """The same run as `TABLES`, from Python."""
-    data = ct.load("digits", partition=PARTITION, seed=3)
-    schedule = ct.LrSchedule("cosine")
-    return ct.run(
-        ct.flexcfl(2, alpha=3),
-        data=data,
-        model={"name": "mlp", "hidden": 8},
-        local=ct.Solver(epochs=1, lr=0.1, round_schedule=schedule),
-        rounds=3,
-        clients_per_round=6,
-        seed=3,
-        engine="serial",
-        measures=("theory",),
-        server={"name": "fedavgm", "beta": 0.5},
-        shift={"kind": "swap_all", "p": 0.3},
-        **more,
-    )
+    options: dict[str, Any] = {
+        "method": ct.flexcfl(2, alpha=3),
+        "data": ct.load("digits", partition=PARTITION, seed=3),
+        "model": {"name": "mlp", "hidden": 8},
+        "local": ct.Solver(epochs=1, lr=0.1, round_schedule=ct.LrSchedule("cosine")),
+        "rounds": 3,
+        "clients_per_round": 6,
+        "seed": 3,
+        "engine": "serial",
+        "measures": ("theory",),
+        "server": {"name": "fedavgm", "beta": 0.5},
+        "shift": {"kind": "swap_all", "p": 0.3},
+    }
+    return ct.run(**{**options, **more})
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -87,6 +87,51 @@ def test_a_call_leaves_the_folder_of_the_command_line(tmp_path: Path) -> None:
     assert written.scores == in_memory.scores
     for client in (0, 7):
         assert torch.equal(written.vector_for(client), in_memory.vector_for(client))
+
+
+def test_a_call_says_who_can_be_reached_and_who_is_slow(tmp_path: Path) -> None:
+    tables = {
+        **TABLES,
+        "train": {**TABLES["train"], "over_selection": 1.5},
+        "availability": {"kind": "random", "share": 0.8},
+        "reply_times": {"spread": 1.0, "deadline": 2.0},
+    }
+    run_config(check(tables), tmp_path / "command")
+    options: dict[str, Any] = {
+        "over_selection": 1.5,
+        "availability": Availability("random", share=0.8),
+        "reply_times": ReplyTimes(spread=1.0, deadline=2.0),
+    }
+    called(out=tmp_path / "written", **options)
+    called(**options).save(tmp_path / "saved")
+    equal_folders(tmp_path / "command", tmp_path / "written")
+    equal_folders(tmp_path / "command", tmp_path / "saved")
+    assert sum(row["refused"].get("late", 0) for row in rows_of(tmp_path / "command")) > 0
+
+
+def test_spans_are_of_a_run_in_memory_alone(tmp_path: Path) -> None:
+    """A configuration names a file of them."""
+    later = Availability("file", period=0, spans={"0": ((9, 10),)})
+    result = called(availability=later, clients_per_round=12, rounds=1, method=ct.ifca(groups=2))
+    assert {client for client, _ in result.rows[0]["moves"]} == {*range(1, 12)}
+    with pytest.raises(ct.ConfigError, match=r"^availability\.spans: are in no configuration"):
+        called(availability=later, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"reply_times": ReplyTimes()}, "^reply_times: nothing depends on them"),
+        ({"over_selection": 0.5}, "^over_selection: "),
+        ({"over_selection": 2.0, "method": ct.fedgsp()}, "^train.over_selection: 'Method' samples"),
+        ({"over_selection": 2.0, "sampler": "poisson"}, "^train.over_selection: the size of"),
+        ({"availability": Availability(period=0)}, "^availability.period: a day of no rounds"),
+        ({"availability": "random"}, "^availability: wrong type, got 'random'"),
+    ],
+)
+def test_what_does_not_go_with_slow_clients_is_one_line(more: dict[str, Any], line: str) -> None:
+    with pytest.raises(ct.ConfigError, match=line):
+        called(**more)
 
 
 def test_every_command_knows_a_folder_of_python(tmp_path: Path) -> None:

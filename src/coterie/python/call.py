@@ -16,6 +16,7 @@ from coterie.config.arguments import validated
 from coterie.config.tables import CLIENTS_PER_ROUND
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
+from coterie.core.reply_times import ReplyTimes
 from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.data.population import Population
@@ -34,6 +35,7 @@ from coterie.rules.migration import Detector, Migration
 from coterie.rules.secure_sums import SecureSums
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
+from coterie.runs.availability import Availability
 from coterie.runs.cohort import SamplerName
 from coterie.runs.loop import RoundResult
 from coterie.runs.privacy import Privacy
@@ -44,6 +46,7 @@ Choice = str | Mapping[str, Any]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Seconds = Annotated[float, Field(gt=0)]
+OverSelection = Annotated[float, Field(ge=1, le=10)]
 
 
 @validated
@@ -56,6 +59,9 @@ def run(
     rounds: Count = 100,
     clients_per_round: Count = CLIENTS_PER_ROUND,
     sampler: SamplerName | CohortSampler | None = None,
+    over_selection: OverSelection = 1.0,
+    availability: Availability | None = None,
+    reply_times: ReplyTimes | None = None,
     seed: int = 0,
     shift: Shift | str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     engine: str = "pool",
@@ -108,6 +114,12 @@ def run(
         sampler: which clients, by name or as a function of the round; with a shift, of the round
             and of which clients are there and hold samples (bool ``[N]``). Default
             ``cover_then_uniform``, with privacy ``poisson``.
+        over_selection: how many clients are asked for each reply that a round waits for; the others
+            come too late.
+        availability: which clients can be reached in which rounds, as
+            ``coterie.runs.availability.Availability("day_night", share=0.5)``; ``None``: always all.
+        reply_times: how long clients take, as
+            ``coterie.core.reply_times.ReplyTimes(deadline=3.0)``; ``None``: all answer in time.
         seed: everything random follows from it.
         shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a

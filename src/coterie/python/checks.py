@@ -19,6 +19,7 @@ from coterie.clients.quorum import Quorum
 from coterie.config.wording import shown
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
+from coterie.core.reply_times import ReplyTimes
 from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.data.population import Population
@@ -27,6 +28,7 @@ from coterie.errors import ConfigError
 from coterie.measures.adapting import Adaptation
 from coterie.methods.method import Method
 from coterie.rules.secure_sums import SecureSums
+from coterie.runs.availability import Availability
 from coterie.runs.privacy import Privacy
 
 
@@ -123,6 +125,14 @@ ARGUMENTS: Mapping[str, Argument] = {
     "local": Argument(_one_of(Solver), "a coterie.Solver, as coterie.Solver(epochs=1)"),
     "sampler": Argument(
         lambda value: isinstance(value, str) or callable(value), "a name, or a function"
+    ),
+    "availability": Argument(
+        _one_of(Availability),
+        "a coterie.runs.availability.Availability, as Availability('day_night', share=0.5)",
+    ),
+    "reply_times": Argument(
+        _one_of(ReplyTimes),
+        "a coterie.core.reply_times.ReplyTimes, as ReplyTimes(deadline=3.0)",
     ),
     "shift": Argument(_is_shift, f"{_RULE}, or a list of tables"),
     "quorum": Argument(

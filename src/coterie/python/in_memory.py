@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,12 @@ from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
+from coterie.config.participation_table import check_participation
 from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.task import headline_of
+from coterie.data.population import Population
 from coterie.python.folders import Call, Unsaved
 from coterie.python.result import Result
 from coterie.python.tables import evaluate_table
@@ -27,10 +30,12 @@ from coterie.runs.arguments import (
     sampler_of,
     with_rules,
 )
+from coterie.runs.asynchronous import check_over_selection
 from coterie.runs.evaluating import adaptation_work, scores_local, unseen_ids
 from coterie.runs.fitting import Fitted, fit_together
 from coterie.runs.held_out import on_validation, without_held_out
 from coterie.runs.kept import kept_arrays
+from coterie.runs.participation import Participation, asked_clients, participation_of
 from coterie.runs.privacy import private_spec
 from coterie.runs.run import Run
 from coterie.runs.schedule import Evaluation
@@ -47,6 +52,7 @@ def in_memory(call: Call) -> Result:
     _check_budget(local)
     # Plain text and no Literal in the signature, since plugins add names.
     check_choice("engine", "engine", call["engine"])
+    _check_participation(call)
     spec = private_spec(_spec_of(call, local), call["privacy"])
     spec = secure_spec(spec, call["secure"])
     # Each engine takes those of them that it knows.
@@ -66,10 +72,12 @@ def _spec_of(call: Call, local: Solver) -> RunSpec:
         refuse(Problem("evaluate.validation", what, share, "no shift, or no validation"))
     private = call["privacy"] is not None
     unseen = unseen_ids(call["evaluate_unseen"], fitted, seed)
+    per_round = call["clients_per_round"]
+    check_over_selection(fitted.algorithm, call["over_selection"], type(call["method"]).__name__)
     sampler = sampler_of(
         call["sampler"],
         fitted.population,
-        call["clients_per_round"],
+        asked_clients(per_round, call["over_selection"], fitted.population.clients),
         seed,
         shifts=shift is not None,
         private=private,
@@ -88,6 +96,34 @@ def _spec_of(call: Call, local: Solver) -> RunSpec:
         evaluation=_evaluation(call, fitted, unseen),
         bounds=bounds_of(call["bounds"], private=private or call["secure"] is not None),
         attack=named("attack", call["attack"]),
+        participation=_participation(call, fitted.population),
+    )
+
+
+def _check_participation(call: Call) -> None:
+    """Refuse what does not go together, in the lines of a configuration."""
+    tables: dict[str, Any] = {
+        "train": {"over_selection": call["over_selection"], "sampler": call["sampler"]},
+        "privacy": call["privacy"],
+    }
+    if call["reply_times"] is not None:
+        tables["reply_times"] = asdict(call["reply_times"])
+    availability = call["availability"]
+    if availability is not None and availability.kind != "file":
+        # A configuration has a file where a call has its spans, so these are not compared.
+        tables["availability"] = {"kind": availability.kind, "period": availability.period}
+    found = check_participation(tables)
+    if found:
+        refuse(*found)
+
+
+def _participation(call: Call, data: Population) -> Participation:
+    """Who can be asked, and who answers in time."""
+    availability = call["availability"]
+    if availability is not None:
+        availability = replace(availability, names=tuple(data.names))
+    return participation_of(
+        availability, call["reply_times"], call["over_selection"], call["clients_per_round"]
     )
 
 

@@ -16,6 +16,7 @@ from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration
+from coterie.runs.availability import Availability
 
 CHOICES = ("server", "weigh", "objective", "own_model", "attack", "task", "shift")
 TRAIN = (
@@ -56,6 +57,8 @@ def tables_of(call: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "privacy": _record(call["privacy"]),
         "secure": _record(call["secure"]),
         "bounds": _bounds_table(call["bounds"]),
+        "availability": _availability_table(call["availability"]),
+        "reply_times": _record(call["reply_times"]),
         **method_table(call["method"]),
     }
     # What is not set is left out: some defaults of a configuration follow from other tables.
@@ -158,6 +161,8 @@ def _train_table(call: Mapping[str, Any]) -> dict[str, Any]:
     table = {name: call[name] for name in TRAIN if call[name] is not None}
     # In Python at most all clients take part; in a configuration more of them are a mistake.
     table["clients_per_round"] = min(call["clients_per_round"], call["data"].clients)
+    if call["over_selection"] != 1:
+        table["over_selection"] = call["over_selection"]
     sampler = call["sampler"]
     if sampler is not None:
         if not isinstance(sampler, str):
@@ -214,6 +219,18 @@ def _bounds_table(bounds: Bounds | bool | None) -> dict[str, Any] | None:
         expected = "true, false, or Bounds.between(floor, ceiling)"
         refuse(Problem("bounds", "is in no configuration", _shown(bounds), expected))
     return {"enabled": bounds.enabled, "floor": floor, "ceiling": ceiling}
+
+
+def _availability_table(availability: Availability | None) -> dict[str, Any] | None:
+    if availability is None:
+        return None
+    # A configuration names a file, of which the record has the content alone.
+    if availability.kind == "file":
+        expected = "kind 'day_night' or 'random', or a configuration that names the file"
+        refuse(Problem("availability.spans", "are in no configuration", "spans", expected))
+    # Names are those of the data.
+    table = _record(replace(availability, spans={}, names=())) or {}
+    return {key: value for key, value in table.items() if key not in ("spans", "names")}
 
 
 def _migration_table(migration: Any) -> dict[str, Any]:

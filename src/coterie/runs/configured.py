@@ -28,7 +28,7 @@ from coterie.rules.buffering import Buffering
 from coterie.rules.migration import Migration
 from coterie.rules.secure_sums import SecureSums
 from coterie.runs.availability import Availability, Spans, parse_spans
-from coterie.runs.participation import Participation
+from coterie.runs.participation import Participation, participation_of
 from coterie.runs.privacy import Privacy
 from coterie.runs.spec import Network
 from coterie.tasks import CLASSIFICATION
@@ -107,10 +107,9 @@ def make_participation(
     # The clock of asynchronous rounds is that of the method.
     if config.asynchronous is not None:
         return Participation(availability)
+    train = config.train
     times = make_reply_times(config)
-    if config.train.over_selection == 1:
-        return Participation(availability, times)
-    return Participation(availability, times or ReplyTimes(), config.train.clients_per_round)
+    return participation_of(availability, times, train.over_selection, train.clients_per_round)
 
 
 def make_attack(config: RunConfig) -> Attack | None:

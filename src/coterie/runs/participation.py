@@ -68,6 +68,26 @@ class Participation:
         return order[self.wanted :]
 
 
+def participation_of(
+    availability: Availability | None,
+    reply_times: ReplyTimes | None,
+    over_selection: float,
+    wanted: int,
+) -> Participation:
+    """Who can be asked, and who answers in time, where more clients may be asked than are needed.
+
+    Args:
+        availability: which clients can be reached in which rounds.
+        reply_times: how long clients take; ``None``: they answer at once, but with over-selection.
+        over_selection: how many are asked for each reply.
+        wanted: replies of a round.
+    """
+    if over_selection == 1:
+        return Participation(availability, reply_times)
+    # Who comes first has to follow from something: without the user's own times from the defaults.
+    return Participation(availability, reply_times or ReplyTimes(), wanted)
+
+
 def asked_clients(wanted: int, over_selection: float, clients: int) -> int:
     """How many clients are asked, so that enough of them answer soon.
 
