@@ -80,8 +80,10 @@ class DriftIntoNewModels(PlacesClients):
         clients = round.trainable(len(groups.member))
         models = np.zeros(len(clients), np.int64)
         if self.start == "alone":
+            # Clients that are alike find each other when models are merged, at the next time step.
             models = np.arange(len(clients))
             groups = groups.select([0] * len(clients))
+        # Infinite, so that no first loss of a client is a jump.
         least = torch.full((len(groups.member),), np.inf, dtype=torch.float64)
         alone = np.full(groups.k, int(self.start == "alone"))
         watch = DriftWatch(least, alone, np.full(groups.k, NEVER))
@@ -93,6 +95,7 @@ class DriftIntoNewModels(PlacesClients):
         if not len(new):
             return groups
         shared = np.flatnonzero(watch_of(groups).alone == 0)
+        # Where every model was opened in this time step there is no other to choose from.
         if not len(shared):
             shared = np.arange(groups.k)
         chosen = least_loss_groups(groups.select(shared), new, round)
@@ -105,11 +108,13 @@ class DriftIntoNewModels(PlacesClients):
         ids, loss, size = mean_losses(round.trainable(len(groups.member)), groups.models, round)
         if not len(ids):
             return groups, {}
+        # A drift is a jump of the least loss: a model of another group that fits is no drift.
         now = torch.from_numpy(loss.min(axis=1))
         drifted = (now > watch.least[ids] + self.delta).numpy()
         watch = replace(watch, least=watch.least.clone().index_copy_(0, torch.from_numpy(ids), now))
         chosen = loss.argmin(axis=1)
         groups = groups.with_members(ids, chosen).remember(watch)
+        # Clients that drifted have no part in it: their losses say how badly all models fit.
         groups = self._merge(groups, loss[~drifted], size[~drifted], chosen[~drifted])
         groups = self._open(self._make_room(groups, int(drifted.sum())), ids[drifted], round.number)
         return groups, {"drifted": int(drifted.sum()), "drifted_ids": ids[drifted]}
@@ -120,6 +125,8 @@ class DriftIntoNewModels(PlacesClients):
         """One model in place of all that do alike on each other's data."""
         number = models_alike(loss, size, chosen, self.merge)
         watch = watch_of(groups)
+        # A merged model was last used when the latest of its parts was, and those that one client
+        # trained alone were never shared.
         used = np.full(number.max() + 1, NEVER)
         np.maximum.at(used, number, np.where(watch.alone, NEVER, watch.used))
         groups = merge_groups(groups, number, np.bincount(chosen, minlength=groups.k))
@@ -136,6 +143,7 @@ class DriftIntoNewModels(PlacesClients):
         empty = groups.sizes() == 0
         tried = np.flatnonzero(empty & (watch.used == NEVER))
         old = np.flatnonzero(empty & (watch.used != NEVER))
+        # Stable, so that of equally old models those with the lowest numbers go, on every machine.
         old = old[np.argsort(watch.used[old], kind="stable")]
         missing = max(0, groups.k - len(tried) + wanted - self.most)
         kept = np.setdiff1d(np.arange(groups.k), np.concatenate([tried, old[:missing]]))
@@ -144,6 +152,7 @@ class DriftIntoNewModels(PlacesClients):
     def _open(self, groups: Groups, drifted: IntArray, number: int) -> Groups:
         """A new model for each of these clients, for as many as there is room."""
         watch = watch_of(groups)
+        # The others stay where they are, with the model of least loss.
         opening = drifted[: max(0, self.most - groups.k)]
         shared = groups.k
         used = np.where(groups.sizes() > 0, number, watch.used)

@@ -56,6 +56,7 @@ KINDS: Mapping[str, Kind] = {
         record=SourceTable,
         context=("root", "partition", "key", "targets"),
         custom=True,
+        # A column may be called "a:b", and so may a file.
         options_name_code=False,
         entry_points="coterie.datasets",
     ),
@@ -105,6 +106,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "own_model": Kind(
         module="coterie.algorithms",
+        # Beside the methods that have them: an own model is part of its paper's file.
         table="OWN_MODELS",
         place=("own_model",),
         custom=True,
@@ -143,6 +145,7 @@ KINDS: Mapping[str, Kind] = {
     "measure": Kind(
         module="coterie.measures.optional",
         table="MEASURES",
+        # No place and no options: measures are named in a list, ``train.measures``.
         context=("solver", "method"),
     ),
     "tracker": Kind(module="coterie.runs.trackers", table="TRACKERS"),

@@ -37,7 +37,7 @@ from coterie.runs.digests import PARTITION
 from coterie.runs.store import RunFolder
 
 
-def make_engine(
+def make_flower_engine(
     grid: Any, server: ServerInput, folder: RunFolder, start: int, write_event: WriteEvent
 ) -> FlowerEngine:
     """The engine over Flower's grid, which knows the clients that an earlier server met. What they

@@ -117,11 +117,13 @@ def _column(rows: Any, known: Column) -> FloatArray:
     own, values = read_column(rows[known.name], known.name, "node", known.kind)
     if known.kind != "category":
         return values
+    # Places and not names travel on: all nodes have to mean the same category by a number.
     unknown = sorted(set(own.categories) - set(known.categories))
     if unknown:
         what = f"column {known.name}: a category that the server does not name, got {unknown[0]!r}"
         raise DataError(f"node: {what}; expected one of {', '.join(known.categories)}")
     places = np.array([known.categories.index(name) for name in own.categories], np.float64)
+    # A missing value stays missing: the encoder knows what becomes of it.
     found = np.full(len(values), np.nan)
     present = ~np.isnan(values)
     found[present] = places[values[present].astype(np.int64)]
@@ -169,6 +171,7 @@ def read_client_table(
         return _divided(_labelled(path, label), label, form, encode)
     files = [path / f"{split}{suffix}" for split in ("train", "test") for suffix in SUFFIXES]
     present = [file for file in files if file.exists()]
+    # In the order of `files`: a test file alone would come first here, and is no training data.
     if not present or present[0].stem != "train":
         raise DataError(f"{path}: no training rows, got none; expected train.parquet or train.csv")
     pairs = [_pair(_labelled(file, label), label) for file in present]

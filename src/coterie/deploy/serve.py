@@ -18,7 +18,7 @@ from coterie.config.trust import remember
 from coterie.core.client_store import ClientStore
 from coterie.core.task import CORRECT, headline_of
 from coterie.core.vectors import Layout
-from coterie.deploy.agreement import agree, describe_tables, make_engine
+from coterie.deploy.agreement import agree, describe_tables, make_flower_engine
 from coterie.deploy.attendance import Attendance
 from coterie.deploy.column_description import (
     Description,
@@ -77,7 +77,7 @@ def _serve_rounds(
     start = 0
     if checkpoint is not None:
         start = checkpoint.round
-    engine = make_engine(grid, server, folder, start, write_event)
+    engine = make_flower_engine(grid, server, folder, start, write_event)
     watch_engine(engine, live)
     attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
 

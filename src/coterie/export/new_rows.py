@@ -122,6 +122,8 @@ def _with_missing_columns(columns: Columns, names: Sequence[str]) -> Columns:
     """The columns, and empty ones for those that the file does not have."""
     import pyarrow as pa
 
+    # A column that is missing is missing in each row, which the encoder can fill in; a file without
+    # any of them is another file.
     absent = [name for name in names if name not in columns.names]
     if len(absent) == len(names):
         raise DataError(

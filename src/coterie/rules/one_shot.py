@@ -33,7 +33,7 @@ from coterie.rules.cut_notes import cut_notes
 from coterie.rules.group_count import enough_to_count
 from coterie.rules.large_federations import LargeFederation
 from coterie.rules.signature_requests import ask_shortened, ask_signatures, blocks_of
-from coterie.rules.signatures import Signature, SignatureMemory, Subspace, group_distances
+from coterie.rules.signatures import Signature, SignatureMemory, Subspace, signature_distances
 from coterie.rules.single_group import everyone
 
 Threshold = Annotated[float, Field(gt=0)] | Automatic
@@ -281,7 +281,7 @@ class OneShot(PlacesClients):
 
     def _distances(self, memory: SignatureMemory, k: int, rows: Tensor) -> Matrix:
         """``[n, k]``: newcomers to the groups, by the stored signatures of each."""
-        return group_distances(memory, self.signature, self.linkage, k, rows)
+        return signature_distances(memory, self.signature, self.linkage, k, rows)
 
 
 def _open(groups: Groups, origin: Tensor, count: int) -> Groups:

@@ -68,6 +68,8 @@ class TrainedUpdate:
 
     @property
     def projects(self) -> bool:
+        # Random projections keep lengths and angles (Johnson-Lindenstrauss); sums of absolute
+        # differences they do not.
         return self.metric != "l1"
 
     def work(self, round: Round) -> Train:
@@ -210,18 +212,21 @@ class SignatureMemory:
             signature = self.signature.clone()
             signature[torch.from_numpy(ids)] = rows
             return replace(self, signature=signature, cluster=clusters)
+        # A client that joins an existing group adds nothing to what stands for it already. So the
+        # memory grows with the groups, and not with the clients that come.
         others = np.flatnonzero(~np.isin(self.kept, ids))
         newer = np.flatnonzero(opened | np.isin(ids, self.kept))
         kept = np.concatenate([self.kept[others], ids[newer]])
         signature = torch.cat(
             [self.signature[torch.from_numpy(others)], rows[torch.from_numpy(newer)]]
         )
+        # Ascending, as `kept` promises, whoever came when.
         order = np.argsort(kept)
         signature = signature[torch.from_numpy(order)]
         return replace(self, signature=signature, cluster=clusters, kept=kept[order])
 
 
-def group_distances(
+def signature_distances(
     memory: SignatureMemory, signature: Signature, linkage: Linkage, k: int, rows: Tensor
 ) -> Matrix:
     """The distances of newcomers to the groups, by the stored signatures of each, ``[n, k]``.

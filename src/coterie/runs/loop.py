@@ -216,10 +216,8 @@ def simulate(
     evaluation = RoundEvaluation.of(schedule, clients, population.clients)
     # Real clients' data change without a shift of ours; they report it.
     clients.fixed_data = schedule.shift is None and clients.drift_reports is None
-    groups = _first_groups(start, algorithm, initial_models, population.clients)
-    if schedule.evaluation.unlabelled:
-        # A run that goes on had placed them after the round that was the last one then.
-        groups = groups.with_members(np.array(schedule.evaluation.unlabelled), NO_GROUP)
+    groups = start.state or algorithm.init(_by_number(initial_models), population.clients)
+    groups = _without_unlabelled(groups, schedule)
     snapshot = _first_snapshot(start, clients, schedule, population)
     steps = _RoundSteps(algorithm, clients, population, schedule, evaluation, solver or Solver())
     skipped = start.skipped
@@ -259,16 +257,12 @@ def simulate(
         _check_quorum(clients.quorum, skipped, number)
 
 
-def _first_groups(
-    start: StartingPoint,
-    algorithm: Algorithm,
-    initial_models: InitialModels | Tensor,
-    clients: int,
-) -> Groups:
-    """The state before the first round to run."""
-    if start.state is not None:
-        return start.state
-    return algorithm.init(_by_number(initial_models), clients)
+def _without_unlabelled(groups: Groups, schedule: Schedule) -> Groups:
+    """The state in which clients without labels have no group: a run that goes on had placed them
+    after the round that was its last one then."""
+    if not schedule.evaluation.unlabelled:
+        return groups
+    return groups.with_members(np.array(schedule.evaluation.unlabelled), NO_GROUP)
 
 
 def _first_snapshot(

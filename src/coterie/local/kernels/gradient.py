@@ -33,12 +33,14 @@ def dense_gradient(training: Training, end: int, h: F32, delta: F32, below: F32,
     kernel = training.vector[begin:kernel_end].reshape(o, i)
     slope = training.gradient[begin:kernel_end].reshape(o, i)
     bias = training.gradient[kernel_end:end]
+    # Nothing trains below the first layer, so its inputs need no gradient: their room is empty.
     if below.shape[1]:
         if wide:
             hand_down_wide(delta, kernel, below)
         else:
             below[:] = 0
             accumulate(ONE, delta.T, kernel, below)
+        # The relu of the layer below lets a gradient through where its output was not cut to zero.
         for s in range(b):
             for f in range(i):
                 below[s, f] = below[s, f] if h[s, f] > 0 else ZERO
@@ -47,6 +49,7 @@ def dense_gradient(training: Training, end: int, h: F32, delta: F32, below: F32,
     else:
         slope[:] = 0
         accumulate(ONE, delta, h, slope)
+    # Written out: a sum over an axis would make a new array in every step.
     bias[:] = 0
     for s in range(b):
         for f in range(o):
@@ -97,6 +100,7 @@ def gradients(
     convs = layers.convs
     widths = layers.widths
     seen = conv_count(convs)
+    # Layers lie in the vector in the order of the network, so the last one ends with it.
     end = len(training.vector)
     delta = buffers.given[-1][:b]
     for at in range(len(widths) - 2, -1, -1):
@@ -120,6 +124,7 @@ def penalise_convs(
         biases = conv[5]
         kernel = biases * conv[0] * conv[4] * conv[4]
         penalise_span(training, rule, begin, begin + kernel, decayed[at])
+        # The proximal term pulls at biases, too; only L2 leaves them out.
         penalise_span(training, rule, begin + kernel, begin + kernel + biases, False)
         begin += kernel + biases
     return begin
