@@ -2,13 +2,13 @@
 
     python -m benchmarks.attack_records FOLDER --machine "..." --commit db7a952
 
-With ``--part mnist`` or ``--part larger`` only these records are made, and the others stay as they are.
+With ``--part mnist`` or ``--part other`` only these records are made, and the others stay as they are.
 The folder has runs of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json`` (the
-same, with seeds by which nothing was chosen), ``larger-*.json`` (larger shares of attackers) and
-``mnist-*.json``. It has ``starts.json`` (accuracy of IFCA by
-seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``, ``seed``, ``on``,
-``off``) and ``time.json`` (milliseconds a round by kind of defence). ``measured.json`` says by key
-which measurements are older, and their ``commit``, ``date`` and so on.
+same, with seeds by which nothing was chosen), ``other-*.json`` (other shares of attackers) and
+``mnist-*.json``. It has ``starts.json`` (accuracy of IFCA by seed), ``honest-*.json`` (bounds on honest
+clients: lists of ``data``, ``method``, ``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round
+by kind of defence). ``measured.json`` says by key which measurements are older, and their ``commit``,
+``date`` and so on.
 """
 
 from __future__ import annotations
@@ -260,10 +260,10 @@ def measurements(where: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "command": f"{command} digits --seeds 3,4,5 --shares 0.2 --defences on",
             **where,
         },
-        "larger": {
-            "what": "Attacks on planted digits by three tenths of the clients",
-            "settings": DIGITS,
-            "command": f"{command} digits --shares 0.3 --defences off,on",
+        "other": {
+            "what": "Attacks on planted digits, other shares",
+            "settings": f"{DIGITS} A tenth and one attacker with the rule that remembers alone.",
+            "command": f"{command} digits --shares 0.3 --defences off,on, and --shares 0,0.1 --defences on",
             **where,
         },
         "mnist": {
@@ -343,7 +343,7 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
         *lost_records(new, "points lost, new seeds", "new"),
         *attack_records(digits_runs),
         *attack_records(new, after=", new seeds", measured=dict.fromkeys(METRICS, "new")),
-        *larger_records(folder),
+        *other_records(folder),
         *mnist_records(folder),
         *start_records(starts),
         *chance_records(),
@@ -352,12 +352,10 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def larger_records(folder: Path) -> list[dict[str, Any]]:
-    """The figures of larger shares of attackers on planted digits."""
-    runs = _read(folder, "larger-*.json")
-    # Without attackers they are the runs that the page has already.
-    found = accuracies([run for run in runs if run["case"]["attack"] != "none"])
-    return attack_records(found, measured=dict.fromkeys(METRICS, "larger"))
+def other_records(folder: Path) -> list[dict[str, Any]]:
+    """The figures of other shares of attackers on planted digits."""
+    found = accuracies(_read(folder, "other-*.json"))
+    return attack_records(found, measured=dict.fromkeys(METRICS, "other"))
 
 
 def mnist_records(folder: Path) -> list[dict[str, Any]]:
@@ -374,7 +372,7 @@ def mnist_records(folder: Path) -> list[dict[str, Any]]:
 # Of each part, the measurements that its records have, and what makes them.
 PARTS: Mapping[str, tuple[Sequence[str], Callable[[Path], list[dict[str, Any]]]]] = {
     "mnist": (("mnist", "votes"), mnist_records),
-    "larger": (("larger",), larger_records),
+    "other": (("other",), other_records),
 }
 
 
@@ -397,7 +395,9 @@ def main() -> None:
         before = json.loads((FOLDER / "attacks.json").read_text())
         remade, make = PARTS[arguments.part]
         kept = [one for one in before["records"] if one["measured"] not in remade]
-        records = [*kept, *make(folder)]
+        # Runs without attackers are in more than one measurement; the first one counts.
+        known = {_place(one) for one in kept}
+        records = [*kept, *(one for one in make(folder) if _place(one) not in known)]
         older = before["measurements"] | {key: {} for key in remade} | older
     else:
         records = page_records(folder)
@@ -414,6 +414,11 @@ def main() -> None:
         "records": records,
     }
     write("attacks", ResultPage.model_validate_json(json.dumps(page)))
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where a record stands on the page."""
+    return one["case"], one["subject"], one["metric"]
 
 
 def _distinct(items: Iterable[T]) -> list[T]:
