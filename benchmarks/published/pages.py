@@ -29,12 +29,13 @@ def write(out: Path, machine: str | None, commit: str | None) -> None:
         machine: in words.
         commit: in which they are written down.
     """
+    runs = {name: read(out, name) for name in (pfllib.NAME, lg_fedavg.NAME)}
     found = {
-        pfllib.NAME: list(pfllib_figures(read(out, pfllib.NAME))),
-        lg_fedavg.NAME: list(lg_figures(read(out, lg_fedavg.NAME))),
+        pfllib.NAME: list(pfllib_figures(runs[pfllib.NAME])),
+        lg_fedavg.NAME: list(lg_figures(runs[lg_fedavg.NAME])),
     }
     found = {name: ours for name, ours in found.items() if ours}
-    measurements = {name: _measurement(name, machine, commit) for name in found}
+    measurements = {name: _measurement(name, runs[name], machine, commit) for name in found}
     before = records.read(PAGE)
     for name in before.measurements:
         if name not in found:
@@ -50,23 +51,29 @@ def write(out: Path, machine: str | None, commit: str | None) -> None:
     records.write(PAGE, page)
 
 
-def _measurement(name: str, machine: str | None, commit: str | None) -> Measurement:
+def _measurement(
+    name: str, runs: Sequence[Found], machine: str | None, commit: str | None
+) -> Measurement:
     """Where the figures of a recipe come from."""
+    seeds = ",".join(str(seed) for seed in sorted({one["seed"] for one in runs}))
+    options = f"--seeds {seeds}"
+    if name == pfllib.NAME:
+        methods = " ".join(dict.fromkeys(one["method"] for one in runs))
+        rounds = max(len(one["course"]) for one in runs)
+        options = f"--methods {methods} --rounds {rounds} {options}"
     what = {
         pfllib.NAME: (
             "PFLlib, Fashion-MNIST",
             "20 clients, which all train in each round; the 4-layer CNN; one local epoch with batches "
             "of 10 and rate 0.005.",
-            '--setting "two labels" --methods FedPer FedRep Ditto --rounds 4',
         ),
         lg_fedavg.NAME: (
             "LG-FedAvg, MNIST",
             "100 clients, ten a round; an MLP of five layers; one local epoch with batches of 10, rate "
             "0.05, momentum 0.5.",
-            "--seeds 0",
         ),
     }
-    title, settings, options = what[name]
+    title, settings = what[name]
     return Measurement(
         what=title,
         settings=settings,

@@ -7,6 +7,8 @@ Every line of a paper becomes a record of ``reproduce-<paper>.json``. If the lin
 its record gets the new seeds beside those that it has; a seed that is measured again has its new value.
 The note, in which a gap is explained, stays. Delete a record first whose line has another configuration
 now, or other seeds: its old values are of something else.
+
+Lines of the quick profile, which has fewer rounds, go to a page of their own, ``reproduce-quick``.
 """
 
 from __future__ import annotations
@@ -15,120 +17,14 @@ import argparse
 import datetime
 import json
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import records
-from benchmarks.results.papers import printed_values
-from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
+from benchmarks.results import quick, records
+from benchmarks.results.lines import LAST_TEN, Line, case_of, last_ten_of, record_of
+from benchmarks.results.records import FOLDER, Measurement, Record, ResultPage
 from coterie.studies.reproduce.tables import paper
-
-Line = Mapping[str, Any]
-
-UNITS = {"percent": "%", "share": "%", "count": "", "number": "", "ratio": ""}
-# Keys of the printed tables that say which row it is.
-NAMES_OF_ROWS = ("dataset", "model", "method", "classes", "classes_per_device")
-DECIMALS = {"percent": 1, "share": 1, "count": 0, "number": 4, "ratio": 2}
-
-
-def place_text(line: Line) -> str | None:
-    """Where a printed value is, as `papers.printed_at` finds it; ``None`` if there is none.
-
-    The place of a line is a path of keys and indices. The index of a row is replaced by values that
-    tell the row from the others.
-    """
-    if line["printed"] is None or line["place"] is None:
-        return None
-    paper, table, *path = line["place"]
-    words = [f"{paper}.{table}"]
-    if path[:1] == ["rows"]:
-        rows = printed_values()[paper][table]["rows"]
-        words += _telling(rows, path[1])
-        path = path[2:]
-    return " ".join([*words, *map(str, path)])
-
-
-def _telling(rows: Sequence[Mapping[str, Any]], number: int) -> list[str]:
-    """Values of a row that no other row has all of: those that name it, and more where they must."""
-    wanted = rows[number]
-    names = [key for key in NAMES_OF_ROWS if key in wanted]
-    words = [str(wanted[key]) for key in names]
-    for key, value in wanted.items():
-        if _rows_with(rows, words) == 1:
-            break
-        # The 10 of ten classes is a number of rounds in another row.
-        if key not in names:
-            words.append(str(value))
-    return words
-
-
-def _rows_with(rows: Sequence[Mapping[str, Any]], words: Sequence[str]) -> int:
-    return sum(set(words) <= {str(value) for value in row.values()} for row in rows)
-
-
-def record_of(line: Line, measured: str, note: str | None) -> Record:
-    """The record of a line.
-
-    Args:
-        line: of ``reproduce.json``.
-        measured: key of its measurement.
-        note: why it differs from print, as it was written for the record before.
-    """
-    at = place_text(line)
-    places = DECIMALS[line["unit"]]
-    return Record(
-        case=case_of(line["table"]),
-        subject=line["line"],
-        metric="ours",
-        unit=unit_of(line),
-        values=tuple(round(value, places) for value in line["values"]),
-        seeds=tuple(line["seeds"]) or None,
-        rounds=line["rounds"] or None,
-        measured=measured,
-        printed=None if at is None else Printed(value=line["printed"], at=at),
-        note=note,
-    )
-
-
-def unit_of(line: Line) -> str:
-    """The unit of a line: accuracies are in percent, and their differences in points.
-
-    Example:
-        >>> unit_of({"unit": "percent", "how": "difference"}), unit_of({"unit": "share"})
-        ('points', '%')
-    """
-    if line["unit"] == "percent" and line.get("how") == "difference":
-        return "points"
-    return UNITS[line["unit"]]
-
-
-def last_ten_of(line: Line, measured: str) -> Record | None:
-    """The record of the mean of the last ten rounds beside a maximum."""
-    if line["metric"] not in ("max", "median") or len(line["last10"]) != len(line["seeds"]):
-        return None
-    return Record(
-        case=case_of(line["table"]),
-        subject=line["line"],
-        metric="last ten",
-        unit=UNITS[line["unit"]],
-        values=tuple(round(value, 1) for value in line["last10"]),
-        seeds=tuple(line["seeds"]),
-        rounds=line["rounds"],
-        measured=measured,
-    )
-
-
-def case_of(table: str) -> str:
-    """What a page calls a table or figure.
-
-    Example:
-        >>> case_of("4a"), case_of("fig6")
-        ('Table 4a', 'Fig. 6')
-    """
-    if table.startswith("fig"):
-        return f"Fig. {table.removeprefix('fig')}"
-    return f"Table {table}"
 
 
 def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurement) -> ResultPage:
@@ -152,9 +48,10 @@ def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurem
             new.append(last_ten)
     # Of other records there are several with one key, one for each number of rounds.
     before = {record.key: record for record in page.records}
-    kept = {record.key for record in new}
+    replaced = {record.key for record in new}
+    kept = [record for record in page.records if record.key not in replaced]
     joined = [joined_to(before.get(record.key), record) for record in new]
-    records = [record for record in page.records if record.key not in kept] + joined
+    records = [record for record in kept if not _is_outdated(record, new)] + joined
     used = {key for record in records for key in record.sources}
     measurements = {**page.measurements, measured: how}
     return ResultPage(
@@ -164,6 +61,18 @@ def merged(page: ResultPage, lines: Sequence[Line], measured: str, how: Measurem
         measurements={key: value for key, value in measurements.items() if key in used},
         records=in_order(records, [line["paper"] for line in lines]),
     )
+
+
+def _is_outdated(before: Record, new: Sequence[Record]) -> bool:
+    """Whether a mean of the last ten rounds is of runs whose line has new values without one."""
+    if before.metric != LAST_TEN:
+        return False
+    for record in new:
+        if (record.case, record.subject) != (before.case, before.subject):
+            continue
+        again = set(record.seeds or ()) & set(before.seeds or ())
+        return bool(again) or record.rounds != before.rounds
+    return False
 
 
 def joined_to(before: Record | None, new: Record) -> Record:
@@ -206,8 +115,10 @@ def in_order(found: Iterable[Record], names: Iterable[str]) -> tuple[Record, ...
     keys = [(case_of(table.name), line.name) for table in tables for line in table.lines]
     places = {key: place for place, key in enumerate(keys)}
 
-    def place_of(record: Record) -> int:
-        return places.get((record.case, record.subject), len(places))
+    def place_of(record: Record) -> tuple[int, bool]:
+        # A table takes the printed value of a line from its first record.
+        place = places.get((record.case, record.subject), len(places))
+        return place, place < len(places) and record.metric == LAST_TEN
 
     return tuple(sorted(found, key=place_of))
 
@@ -247,7 +158,7 @@ def command_of(name: str, profile: str, seeds: Sequence[int], lines: Sequence[Li
 
 
 def main() -> int:
-    """Merge a file of results into the pages of its papers."""
+    """Merge a file of results into the pages of its papers, or into that of the quick profile."""
     parser = argparse.ArgumentParser(description="Take results of coterie reproduce into pages.")
     parser.add_argument("results", type=Path, help="reproduce.json of the output folder")
     parser.add_argument("--machine", required=True, help="processor, cores and load, in words")
@@ -255,26 +166,47 @@ def main() -> int:
     options = parser.parse_args()
     content = json.loads(options.results.read_text(encoding="utf-8"))
     commit = options.commit or _commit()
-    today = datetime.date.today().isoformat()
+    if content["profile"] == "quick":
+        _take_quick(content, options.machine, commit)
+        return 0
     for of_paper in dict.fromkeys(line["paper"] for line in content["lines"]):
-        name = f"reproduce-{of_paper}"
-        page = records.read(name) if (FOLDER / f"{name}.json").exists() else _empty(of_paper)
-        lines = [line for line in content["lines"] if line["paper"] == of_paper]
-        # A benchmark that fills in lines of a paper says what it was called with.
-        command = content.get("command")
-        if command is None:
-            command = command_of(of_paper, content["profile"], content["seeds"], lines)
-        how = Measurement(
-            what=f"Lines measured on {today}, commit {commit}",
-            settings="",
-            machine=options.machine,
-            date=today,
-            commit=commit,
-            command=command,
-        )
-        records.write(name, merged(page, lines, f"{today} {commit}", how))
-        print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")
+        _take_paper(content, of_paper, options.machine, commit)
     return 0
+
+
+def _take_quick(content: dict[str, Any], machine: str, commit: str) -> None:
+    how = Measurement(
+        what="Accuracies",
+        settings="One seed.",
+        machine=machine,
+        date=datetime.date.today().isoformat(),
+        commit=commit,
+        command="coterie reproduce --profile quick",
+    )
+    page = quick.with_accuracies(records.read(quick.PAGE), content["lines"], how)
+    records.write(quick.PAGE, page)
+    print(f"{quick.PAGE}.json: {len(content['lines'])} lines")
+
+
+def _take_paper(content: dict[str, Any], of_paper: str, machine: str, commit: str) -> None:
+    name = f"reproduce-{of_paper}"
+    page = records.read(name) if (FOLDER / f"{name}.json").exists() else _empty(of_paper)
+    lines = [line for line in content["lines"] if line["paper"] == of_paper]
+    # A benchmark that fills in lines of a paper says what it was called with.
+    command = content.get("command")
+    if command is None:
+        command = command_of(of_paper, content["profile"], content["seeds"], lines)
+    today = datetime.date.today().isoformat()
+    how = Measurement(
+        what=f"Lines measured on {today}, commit {commit}",
+        settings="",
+        machine=machine,
+        date=today,
+        commit=commit,
+        command=command,
+    )
+    records.write(name, merged(page, lines, f"{today} {commit}", how))
+    print(f"{name}.json: {sum(bool(line['values']) for line in lines)} lines")
 
 
 if __name__ == "__main__":

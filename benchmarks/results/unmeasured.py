@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from benchmarks.results.collect import case_of
+from benchmarks.results.lines import case_of
 from benchmarks.results.markdown import distinct, table
 from benchmarks.results.records import ResultPage
 from coterie.studies.reproduce.papers import Line

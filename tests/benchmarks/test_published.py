@@ -74,3 +74,6 @@ def test_the_page_has_the_best_round_beside_the_print(
     assert page.find("PFLlib, two labels/FedPer/printed").values == (99.47,)
     assert page.find("PFLlib, two labels/FedPer/difference").values == (-1.47,)
     assert page.find("pFedMe's/pFedMe/printed").values == (94.54,)
+    command = page.measurements[pfllib.NAME].command
+    assert command is not None
+    assert command.endswith("--methods FedPer --rounds 3 --seeds 3")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.results import build, collect, papers, records
+from benchmarks.results import build, collect, lines, papers, quick, records
 from benchmarks.results.figures import above, decimals, middle, number, summary
 from benchmarks.results.records import FOLDER, Measurement, Printed, Record, ResultPage
 from benchmarks.results.tables import comparison, course, grid, pivot
@@ -277,7 +277,7 @@ def test_course_has_a_column_for_every_round():
 REPRODUCED = [name for name in NAMES if name.startswith("reproduce-") and "quick" not in name]
 
 
-@pytest.mark.parametrize("name", REPRODUCED)
+@pytest.mark.parametrize("name", [*REPRODUCED, quick.PAGE])
 def test_every_gap_of_two_points_is_explained_by_a_test_or_called_open(name):
     for found in records.read(name).records:
         if found.printed is None or found.unit not in ("%", "points"):
@@ -296,7 +296,7 @@ def test_a_page_says_which_lines_it_has_no_value_of(name):
 
 def test_lines_without_a_record_are_named_with_the_time_of_a_run():
     known = [
-        record(found.name, [95.0], case=collect.case_of(found.table), metric="ours")
+        record(found.name, [95.0], case=lines.case_of(found.table), metric="ours")
         for found in missing_lines(page(measurements={}), "fedgroup")
         if not found.name.startswith("femnist-mlp/") and found.name != "mnist-mclr/rac"
     ]
@@ -402,6 +402,40 @@ def test_a_line_that_is_measured_again_replaces_its_record_and_keeps_its_note():
     assert set(again.measurements) == {"a", "b"}
 
 
+def test_a_mean_of_the_last_ten_rounds_goes_with_the_values_that_it_was_of():
+    first = collect.merged(page(measurements={}), [line()], "a", MEASURED)
+    again = collect.merged(first, [line(last10=[])], "b", MEASURED)
+    assert [found.metric for found in again.records] == ["ours"]
+    shorter = collect.merged(first, [line(seeds=[2, 3], last10=[], rounds=60)], "b", MEASURED)
+    assert [found.metric for found in shorter.records] == ["ours"]
+    more = collect.merged(first, [line(seeds=[2, 3], last10=[])], "b", MEASURED)
+    assert [(found.metric, found.seeds) for found in more.records] == [
+        ("ours", (0, 1, 2, 3)),
+        ("last ten", (0, 1)),
+    ]
+
+
+def test_accuracies_of_the_quick_profile_replace_each_other_and_keep_remarks_and_the_time():
+    time = record("two cores", [9.95], case="time", metric="all of it", measured="quick")
+    before = page(time, measurements={"quick": MEASURED})
+    unprinted = line(line="mnist-mclr/ifca", printed=None, place=None)
+    ratio = line(line="mnist-mclr/fesem", unit="ratio")
+    first = quick.with_accuracies(
+        before, [line(values=[80.0], seeds=[0]), unprinted, ratio], MEASURED
+    )
+    assert [(found.case, found.subject, found.values) for found in first.records] == [
+        ("time", "two cores", (9.95,)),
+        ("accuracies", "within 2 points of the paper", (0,)),
+        ("accuracies", "all", (1,)),
+        ("FlexCFL (Duan et al., 2022)", "Table 3, mnist-mclr/fedavg", (80.0,)),
+    ]
+    noted = first.records[-1].model_copy(update={"note": "Open."})
+    first = first.model_copy(update={"records": (*first.records[:-1], noted)})
+    again = quick.with_accuracies(first, [line(values=[89.0], seeds=[0])], MEASURED)
+    assert [found.values for found in again.records] == [(9.95,), (1,), (1,), (89.0,)]
+    assert again.records[-1].note == "Open."
+
+
 def test_other_records_stay_also_where_several_have_one_key():
     course = [
         record("FedGSP", [accuracy], case="By round", measured="a", rounds=rounds)
@@ -437,4 +471,4 @@ def test_a_line_without_a_value_leaves_the_page_as_it_is():
 
 @pytest.mark.parametrize("place", [None, ["flexcfl", "table3", "rows", 0, "FedAvg"]])
 def test_a_line_that_the_paper_does_not_print_has_no_place(place):
-    assert collect.place_text(line(printed=None, place=place)) is None
+    assert lines.place_text(line(printed=None, place=place)) is None
