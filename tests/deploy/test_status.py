@@ -25,7 +25,8 @@ from coterie.deploy.status_server import StatusServer, metrics_text
 from coterie.deploy.status_tables import status_tables
 from coterie.errors import ConfigError, QuorumError
 from coterie.headline import Headline
-from tests.engines.test_flower import Reported, deploy, nodes, tables
+from tests.engines.test_flower import Reported, deploy, groups, nodes, tables
+from tests.engines.test_flower_unlabelled import NAMES, configured, grid_of, run
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J"
 
@@ -57,6 +58,7 @@ def status_of(live: dict[str, Any], rows: list[dict[str, Any]], **more: Any) -> 
         running=True,
         names=["hospital-3", "hospital-4"],
         groups=[0, -1],
+        finished=True,
     )
     return replace(status, **more)
 
@@ -197,6 +199,71 @@ def test_a_run_notes_what_it_asks_and_what_comes(tmp_path: Path) -> None:
     assert status.sentence == "All 2 rounds are over"
     assert status.refused == {"no answer": 1}
     assert "client-01" in status_page(status)
+
+
+class Killed(BaseException):
+    """Ends the server where a kill would."""
+
+
+class KilledAfter(Reported):
+    """The server ends when a round is saved.
+
+    Args:
+        round: which one, from 0.
+    """
+
+    def __init__(self, round: int) -> None:
+        super().__init__()
+        self.round = round
+
+    def __call__(self, what: str, value: Any) -> None:
+        super().__call__(what, value)
+        if what == "round" and value["round"] == self.round:
+            raise Killed
+
+
+def forget_process(run: Path) -> None:
+    """Let the process of a run, which is that of the test, be gone."""
+    live = json.loads((run / LIVE).read_bytes())
+    (run / LIVE).write_text(json.dumps({**live, "process": None}))
+
+
+def test_clients_without_labels_are_shown_with_their_groups(tmp_path: Path) -> None:
+    """They have them in no row of a round, since they are placed after the last one."""
+    config = configured("flux")
+    run(tmp_path, config, grid_of(tmp_path, config))
+    placed = groups(tmp_path / "run")
+    assert min(placed) >= 0
+    status = read_status(tmp_path / "run")
+    assert list(status.groups) == placed
+    (clients, *_) = status_tables(status)
+    assert {line[0]: line[-1] for line in clients.rows}[NAMES[0]] == str(placed[2])
+
+
+def test_a_run_that_was_killed_after_its_last_round_says_that_it_is_not_done(
+    tmp_path: Path,
+) -> None:
+    config = configured("flux")
+    grid = grid_of(tmp_path, config)
+    with pytest.raises(Killed):
+        run(tmp_path, config, grid, reported=KilledAfter(2))
+    assert read_status(tmp_path / "run").sentence == (
+        "All 3 rounds are over: the server serves clients without labels and writes the results"
+    )
+    forget_process(tmp_path / "run")
+    status = read_status(tmp_path / "run")
+    assert status.sentence == (
+        "All 3 rounds are over, but no process writes the results and serves clients without "
+        "labels; resume it with `coterie deploy run --resume`"
+    )
+    # In no group yet.
+    assert [status.groups[client] for client in (2, 5)] == [-1, -1]
+    again = run(tmp_path, config, grid, resume=True)
+    assert not again.rows
+    done = read_status(tmp_path / "run")
+    assert done.sentence == "All 3 rounds are over"
+    assert list(done.groups) == groups(tmp_path / "run")
+    assert min(done.groups) >= 0
 
 
 class Waiting(Reported):

@@ -282,7 +282,8 @@ def follow(
                     summary = value
     if summary is None:
         status = events.status or "no status"
-        raise RemoteError(f"run {run}: {status}, got {events.why()}; expected it to end well")
+        what = f"run {run}: {status}, got {events.why()}; expected it to end well"
+        raise RemoteError(f"{what}; the same command with --resume goes on")
     return summary
 
 

@@ -36,6 +36,7 @@ class FederationStatus:
         running: whether its process runs.
         names: of the clients, in the order of their numbers.
         groups: of each client, -1 for none; empty where it is unknown.
+        finished: whether its results are written, which is the last that it does.
     """
 
     run: Path
@@ -48,13 +49,14 @@ class FederationStatus:
     running: bool
     names: Sequence[str]
     groups: Sequence[int]
+    finished: bool
 
     @property
     def sentence(self) -> str:
         """What the run does, in a sentence."""
         over = len(self.rows)
         if over >= self.rounds:
-            return f"All {counted(self.rounds, 'round')} are over"
+            return self._after_the_rounds
         at = f"Round {over + 1} of {self.rounds}"
         if not self.running:
             return f"{at}: no process writes this run; resume it with `coterie deploy run --resume`"
@@ -70,6 +72,19 @@ class FederationStatus:
             awaited = f"{left} of {counted(asked, 'client')}"
             return f"{at}: {work_name(exchange['kind'])}, waiting for {awaited}, {self.until(exchange['until'])}"
         return f"{at}: the server works"
+
+    @property
+    def _after_the_rounds(self) -> str:
+        """What the run does when no round is left."""
+        at = f"All {counted(self.rounds, 'round')} are over"
+        if self.finished:
+            return at
+        if self.running:
+            return f"{at}: the server serves clients without labels and writes the results"
+        return (
+            f"{at}, but no process writes the results and serves clients without labels; resume it "
+            "with `coterie deploy run --resume`"
+        )
 
     @property
     def exchange(self) -> Mapping[str, Any] | None:
@@ -184,7 +199,8 @@ def read_status(folder: Path) -> FederationStatus:
             live,
             _runs(live),
             names,
-            _groups(rows, len(names)),
+            _groups(opened, rows, len(names)),
+            finished=opened.results.summary() is not None,
         )
 
 
@@ -225,11 +241,15 @@ def _runs(live: Mapping[str, Any]) -> bool:
     return is_running(ProcessId(*process))
 
 
-def _groups(rows: Sequence[Mapping[str, Any]], clients: int) -> list[int]:
-    """The group of each client after the last round."""
+def _groups(folder: RunFolder, rows: Sequence[Mapping[str, Any]], clients: int) -> list[int]:
+    """The group of each client, as far as the run is."""
     member = [-1] * clients
     for row in rows:
         for client, group in row["moves"]:
             if client < clients:
                 member[client] = int(group)
+    # Clients without labels are placed after the last round, so no row has them.
+    at_end = folder.results.groups() or []
+    known = min(clients, len(at_end))
+    member[:known] = at_end[:known]
     return member

@@ -41,6 +41,22 @@ class ResultFiles:
         rows = zip(names, member.tolist(), since.tolist(), strict=True)
         store_files(self.folder, {GROUPS: _csv(["client", "group", "since_round"], rows)})
 
+    def groups(self) -> list[int] | None:
+        """The group of each client at the end, -1 for none, in the order of their numbers; ``None`` for
+        a run that is not done.
+
+        Raises:
+            CheckpointError: if the file is damaged.
+        """
+        data = checked_file(self.folder, GROUPS)
+        if data is None:
+            return None
+        try:
+            lines = io.StringIO(data.decode("utf-8"), newline="")
+            return [int(row["group"]) for row in csv.DictReader(lines)]
+        except (*MALFORMED, csv.Error) as error:
+            raise damaged(self.folder / GROUPS, error) from None
+
     def write_shares(self, names: Sequence[str], shares: FloatArray) -> None:
         """``shares.csv``: client, and its share of each group, ``[N, k]``."""
         header = ["client", *(f"group_{j}" for j in range(shares.shape[1]))]
