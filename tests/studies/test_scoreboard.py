@@ -16,7 +16,12 @@ from coterie.errors import ConfigError
 from coterie.studies.scoreboard.figures import SuiteFigures
 from coterie.studies.scoreboard.measure import Course
 from coterie.studies.scoreboard.ranks import critical_difference, rank
-from coterie.studies.scoreboard.results_file import merge, read_results, results_digest
+from coterie.studies.scoreboard.results_file import (
+    check_mergeable,
+    merge,
+    read_results,
+    results_digest,
+)
 from coterie.studies.scoreboard.settings import Setting, default_setting, sweep_run
 from coterie.studies.scoreboard.suite import ORACLE, built_in, find_suite
 
@@ -90,6 +95,10 @@ def test_settings_are_chosen_by_validation(folder: Path) -> None:
     found = entries(folder, "first")
     tuned = found["alike", "fedavg", "tuned"]
     assert (tuned["rate"], tuned["trials"]) == (0.1, 2)
+    page = (folder / "first" / "scoreboard.md").read_text()
+    # The page says of how many, too.
+    assert "| fedavg | 2 | lr=0.1 | lr=0.1 |" in page
+    assert "| fedclust | 3 | " in page
     # Two learning rates and one other option.
     assert found["classes", "fedclust", "tuned"]["trials"] == 3
     trials = [
@@ -204,6 +213,23 @@ def test_results_that_do_not_belong_together_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"other results of fedavg \(defaults\) on classes"):
         merge(ours, {Path("b.json"): better})
     assert results_digest(better) != better["digest"]
+    more = {**ours, "suite": {**ours["suite"], "seeds": [0, 1]}}
+    # Before the first run: `check_mergeable` looks at no entry.
+    with pytest.raises(ConfigError, match=r"b\.json: other seeds, got \[0, 1\]; expected \[0\]"):
+        check_mergeable(ours, Path("b.json"), more)
+
+
+def test_a_run_that_failed_elsewhere_keeps_nobody_from_merging(folder: Path) -> None:
+    """The method has a run less, and so no rank; it has no other seeds."""
+    ours = read_results(folder / "first/scoreboard.json")
+    ours = {**ours, "suite": {**ours["suite"], "seeds": [0, 1]}}
+    theirs = json.loads(json.dumps(ours))
+    for one in theirs["entries"]:
+        one["method"] = f"their_{one['method']}"
+    found = merge(ours, {Path("b.json"): theirs})
+    assert len(found) == 2 * len(ours["entries"])
+    figures = SuiteFigures(ours, found)
+    assert figures.ranking("defaults", "equal_work") is None
 
 
 @pytest.mark.parametrize("name", list(built_in()))

@@ -129,8 +129,9 @@ def merge(ours: Results, others: Mapping[Path, Results]) -> list[dict[str, Any]]
         for entry in found["entries"]:
             if entry["federation"] not in ours["federations"]:
                 continue
+            # Fewer are a run that failed: the method has its scores, and no rank.
             theirs = sorted(run["seed"] for run in entry["runs"])
-            if theirs and theirs != sorted(seeds):
+            if not set(theirs) <= set(seeds):
                 raise ConfigError(
                     f"{path}: other seeds of {entry['method']} on {entry['federation']}, got "
                     f"{theirs}; expected {sorted(seeds)}"
@@ -156,8 +157,13 @@ def check_mergeable(ours: Results, path: Path, others: Results) -> None:
         others: results.
 
     Raises:
-        ConfigError: for federations of the same name that are not the same, and if none is.
+        ConfigError: for other seeds, for federations of the same name that are not the same, and if
+            none is.
     """
+    expected = sorted(ours["suite"]["seeds"])
+    got = sorted(others["suite"]["seeds"])
+    if got != expected:
+        raise ConfigError(f"{path}: other seeds, got {got}; expected {expected}")
     shared = [name for name in ours["federations"] if name in others["federations"]]
     if not shared:
         raise ConfigError(

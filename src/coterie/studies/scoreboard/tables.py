@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from coterie.studies.scoreboard.figures import Column, Spread, SuiteFigures
+from coterie.studies.scoreboard.figures import Column, Entry, Spread, SuiteFigures
 from coterie.studies.scoreboard.running import DEFAULTS, TUNED
 from coterie.studies.scoreboard.settings import Setting
 from coterie.studies.scoreboard.suite import Federation
@@ -145,19 +145,25 @@ def cost_table(figures: SuiteFigures) -> TextTable:
 
 
 def settings_table(figures: SuiteFigures) -> TextTable:
-    """Which settings were chosen."""
-
-    def cell(federation: Federation, method: str) -> str:
-        found = figures.entry(federation, method, TUNED)
-        if found is None or not found["trials"]:
-            return NONE
-        return Setting(found["options"], found["rate"]).text
-
+    """Which settings were chosen, and of how many."""
+    federations = figures.suite.federations
+    rows = []
+    for method in figures.methods:
+        entries = [figures.entry(one, method, TUNED) for one in federations]
+        tuned = [one if one is not None and one["trials"] else None for one in entries]
+        trials = sorted({one["trials"] for one in tuned if one is not None})
+        chosen = [NONE if one is None else _setting_of(one) for one in tuned]
+        rows.append([method, ", ".join(map(str, trials)) or NONE, *chosen])
     note = (
         "What the tuned columns have: the learning rate and the options that were best among those "
-        "that the suite tries."
+        "that the suite tries. Each trial is one run on a federation."
     )
-    return _table(figures, "Settings chosen", note, cell)
+    columns = ["method", "trials", *(one.name for one in federations)]
+    return TextTable("Settings chosen", note, columns, rows)
+
+
+def _setting_of(entry: Entry) -> str:
+    return Setting(entry["options"], entry["rate"]).text
 
 
 def refusals(figures: SuiteFigures) -> list[tuple[str, str]]:
