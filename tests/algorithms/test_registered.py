@@ -6,6 +6,7 @@ docs/write-a-method.md says it, and finds it everywhere.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -33,6 +34,12 @@ finally:
 Factory = Callable[..., Any]
 NOT_PLAIN = re.compile(r"[`$=^]|\b(Alg|eq)\.")
 LONGEST_LINE = 110
+# Lines of code of a file whose rule a paper of a page or two describes.
+LONGEST_FILE = 120
+SHORT = (
+    *("auxo", "cfl_gp", "clove", "cornflqs", "feddrift", "fedgwc", "feroma", "flux", "k_fed"),
+    *("known_groups", "lcfed", "sr_fca", "stocfl"),
+)
 REGISTRY = "src/coterie/algorithms/__init__.py"
 
 
@@ -272,3 +279,26 @@ def python(folder: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
+
+
+def lines_of_code(text: str) -> int:
+    """The lines of a file that are neither empty, nor a comment, nor of a docstring."""
+    said: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            assert first.end_lineno is not None
+            said |= set(range(first.lineno, first.end_lineno + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return sum(
+        number not in said and bool(line.strip()) and not line.strip().startswith("#")
+        for number, line in lines
+    )
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_method_can_be_read_at_once(name: str) -> None:
+    text = (ROOT / f"src/coterie/algorithms/{name}.py").read_text(encoding="utf-8")
+    assert lines_of_code(text) <= LONGEST_FILE
