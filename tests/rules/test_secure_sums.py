@@ -19,6 +19,8 @@ from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.errors import ConfigError
 from coterie.math.secure_sums import neighbourhoods, quantise, recoverable
+from coterie.methods.asynchronous import make_asynchronous
+from coterie.rules.buffering import Buffering
 from coterie.rules.secure_sums import SecureSums
 from coterie.rules.weighing import by_size, evenly
 
@@ -166,6 +168,10 @@ def test_a_run_with_a_folder_is_the_same(tmp_path: Path) -> None:
         ({"weigh": "trimmed_mean"}, "algorithm.name: its server needs single updates"),
         ({"method": ALGORITHMS["local"]()}, "algorithm.name: its clients keep a part"),
         ({"bounds": True}, "bounds: compare single updates"),
+        (
+            {"method": make_asynchronous(ct.fedavg(), Buffering(buffer=3))},
+            "asynchronous: updates move models in later rounds",
+        ),
         ({"privacy": ct.Privacy(noise=1.0, accountant="rdp")}, "privacy: adds noise"),
     ],
 )
@@ -190,6 +196,8 @@ def test_the_table_and_what_goes_not_with_it() -> None:
     assert config.train.sampler != "poisson"
     with pytest.raises(ConfigError, match=r"bounds.enabled: compares single updates"):
         check({**TABLES, "bounds": {"enabled": True}})
+    with pytest.raises(ConfigError, match=r"asynchronous: updates move models in later rounds"):
+        check({**TABLES, "asynchronous": {}})
     with pytest.raises(ConfigError, match=r"privacy: adds noise"):
         check({**TABLES, "privacy": {"noise": 1.0}})
     with pytest.raises(ConfigError, match=r"secure: only simulated"):

@@ -14,6 +14,9 @@ import coterie as ct
 from coterie.config import check
 from coterie.errors import ConfigError, PrivacyError
 from coterie.math import accounting
+from coterie.methods.asynchronous import make_asynchronous
+from coterie.rules.buffering import Buffering
+from coterie.runs.availability import Availability
 from coterie.runs.prepare import prepare
 from coterie.runs.run import execute, make_folder, run_config
 from coterie.runs.store import RunFolder
@@ -111,6 +114,14 @@ def test_a_round_without_clients_has_noise_and_is_spent():
         ({"sampler": "cover_then_uniform"}, "train.sampler: .* drawn at random"),
         ({"sampler": lambda number: np.arange(6)}, "train.sampler: .* got a function"),
         ({"sampler": "uniform", "privacy": ct.Privacy(noise=1.0)}, "privacy.accountant: knows no"),
+        (
+            {"sampler": "uniform", "availability": Availability("random", share=0.3)},
+            "availability: .* drawn from fewer clients",
+        ),
+        (
+            {"method": make_asynchronous(ct.fedavg(), Buffering(buffer=3))},
+            "asynchronous: updates move models in later rounds",
+        ),
         ({"method": ct.fedgsp()}, "algorithm.name: .*single updates"),
         ({"method": ct.fedclust()}, "algorithm.name: .*single updates"),
         ({"method": ct.ifca(groups=2, restarts=2)}, "algorithm.name: .*single updates"),
@@ -131,6 +142,7 @@ def test_what_compares_clients_is_refused_in_one_line(changed, line):
         ({"weigh": {"name": "krum"}}, "weigh.name: no sum"),
         ({"attack": {"kind": "alie"}}, "attack: attackers send"),
         ({"shift": {"kind": "swap_all"}}, "shift: moves data"),
+        ({"asynchronous": {"buffer": 3}}, "asynchronous: updates move models in later rounds"),
         ({"quorum": {"min_replies": 3}}, "quorum.min_replies: a round that does not count"),
         ({"privacy": {"delta": 1e-6}}, "privacy.epsilon: missing"),
         ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon: out of range"),
@@ -139,6 +151,15 @@ def test_what_compares_clients_is_refused_in_one_line(changed, line):
 def test_what_goes_not_with_it_is_refused_in_the_configuration(changed, line):
     with pytest.raises(ConfigError, match=line):
         check({**TABLES, **changed})
+
+
+def test_clients_that_are_away_spend_no_more_where_each_is_drawn_by_itself():
+    everybody = run(privacy=ct.Privacy(noise=2.0, accountant="rdp"))
+    some = run(
+        privacy=ct.Privacy(noise=2.0, accountant="rdp"),
+        availability=Availability("random", share=0.3),
+    )
+    assert some.rows[-1]["privacy"]["epsilon"] == everybody.rows[-1]["privacy"]["epsilon"]
 
 
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path):

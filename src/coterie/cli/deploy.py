@@ -19,6 +19,8 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a value of run.toml. Repeatable."),
 ]
+# What `coterie deploy check` calls an attempt that worked, that was refused, and neither.
+_STATES = {True: "OPEN", False: "closed", None: "not known"}
 
 
 def deploy_init(
@@ -143,8 +145,7 @@ def deploy_check(
     certificates = root_certificates or folder / settings.root_certificates
     attempts = try_as_stranger(superlink, certificates)
     for attempt in attempts:
-        state = "OPEN" if attempt.worked else "closed"
-        say(f"{state}: {attempt.what}: {attempt.answer}")
+        say(f"{_STATES[attempt.worked]}: {attempt.what}: {attempt.answer}")
     refuse_exposed(superlink, attempts)
 
 

@@ -13,6 +13,11 @@ _WITH = "with [privacy]"
 _TABLES = (
     ("attack", "attackers send what they know of others' updates", "none"),
     ("shift", "moves data between clients", "none"),
+    (
+        "asynchronous",
+        "updates move models in later rounds than their clients are drawn for",
+        "none",
+    ),
 )
 
 

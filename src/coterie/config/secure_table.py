@@ -33,6 +33,10 @@ def check_secure(tables: Mapping[str, Any]) -> list[Problem]:
     if isinstance(bounds, Mapping) and bounds.get("enabled") is True:
         what = "compares single updates"
         found.append(Problem("bounds.enabled", what, True, "false, or no [bounds], with [secure]"))
+    if tables.get("asynchronous") is not None:
+        what = "updates move models in later rounds, and sums are of one round"
+        table = tables["asynchronous"]
+        found.append(Problem("asynchronous", what, table, "none with [secure]"))
     if tables.get("privacy") is not None:
         what = "adds noise to sums of updates that are not rounded"
         found.append(Problem("privacy", what, tables["privacy"], "none with [secure]"))

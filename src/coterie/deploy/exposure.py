@@ -43,12 +43,12 @@ class Attempt:
 
     Args:
         what: in words.
-        worked: whether it did.
+        worked: whether it did; ``None``: not known, since no server refused it.
         answer: what came back, on one line.
     """
 
     what: str
-    worked: bool
+    worked: bool | None
     answer: str
 
 
@@ -105,7 +105,7 @@ class Stranger:
         try:
             answer = run_flwr(self.home, [*arguments, FEDERATION])
         except RemoteError as error:
-            return Attempt(what, False, _refusal(str(error))), {}
+            return _failed(what, str(error)), {}
         return Attempt(what, True, json.dumps(answer)[:100]), answer
 
     def reach_processes(self) -> Attempt:
@@ -148,12 +148,16 @@ class Stranger:
         return http.client.HTTPSConnection(self.superlink, timeout=ANSWER_WITHIN, context=context)
 
 
-def _refusal(message: str) -> str:
-    """The status of a refused request in what Flower's command said, or all that it said."""
-    status = re.search(r"Client error '(\d+) [^']*'", message)
-    if status is None:
-        return message
-    return f"status {status[1]}"
+def _failed(what: str, message: str) -> Attempt:
+    """An attempt by one of Flower's commands that failed with a message.
+
+    A command that never asked, had no answer, or met a server that is down shows nothing: the same
+    request may work an hour later.
+    """
+    refusal = re.search(r"Client error '(4\d\d) [^']*'", message)
+    if refusal is None:
+        return Attempt(what, None, message)
+    return Attempt(what, False, f"status {refusal[1]}")
 
 
 def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
@@ -193,12 +197,17 @@ def try_as_stranger(superlink: str, certificates: Path) -> list[Attempt]:
 
 
 def refuse_exposed(superlink: str, attempts: list[Attempt]) -> None:
-    """Refuse an address where something worked.
+    """Refuse an address where something worked, or where it is not known whether it does.
 
     Raises:
-        ExposedError: naming all of it.
+        ExposedError: naming all that worked.
+        RemoteError: naming all that is not known, where nothing worked.
     """
     worked = [attempt.what for attempt in attempts if attempt.worked]
     if worked:
         what = f"open to strangers, got {', '.join(worked)}"
         raise ExposedError(f"{superlink}: {what}; expected a proxy that passes /v1/fleet/ alone")
+    unknown = [attempt.what for attempt in attempts if attempt.worked is None]
+    if unknown:
+        what = f"not known what strangers can do, got no refusal to {', '.join(unknown)}"
+        raise RemoteError(f"{superlink}: {what}; expected an answer that refuses it")

@@ -131,6 +131,13 @@ def _check_whole_updates(method: Method) -> None:
     Raises:
         ConfigError: naming what it is.
     """
+    # Who begins depends on who trains already, and an update is used rounds after its client was
+    # drawn: neither is what the budget counts.
+    if method.asynchronous is not None:
+        raise ConfigError(
+            "asynchronous: updates move models in later rounds than their clients are drawn for, got "
+            "asynchronous rounds; expected none with privacy"
+        )
     # What stays with a client is added to its model after the sums, and would not be clipped.
     if method.local.upload is not None or method.local.keep is not None:
         raise ConfigError(

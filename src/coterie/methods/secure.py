@@ -43,6 +43,11 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
             f"algorithm.name: its server needs single updates in every round, got {name!r}; expected "
             "one that does with sums, as fedavg, ifca, fedgroup, or no [secure]"
         )
+    if method.asynchronous is not None:
+        raise ConfigError(
+            "asynchronous: updates move models in later rounds, and sums are of one round, got "
+            "asynchronous rounds; expected none with [secure]"
+        )
     if method.local.mixture:
         raise ConfigError(
             f"algorithm.name: its clients train several models, got {name!r}; expected one that "
