@@ -18,6 +18,7 @@ from coterie.data import Population, load_samples, make_partition, populate
 from coterie.data.sources.series import persistence, split_windows
 from coterie.data.tabular.options import Window
 from coterie.errors import ConfigError, DataError
+from coterie.runs.held_out import on_validation
 
 windows = st.builds(
     Window,
@@ -127,6 +128,35 @@ def test_mistakes_are_one_line(
     with pytest.raises(DataError, match=line) as caught:
         load(tmp_path, {**table(), **change}, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_times_as_text_are_dates_or_refused(tmp_path: Path) -> None:
+    """In the order of letters the tenth of a month would come before the second."""
+    columns = table()
+    moments = columns["time"]
+    expected = load(tmp_path, columns)
+    found = load(tmp_path, {**columns, "time": [str(one) for one in moments]})
+    assert torch.equal(found.x, expected.x)
+    assert torch.equal(found.y, expected.y)
+    days = [one.item().strftime("%d.%m.%Y %H:%M") for one in moments]
+    with pytest.raises(DataError, match="column time, expected a date in each row"):
+        load(tmp_path, {**columns, "time": days})
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_validation_samples_of_a_series_share_no_row_with_training(
+    tmp_path: Path, stride: int
+) -> None:
+    """As for testing: they are the last ones, and the past of none was trained on."""
+    made = load(tmp_path, table(), window={"stride": stride})
+    found = on_validation(made, 0.25, Key(0))
+    first = made.x[:, 0, 0].numpy()
+    for before, train, held in zip(made.train, found.train, found.test, strict=True):
+        assert len(held) == round(0.25 * len(before))
+        assert set(train.tolist()) | set(held.tolist()) <= set(before.tolist())
+        assert len(train) > len(before) // 2
+        # The target lies five rows after the first row of an input.
+        assert first[train].max() + 5 < first[held].min()
 
 
 def test_series_are_not_split_at_random(tmp_path: Path) -> None:

@@ -201,6 +201,11 @@ def check_label_logits(outputs: Tensor, labels: Tensor) -> None:
     Raises:
         ConfigError: for such outputs.
     """
+    if not isinstance(outputs, Tensor):
+        raise ConfigError(
+            f"model.name: outputs are no tensor, got a {type(outputs).__name__}; expected logits "
+            "[n, classes], so wrap the network in one whose forward returns them"
+        )
     # Other shapes, as one logit a sample, are the affair of the loss.
     if outputs.ndim > 2 and labels.ndim == 1:
         raise ConfigError(

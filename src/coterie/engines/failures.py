@@ -13,6 +13,13 @@ from coterie.errors import CoterieError
 # Code of these packages raises for what others hand them.
 _NOT_TO_BLAME = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 
+# What batch normalisation says of a batch of one sample, whose variance is unknown.
+_ONE_SAMPLE = "Expected more than 1 value per channel"
+_NO_BATCH_OF_ONE = (
+    "batch normalisation cannot train on a single sample, which the last batch of a client may have; "
+    "expected another local.batch_size, or GroupNorm, which takes any batch"
+)
+
 
 class ClientError(CoterieError):
     """A client's own code raised: which client, at what, in which round."""
@@ -29,7 +36,10 @@ def failure_line(client: int, key: Key, error: Exception) -> str:
     if isinstance(error, CoterieError):
         return f"{error} (client {client}, round {key.round})"
     line = f"client {client}: training failed in round {key.round}: {error}"
-    return f"{line} ({type(error).__name__}{_place(error)})"
+    line = f"{line} ({type(error).__name__}{_place(error)})"
+    if _ONE_SAMPLE in str(error):
+        return f"{line}; {_NO_BATCH_OF_ONE}"
+    return line
 
 
 def _place(error: Exception) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.sources.columns import Columns, arrow_columns, open_columns
 from coterie.data.sources.labels import finite, one_per_row
-from coterie.data.sources.raw_columns import read_column, read_raw
+from coterie.data.sources.raw_columns import read_column, read_moments, read_raw
 from coterie.data.tabular.inputs import TableInputs, inputs_of
 from coterie.data.tabular.options import Window
 from coterie.errors import DataError
@@ -150,7 +150,7 @@ def _newest_windows(
     """
     owners = _clients(columns, client)
     columns.check(window.time, "window.time")
-    _, moments = read_column(columns.arrow[window.time], window.time, str(columns.path))
+    moments = read_moments(columns.arrow[window.time], window.time, str(columns.path))
     order = np.lexsort((moments, owners))
     _, counts = np.unique(owners, return_counts=True)
     # Backwards from the newest row, which is the one that a forecast is wanted for.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from coterie.config.custom import import_factory
 from coterie.errors import ConfigError, first_line
@@ -83,11 +84,16 @@ def check_outputs(module: nn.Module, shape: Shape, classes: int, name: str) -> N
 
 
 def check_trained(module: nn.Module) -> None:
-    """Refuse a network that has nothing to train.
+    """Refuse a network that has nothing to train, or parameters without a shape.
 
     Raises:
-        ConfigError: where every parameter is frozen.
+        ConfigError: where every parameter is frozen, or a lazy layer has seen no input.
     """
+    if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
+        raise ConfigError(
+            "model.name: a lazy layer has no shape yet, got a network that was never called; "
+            "expected one that was called once, or the layers with their sizes"
+        )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         frozen = sum(parameter.numel() for parameter in module.parameters())
         raise ConfigError(

@@ -10,6 +10,7 @@ from coterie.clients.clients import Clients
 from coterie.config import RunConfig, check
 from coterie.core.arrays import FloatArray
 from coterie.data import Population
+from coterie.runs.telling import telling_columns
 from coterie.terminal import warn
 
 # Standard deviations of two features that differ by more than this need scaling.
@@ -50,7 +51,8 @@ def record_description(clients: Clients, population: Population, round: int) -> 
 
 
 def warn_of_columns(config: RunConfig, population: Population) -> None:
-    """Warn of columns that are left out, and of features whose scales differ widely.
+    """Warn of columns that are left out, of those that give the label away, and of features whose
+    scales differ widely.
 
     Args:
         config: of the run.
@@ -71,6 +73,9 @@ def warn_of_columns(config: RunConfig, population: Population) -> None:
         names = config.options("source")["features"]
     # Other inputs are pixels or words, which are of one scale.
     if names:
+        label = config.options("source").get("label", "the label")
+        for line in telling_columns(population, names, label):
+            warn(line)
         scales = scale_warning(population, names)
         if scales is not None:
             warn(scales)

@@ -10,6 +10,7 @@ import numpy as np
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data import Population
+from coterie.data.tabular.inputs import TableInputs
 from coterie.errors import DataError
 
 
@@ -67,7 +68,8 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
     """The population scored on a share of its training samples, as ``evaluate.validation`` asks.
 
     The samples that clients are tested on are then not looked at, so settings that are chosen by
-    these scores are not fitted to them. A client with a single sample keeps it for training.
+    these scores are not fitted to them. A client with a single sample keeps it for training. Of a
+    series the share is the last one, and what shares rows with it is not trained on.
 
     Args:
         population: who holds what.
@@ -96,6 +98,11 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
     train = []
     test = []
     for client, samples in enumerate(population.train):
+        if population.table is not None and population.table.raw.past is not None:
+            earlier, later = _split_by_time(samples, population.table, share)
+            train.append(earlier)
+            test.append(later)
+            continue
         # Also one for each client, so that it loses the same samples in every population.
         shuffled = stream.client(client).generator().permutation(samples)
         cut = 0
@@ -104,3 +111,27 @@ def on_validation(population: Population, share: float | None, key: Key) -> Popu
         train.append(np.sort(shuffled[cut:]))
         test.append(np.sort(shuffled[:cut]))
     return population.with_parts(tuple(train), tuple(test))
+
+
+def _split_by_time(
+    samples: IntArray, table: TableInputs, share: float
+) -> tuple[IntArray, IntArray]:
+    """The training and the validation samples of one client's series: no row belongs to both.
+
+    Args:
+        samples: of the client.
+        table: how they were made.
+        share: of them that validate, the last ones.
+    """
+    window = table.raw.origin.window
+    assert window is not None
+    ordered = samples[np.argsort(table.first[samples], kind="stable")]
+    first = table.first[ordered]
+    reach = window.past + window.horizon - 1  # from the first row of an input to its target
+    later = max(1, round(share * len(ordered)))
+    begin = first[-later] if later <= len(ordered) else 0
+    is_earlier = first + reach < begin
+    # A series that is too short for both is trained on.
+    if not is_earlier.any():
+        return samples, samples[:0]
+    return np.sort(ordered[is_earlier]), np.sort(ordered[-later:])

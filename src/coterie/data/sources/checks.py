@@ -53,7 +53,8 @@ def require_numbers(values: Array, name: str, path: Path) -> Array:
     # Whole numbers, with and without sign, fractions and bools. Text that looks like numbers is
     # refused: it may have been a category or a code with leading zeros.
     if values.ndim == 0 or values.dtype.kind not in "iufb":
-        raise DataError(
-            f"{path}: column {name}, got {values.dtype} of shape {values.shape}; expected numbers"
-        )
+        got = f"{values.dtype} of shape {values.shape}"
+        if values.dtype.kind == "U":
+            got = "text"
+        raise DataError(f"{path}: column {name}, got {got}; expected numbers")
     return values

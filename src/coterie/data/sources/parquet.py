@@ -11,6 +11,8 @@ import numpy as np
 from coterie.data.sources.checks import Array, missing_column, require_numbers
 from coterie.errors import DataError, first_line
 
+_LONGEST_HEAD = 2**20  # bytes of a head line that are looked at
+
 
 def open_parquet(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
     """A parquet file as a pyarrow table, only the columns ``wanted``.
@@ -46,6 +48,7 @@ def open_csv(path: Path) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
+    _refuse_separator(path)
     missing = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"]
     options = csv.ConvertOptions(null_values=missing, strings_can_be_null=True)
     try:
@@ -53,7 +56,30 @@ def open_csv(path: Path) -> Any:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as CSV ({first_line(error)})") from None
     _refuse_twice(table.column_names, path)
+    for field in table.schema:
+        # pyarrow takes text that it cannot decode for bytes.
+        if pa.types.is_binary(field.type):
+            raise DataError(
+                f"{path}: column {field.name}, got text that is not UTF-8; expected UTF-8, which "
+                "spreadsheet programs call 'CSV UTF-8'"
+            )
     return table
+
+
+def _refuse_separator(path: Path) -> None:
+    """Refuse fields between semicolons or tabs, as spreadsheet programs write them in countries
+    where a comma begins the decimals."""
+    try:
+        with path.open("rb") as file:
+            head = file.readline(_LONGEST_HEAD)
+    except OSError:
+        return  # said by the reader of the file
+    for separator, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if separator in head and b"," not in head:
+            raise DataError(
+                f"{path}: fields between {name}, got {head.count(separator) + 1} names in the head "
+                "line; expected commas between fields, and a point before decimals"
+            )
 
 
 def _refuse_twice(names: Sequence[str], path: Path) -> None:

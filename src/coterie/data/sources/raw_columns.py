@@ -13,6 +13,9 @@ from coterie.data.tabular.raw import Column, ColumnKind, RawTable
 from coterie.errors import DataError, first_line
 
 _SECONDS_A_DAY = 86_400.0
+# Text with more different numbers than this, which are this share of its values, is no code.
+_CODES = 20
+_MOSTLY = 0.9
 
 
 def is_plain_numbers(values: Any) -> bool:
@@ -119,6 +122,25 @@ def read_column(
     return Column(name, kind), numbers
 
 
+def read_moments(values: Any, name: str, path: str) -> FloatArray:
+    """A column that orders the rows of a series, float64 ``[R]``: numbers, or dates in days.
+
+    Args:
+        values: a pyarrow column.
+        name: of the column.
+        path: of the file, for error lines.
+
+    Raises:
+        DataError: for values that have no order in time.
+    """
+    kind = kind_of(values)
+    # As text, the tenth of a month would come before the second. ISO dates are read as dates.
+    if kind == "category":
+        kind = "date"
+    _, moments = read_column(values, name, path, kind)
+    return moments
+
+
 def _numbers(values: Any) -> FloatArray:
     import pyarrow as pa
 
@@ -131,6 +153,9 @@ def _numbers(values: Any) -> FloatArray:
 def _dates(values: Any) -> FloatArray:
     import pyarrow as pa
 
+    if kind_of(values) == "category":
+        # A dictionary is how pandas writes text that repeats.
+        values = pa.chunked_array([pa.array(values.to_pylist(), pa.string())])
     stamps = values.cast(pa.timestamp("us")).to_numpy().astype("datetime64[us]")
     seconds = stamps.astype(np.int64) / 1e6
     return np.where(np.isnat(stamps), np.nan, seconds / _SECONDS_A_DAY)
@@ -146,6 +171,44 @@ def _categories(values: Any, name: str) -> tuple[Column, FloatArray]:
     numbers = np.full(len(texts), np.nan)
     numbers[known] = codes
     return Column(name, "category", tuple(str(one) for one in categories)), numbers
+
+
+def numbers_as_text(table: RawTable) -> list[str]:
+    """A line for each column of text that was meant as numbers: most of its many values are some.
+
+    Args:
+        table: as it was read.
+    """
+    lines = []
+    for place, column in enumerate(table.columns):
+        if column.kind != "category" or column.name in table.encode.categories:
+            continue
+        is_number = np.array([_is_number(name) for name in column.categories], bool)
+        # A few numbers as text are codes.
+        if is_number.sum() <= _CODES:
+            continue
+        codes = table.values[:, place]
+        known = codes[~np.isnan(codes)].astype(np.int64)
+        rows = int(is_number[known].sum())
+        if rows < _MOSTLY * len(known):
+            continue
+        why = "they are stored as text"
+        if not is_number.all():
+            odd = column.categories[int(np.argmin(is_number))]
+            why = f"{len(known) - rows} of {len(known)} are none, such as {odd!r}"
+        lines.append(
+            f"column {column.name}: its numbers are taken for categories, since {why}; where they "
+            f"are codes, name it in data.encode.categories"
+        )
+    return lines
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def category_text(value: Any) -> str | None:

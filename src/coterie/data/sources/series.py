@@ -12,7 +12,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.columns import Columns
 from coterie.data.sources.labels import one_per_row
-from coterie.data.sources.raw_columns import read_column
+from coterie.data.sources.raw_columns import read_column, read_moments
 from coterie.data.sources.roles import Roles
 from coterie.data.tabular.options import Window
 from coterie.data.tabular.raw import RawTable
@@ -110,7 +110,7 @@ def series_samples(
         )
     path = str(columns.path)
     owners = one_per_row(columns, columns.check(roles.client, "client"))
-    _, moments = read_column(columns.arrow[window.time], window.time, path)
+    moments = read_moments(columns.arrow[window.time], window.time, path)
     _, target = read_column(columns.arrow[roles.label], roles.label, path, "number")
     if np.isnan(moments).any():
         raise DataError(f"{path}: column {window.time}, got a row without a time; expected none")

@@ -12,7 +12,7 @@ from coterie.data.samples import Samples, Targets
 from coterie.data.sources.checks import missing_column
 from coterie.data.sources.columns import Columns, arrow_columns
 from coterie.data.sources.labels import read_targets, train_rows_first
-from coterie.data.sources.raw_columns import is_plain_numbers, read_raw
+from coterie.data.sources.raw_columns import is_plain_numbers, numbers_as_text, read_raw
 from coterie.data.sources.roles import Roles
 from coterie.data.sources.series import series_samples
 from coterie.data.tabular.options import Encode, Window
@@ -60,6 +60,8 @@ def table_samples(
         columns = _with_values(columns, [*roles.labels, *_client_of(columns, roles)])
     names = _feature_names(columns, roles, encode, window)
     table = read_raw(columns.arrow, names, encode, str(columns.path))
+    for line in numbers_as_text(table):
+        warn(line)
     table = replace(table, origin=Origin(roles.label, roles.client, window))
     if window is not None:
         return series_samples(columns, roles, table, window, targets)

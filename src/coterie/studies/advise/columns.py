@@ -37,7 +37,7 @@ FEATURE_COLUMNS = ("x", "image", "features", "pixels", "img")
 SPLIT_COLUMN = "split"
 # A text with another value in more rows than this share is a name of the row, and no category.
 NAMES = 0.5
-SHOWN = 12  # columns in a line
+SHOWN = 60  # columns in a line: all of most tables, since a second label among them matters
 
 
 @dataclass(frozen=True, slots=True)
