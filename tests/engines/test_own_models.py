@@ -319,13 +319,14 @@ def test_apfl_is_fedavg_without_own_models_and_local_training_with_nothing_else(
         torch.testing.assert_close(compiled.vector_for(client), local.vector_for(client))
 
 
-def test_per_fedavg_without_an_inner_step_is_fedavg() -> None:
-    options = OPTIONS | {"model": Smooth(), "evaluate_loss": True}
+@pytest.mark.parametrize("net", [NET, Smooth()], ids=["compiled", "autograd"])
+def test_per_fedavg_without_an_inner_step_is_fedavg_to_the_bit(net: nn.Module) -> None:
+    options = OPTIONS | {"model": net, "evaluate_loss": True}
     shared = ct.run(ct.fedavg(), **options)
     for order in ("first", "hessian_free"):
         found = ct.run(ct.perfedavg(alpha=0.0, order=order), **options)
-        torch.testing.assert_close(shared.state.models, found.state.models)
-        # The update is a difference of models, which has other bits than theirs.
+        assert torch.equal(shared.state.models, found.state.models)
+        # Losses of clients that are scored together are summed in another order.
         assert [row["test_loss"] for row in found.rows] == pytest.approx(
             [row["test_loss"] for row in shared.rows]
         )
@@ -446,6 +447,23 @@ def test_the_servers_variate_is_the_mean_of_those_of_the_clients_and_is_sent_wit
     for alone, beside in zip(shared.rows, result.rows, strict=True):
         assert beside["transfers"]["down_bytes"] == 2 * alone["transfers"]["down_bytes"]
         assert beside["transfers"]["up_bytes"] == alone["transfers"]["up_bytes"]
+
+
+def test_the_servers_variate_counts_the_steps_of_a_client_whose_claim_of_samples_was_lowered() -> (
+    None
+):
+    whole = blobs()
+    # 12 clients, of whom one has so many samples that the bounds lower what it counts in a mean.
+    train = tuple(np.resize(rows, 10) for rows in whole.train)
+    many = np.resize(whole.train[0], 40)
+    data = whole.with_parts((many, *train[1:]), whole.test)
+    options = OPTIONS | {"data": data, "clients_per_round": 12}
+    result = ct.run(ct.scaffold(), **options | {"local": replace(SOLVER, lr=0.05), "rounds": 2})
+    assert [row["clipped"] for row in result.rows] == [{"size": 1}] * 2
+    server = result.state.memory.get(ControlVariate)
+    assert server is not None
+    variates = result.own_models.vectors.mean(axis=0)
+    np.testing.assert_allclose(server.c.numpy(), variates, atol=1e-5)
 
 
 def test_a_client_that_adapts_has_no_model_without_its_samples() -> None:

@@ -49,6 +49,10 @@ class PerFedAvg:
         return {}
 
     def train(self, training: LocalTraining, own: Own) -> OwnTrained:
+        if not self.alpha:
+            # Without an inner step this is FedAvg's training, whose code has other roundings.
+            update, mean = training.run(training.start)
+            return OwnTrained(update, mean, own)
         w = training.start
         # beta of the paper.
         beta = training.solver.lr
@@ -88,7 +92,7 @@ def perfedavg(alpha: Rate = 0.01, order: Order = "first", delta: Above = 0.001) 
     alpha grad f_i(w)``.
 
     Args:
-        alpha: rate of that step; 0 is FedAvg.
+        alpha: rate of that step; 0 is FedAvg to the bit.
         order: how the derivative of the step is taken: ``first``, as if it were 1, or
             ``hessian_free``, by a difference of gradients.
         delta: of that difference.

@@ -85,7 +85,9 @@ class Scaffold:
         c = self.beside(groups)
         solver = round.solver.in_round(round.number)
         total = torch.zeros_like(c)
-        for update, size in zip(updates.delta, updates.size.tolist(), strict=True):
+        # Where bounds lowered a claim of samples, the client took the steps of all of them.
+        sizes = updates.size if updates.claimed is None else updates.claimed
+        for update, size in zip(updates.delta, sizes.tolist(), strict=True):
             steps = solver.count(int(size))
             total += variate_change(c, update, max(1, steps), solver.lr)
         # Alg. 1, l. 17: c <- c + (|S| / N) mean of the changes.

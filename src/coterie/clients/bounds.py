@@ -32,6 +32,8 @@ OWN_SCALE = 5
 APART = 20.0
 # From so many replies on, the spread of a request is known well enough for the lower floor.
 MANY = 10
+# The field of a bounded reply with the samples as they were claimed.
+CLAIMED = "claimed"
 _TO_SIGMA = 1.4826  # times the median absolute deviation: the standard deviation of a Gaussian
 
 
@@ -135,7 +137,8 @@ class Bounds:
     An update that is longer than its limit is scaled down to the typical length (``clipped:
     norm``): at the limit it would still outweigh several others. One that is ``refuse`` times
     longer than its limit is refused (``refused: norm``), since no training of working clients ends
-    there. A claim of more samples than its limit is lowered to it (``clipped: size``).
+    there. A claim of more samples than its limit is lowered to it (``clipped: size``), and the field
+    ``claimed`` has the claims as they were.
     As weights are made of these claims, no client can take over the mean of its group.
 
     Updates are those of rounds, of cold starts, and slices of them (the signatures of FedClust).
@@ -246,6 +249,9 @@ class Bounds:
             shape = (-1, *(1,) * (values.ndim - 1))
             lower[many] *= (limits[many] / totals[many]).reshape(shape)
             fields[name] = lower.astype(values.dtype)
+            if name == "size":
+                # A claim also says how many steps a client took, which lowering it would change.
+                fields[CLAIMED] = values.astype(np.float64)
             # One reply is counted once, though a histogram and its size say the same.
             clipped["size"] = max(clipped["size"], int(many.sum()))
         return replace(reply, fields=fields)

@@ -33,6 +33,8 @@ class Updates:
         shares: what clients that train all models found their shares to be.
         label_sums: float64 ``[m, k, c]``, the weights of each model's samples by class, of each of
             these clients; ``None``: they were not asked for.
+        claimed: float64 ``[n]``, the training samples that clients say they have, where bounds
+            lowered what they count in ``size``; ``None``: these are the same.
     """
 
     ids: IntArray
@@ -45,6 +47,7 @@ class Updates:
     clipped: FloatArray | None = None
     shares: ClientShares | None = None
     label_sums: FloatArray | None = None
+    claimed: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,6 +68,7 @@ class Updates:
             loss=self.loss[:n],
             started=None if self.started is None else self.started[:n],
             clipped=None if self.clipped is None else self.clipped[:n],
+            claimed=None if self.claimed is None else self.claimed[:n],
         )
 
     def solutions(self, models: Tensor) -> Tensor:

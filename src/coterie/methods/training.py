@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from coterie.clients.bounds import CLAIMED
 from coterie.clients.round import Round
 from coterie.core.arrays import FloatArray, IntArray, places_of
 from coterie.core.engine import Reply
@@ -59,6 +60,7 @@ def _train_side_by_side(local: Train, groups: Groups, plan: Plan, round: Round) 
         reply.fields["size"],
         reply.fields["loss"],
         clipped=reply.fields.get("clipped"),
+        claimed=reply.fields.get(CLAIMED),
     )
     if plan.mixtures is None:
         return updates
