@@ -4,6 +4,7 @@ in no message, and survives whatever ends a process."""
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from coterie.deploy.cache import cache_root
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept_file import FILE, KeptFile, KeptRounds
+from coterie.engines.flower.messages import NOTE
 from coterie.errors import ConfigError, DataError
 from coterie.export import export_run
 from coterie.runs.kept import OWN_MODELS, kept_state
@@ -33,6 +35,7 @@ from coterie.runs.store import RunFolder
 from tests.engines.fake_grid import FakeGrid, as_deployed, parts_of
 from tests.engines.test_flower import SETTINGS, Reported, deploy, groups, models, nodes, tables
 
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 FOUR = {"clients": 4, "min_clients": 4}
 ONE_LAYER = {"personal": {"layers": ["1.bias"]}}
 
@@ -128,6 +131,35 @@ def assert_unsent(grid: FakeGrid, vectors: np.ndarray) -> None:
         parts = [part for part in np.array_split(vector, 1 + len(vector) // 10) if part.all()]
         assert parts
         assert not any(part.tobytes() in data for part in parts for data in sent)
+    assert_words(grid, vectors)
+
+
+def assert_words(grid: FakeGrid, vectors: np.ndarray) -> None:
+    """Beside arrays a message has words and numbers, and none of them is a value that a client
+    keeps."""
+    values = {float(value) for value in vectors.ravel() if value not in (0, 1, -1, 0.5)}
+    written = {repr(value) for value in values} | {str(np.float32(value)) for value in values}
+    for message in (*grid.sent, *grid.replied):
+        assert not message.content.metric_records
+        for note in message.content.config_records.values():
+            for said in note.values():
+                # Neither bytes nor lists, in which a vector could lie.
+                assert isinstance(said, str | int | float | bool)
+                assert said not in values
+                assert not written & set(NUMBER.findall(str(said)))
+
+
+def test_a_value_in_the_words_of_a_message_is_seen(tmp_path: Path) -> None:
+    config = RUNS["ditto"]
+    grid = nodes(tmp_path, config, 4)
+    deploy(tmp_path, config, grid, **FOUR)
+    (vectors, *_) = [one.read("").vectors for one in kept_files(tmp_path, config).values()]
+    value = float(vectors[vectors != 0][0])
+    note = grid.replied[-1].content.config_records[NOTE]
+    for leak in (value, f"theta is {value}", [value], np.float32(value).tobytes()):
+        note["drifted"] = leak
+        with pytest.raises(AssertionError):
+            assert_words(grid, vectors)
 
 
 def assert_sizes(grid: FakeGrid, config: Mapping[str, Any]) -> None:
