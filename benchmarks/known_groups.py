@@ -29,37 +29,54 @@ PAGE = "known-groups"
 GROUPS = 4
 ROUNDS = 30
 SOLVER = ct.Solver(epochs=3, batch_size=20, lr=0.1)
-PARTITION = {"kind": "planted", "clients": 100, "groups": GROUPS, "copies": True, "size": 200}
+PARTITION = {"kind": "planted", "clients": 100, "copies": True, "size": 200}
 HOW: Mapping[str, Mapping[str, Any]] = {
-    "rotation": {"how": "rotate"},
-    "swapped labels": {"how": "swap"},
-    "strokes": {"how": "images", "styles": ["plain", "erode", "dilate", "invert"]},
+    "rotation": {"how": "rotate", "groups": GROUPS},
+    "swapped labels": {"how": "swap", "groups": GROUPS},
+    "strokes": {
+        "how": "images",
+        "styles": ["plain", "erode", "dilate", "invert"],
+        "groups": GROUPS,
+    },
+    "inverted": {"how": "images", "styles": ["plain", "invert"], "groups": 2},
 }
 SOURCES = {"MNIST": "mnist", "Fashion-MNIST": "fashion_mnist"}
 FEDERATIONS = [f"{data}, {how}" for data in SOURCES for how in HOW]
+Make = Callable[[int], ct.Method]
 # Every method with its defaults, and the number of groups where it needs one.
-METHODS: Mapping[str, Callable[[], ct.Method]] = {
-    "FedAvg": ct.fedavg,
-    "local": ct.algorithms.local,
-    "FedGroup": lambda: ct.fedgroup(groups=GROUPS),
-    "FlexCFL": lambda: ct.flexcfl(groups=GROUPS),
-    "IFCA": lambda: ct.ifca(groups=GROUPS),
-    "FeSEM": lambda: ct.fesem(groups=GROUPS),
-    "CLoVE": lambda: ct.clove(groups=GROUPS),
-    "FedSoft": lambda: ct.fedsoft(groups=GROUPS),
-    "FedClust": ct.fedclust,
-    "PACFL": ct.pacfl,
-    "FLHC": ct.flhc,
-    "CFL": ct.cfl,
-    "SR-FCA": ct.sr_fca,
+METHODS: Mapping[str, Make] = {
+    "FedAvg": lambda groups: ct.fedavg(),
+    "local": lambda groups: ct.algorithms.local(),
+    # Planted clients take turns: client 0 is of group 0, client 1 of group 1, and so on.
+    "known groups": lambda groups: ct.known_groups(members=(tuple(range(groups)),)),
+    "FedGroup": lambda groups: ct.fedgroup(groups=groups),
+    "FlexCFL": lambda groups: ct.flexcfl(groups=groups),
+    "IFCA": lambda groups: ct.ifca(groups=groups),
+    "FeSEM": lambda groups: ct.fesem(groups=groups),
+    "CLoVE": lambda groups: ct.clove(groups=groups),
+    "CORNFLQS": lambda groups: ct.cornflqs(groups=groups),
+    "LCFed": lambda groups: ct.lcfed(groups=groups),
+    "CFL-GP": lambda groups: ct.cfl_gp(groups=groups),
+    "k-FED": lambda groups: ct.k_fed(groups=groups),
+    "FedSoft": lambda groups: ct.fedsoft(groups=groups),
+    "FedClust": lambda groups: ct.fedclust(),
+    "PACFL": lambda groups: ct.pacfl(),
+    "FLHC": lambda groups: ct.flhc(),
+    "CFL": lambda groups: ct.cfl(),
+    "SR-FCA": lambda groups: ct.sr_fca(),
     # Clients that differ from the start have a model each in the first time step.
-    "FedDrift, delta 0.5": lambda: ct.feddrift(delta=0.5, start="alone"),
+    "FedDrift, delta 0.5": lambda groups: ct.feddrift(delta=0.5, start="alone"),
+    "StoCFL": lambda groups: ct.stocfl(),
+    "FedGWC": lambda groups: ct.fedgwc(),
+    "FLUX": lambda groups: ct.flux(),
+    "Feroma": lambda groups: ct.feroma(),
+    "Auxo": lambda groups: ct.auxo(),
 }
 # Remedies against models that no client chooses, compared where IFCA loses a group.
-STARTS: Mapping[str, Callable[[], ct.Method]] = {
+STARTS: Mapping[str, Make] = {
     "IFCA": METHODS["IFCA"],
-    "IFCA, cold start": lambda: ct.ifca(groups=GROUPS, init="cold_start"),
-    "IFCA, 5 restarts": lambda: ct.ifca(groups=GROUPS, restarts=5),
+    "IFCA, cold start": lambda groups: ct.ifca(groups=groups, init="cold_start"),
+    "IFCA, 5 restarts": lambda groups: ct.ifca(groups=groups, restarts=5),
 }
 STARTS_ON = "MNIST, rotation"
 ALL_METHODS = {**METHODS, **STARTS}
@@ -80,11 +97,11 @@ def population(federation: str, seed: int) -> ct.Population:
     return ct.load(SOURCES[data], partition=partition, seed=seed, pixels="unit")
 
 
-def one_run(data: ct.Population, method: str, seed: int) -> dict[str, float | None]:
+def one_run(data: ct.Population, method: str, groups: int, seed: int) -> dict[str, float | None]:
     """What a run measures after its last round."""
     began = time.perf_counter()
     result = ct.run(
-        ALL_METHODS[method](),
+        ALL_METHODS[method](groups),
         data=data,
         model={"name": "mlp", "hidden": 64},
         local=SOLVER,
@@ -123,10 +140,11 @@ def measure(
             if not missing or time.monotonic() > end:
                 continue
             data = population(federation, seed)
+            groups = HOW[federation.split(", ")[1]]["groups"]
             for method in missing:
                 if time.monotonic() > end:
                     return
-                found = one_run(data, method, seed)
+                found = one_run(data, method, groups, seed)
                 runs.append({"federation": federation, "method": method, "seed": seed, **found})
                 print(runs[-1], flush=True)
                 new = out.with_suffix(".new")
@@ -182,7 +200,7 @@ def write_page(out: Path, machine: str | None) -> None:
     ).stdout.strip()
     how = Measurement(
         what="Groups that see the same images otherwise",
-        settings=f"100 clients in {GROUPS} groups, each with 160 images for training and 40 for "
+        settings=f"100 clients in {GROUPS} groups (2 where inverted), each with 160 images for training and 40 for "
         f"testing, 20 clients a round, {SOLVER.epochs} local epochs in batches of "
         f"{SOLVER.batch_size} by SGD with learning rate {SOLVER.lr}, one hidden layer of 64 units.",
         machine=machine,
