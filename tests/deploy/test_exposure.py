@@ -51,6 +51,31 @@ def test_what_no_server_refused_is_not_called_closed(
         refuse_exposed(ADDRESS, [attempt])
 
 
+class Silent:
+    """A connection over which no answer comes."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def request(self, method: str, path: str, headers: dict[str, str]) -> None:
+        raise self.error
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "worked"), [(TimeoutError("timed out"), None), (ConnectionResetError(), False)]
+)
+def test_a_server_that_is_slow_has_not_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, worked: bool | None
+) -> None:
+    monkeypatch.setattr(Stranger, "_connect", lambda stranger: Silent(error))
+    attempt = Stranger(ADDRESS, tmp_path / "ca.crt", tmp_path).read_pages()
+    assert attempt.worked is worked
+    assert attempt.answer.startswith("no answer")
+
+
 def test_what_worked_is_said_before_what_is_not_known() -> None:
     attempts = [Attempt("list the runs", None, "no answer"), Attempt("run an app", True, "{}")]
     with pytest.raises(ExposedError, match="got run an app"):

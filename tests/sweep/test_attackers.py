@@ -38,6 +38,14 @@ def test_an_attack_that_is_none_is_named(config: str, capsys: pytest.CaptureFixt
     assert not Path("s").exists()
 
 
+def test_shares_without_an_attack_are_refused(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["compare", config, "--attackers", "0.2", "--out", "s"]) == 2
+    assert errors(capsys) == ["--attackers: got 0.2; expected --attack beside it"]
+    assert not Path("s").exists()
+
+
 def test_without_an_attack_there_is_no_chart(config: str) -> None:
     assert invoke(["compare", config, "--algorithms", "fedavg", "--out", "s"]) == 0
     assert not (Path("s") / "attack.svg").exists()

@@ -18,10 +18,12 @@ from coterie.cli.options import (
     split_names,
 )
 from coterie.cli.signals import StopRequest, stop_after_round
-from coterie.errors import SweepError
+from coterie.errors import ConfigError, SweepError
 
 if TYPE_CHECKING:
     from coterie.sweep.plan import SweepPlan, SweepRun
+
+ATTACKER_SHARES = "0,0.1,0.2,0.3"  # of `coterie compare --attack`
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class SweepOptions:
         seeds: numbers and ranges between commas.
         grid: values of keys.
         attack: kinds of attack between commas; empty: all clients are honest.
-        attackers: shares of attackers between commas.
+        attackers: shares of attackers between commas; empty: `ATTACKER_SHARES`.
         assignments: values that all runs have.
     """
 
@@ -68,8 +70,12 @@ class SweepOptions:
         ),
     ] = ""
     attackers: Annotated[
-        str, typer.Option(metavar="SHARES", help="Shares of attackers, with --attack.")
-    ] = "0,0.1,0.2,0.3"
+        str,
+        typer.Option(
+            metavar="SHARES",
+            help=f"Shares of attackers, with --attack. Default: {ATTACKER_SHARES}.",
+        ),
+    ] = ""
     assignments: Assignments = None
 
     def plan(self, config: Path, values: Mapping[str, Any]) -> SweepPlan:
@@ -87,8 +93,11 @@ class SweepOptions:
         if self.seeds:
             seeds = read_seeds(self.seeds)
         grid = list(self.grid or ())
+        if self.attackers and not self.attack:
+            raise ConfigError(f"--attackers: got {self.attackers}; expected --attack beside it")
         if self.attack:
-            grid += [f"attack.kind={self.attack}", f"attack.share={self.attackers}"]
+            shares = self.attackers or ATTACKER_SHARES
+            grid += [f"attack.kind={self.attack}", f"attack.share={shares}"]
         return make_plan(config, algorithms, seeds, grid, self.assignments or (), values)
 
 

@@ -122,6 +122,8 @@ class Stranger:
         try:
             connection.request(method, path, headers={"Content-Type": "application/protobuf"})
             status = connection.getresponse().status
+        except TimeoutError:
+            return Attempt(what, None, f"no answer in {ANSWER_WITHIN:g} s")
         except (OSError, http.client.HTTPException) as error:
             return Attempt(what, False, f"no answer ({type(error).__name__})")
         finally:
