@@ -46,6 +46,10 @@ class Apfl:
         # The shared part is FedAvg's. Its steps are taken once more below, beside those of the own
         # model: so the update has the bits of FedAvg's, whatever code trains it.
         update, loss = training.run(training.start)
+        if self.alpha == 1 and not self.adaptive:
+            # The mixture is the own model alone, so this is local training. The loop below rounds otherwise.
+            step_of_own, _ = training.run(own["v"])
+            return OwnTrained(update, loss, {**own, "v": own["v"] + step_of_own})
         w = training.start
         v = own["v"]
         alpha = float(own["alpha"])
@@ -75,8 +79,8 @@ def apfl(alpha: Share = 0.5, adaptive: bool = True) -> Method:
     mixture, and ``w`` as in FedAvg (Alg. 1).
 
     Args:
-        alpha: share of the own model in the mixture, at the start where it adapts; 0 is FedAvg, and
-            1 local training.
+        alpha: share of the own model in the mixture, at the start where it adapts. Fixed, 0 is FedAvg
+            and 1 local training, to the bit.
         adaptive: whether each client has a share of its own, which follows its loss.
 
     Models: one.
