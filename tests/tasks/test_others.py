@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 import coterie as ct
 from coterie.core.task import Task
 from coterie.tasks import baseline, binary, classification, multilabel, next_token
+from coterie.tasks.binary import SCORE_BINS, average_precision, precision_bound, score_bin
 from tests.tasks.federations import exact_net, federation, pooled, scored
 from tests.tasks.test_regression import ENGINES, FEDERATIONS
 
@@ -36,13 +39,19 @@ def check_metrics(
     found = {metric.name: float(metric.value(together)) for metric in task.metrics}
     y = targets.numpy()
     z = predicted(outputs.double())
-    assert set(found) - {"auroc", "auroc_bound"} == set(references)
+    binned = {
+        "auroc": reference.roc_auc_score,
+        "average_precision": reference.average_precision_score,
+    }
+    others = set(binned) | {f"{name}_bound" for name in binned}
+    assert set(found) - others == set(references)
     for name, check in references.items():
         assert found[name] == pytest.approx(check(y, z), abs=1e-9), name
-    if "auroc_bound" in found:
-        exact = reference.roc_auc_score(y, z)
-        assert abs(found["auroc"] - exact) <= found["auroc_bound"] + 1e-12
-        assert found["auroc_bound"] < 0.05
+    for name, check in binned.items():
+        if name in found:
+            bound = found[f"{name}_bound"]
+            assert abs(found[name] - check(y, z)) <= bound + 1e-12
+            assert bound < 0.05
 
 
 def expected_calibration(y: Any, p: Any) -> float:
@@ -179,6 +188,38 @@ def test_they_learn(task: str, method: str) -> None:
     assert naive is not None
     gain = result.headline.gain(result.scores[-1], over=naive)
     assert gain > 0.2, (naive, result.scores)
+
+
+@given(
+    labels=st.lists(st.booleans(), min_size=2, max_size=60).filter(any),
+    spread=st.floats(1e-3, 10.0),
+    seed=st.integers(0, 1000),
+)
+def test_average_precision_is_within_its_bound_however_many_share_a_bin(
+    labels: list[bool], spread: float, seed: int
+) -> None:
+    z = torch.from_numpy(spread * np.random.default_rng(seed).standard_normal(len(labels))).round(
+        decimals=4
+    )
+    y = torch.tensor(labels).long()
+    places = score_bin(z) + SCORE_BINS * y
+    sums = {"scores": np.bincount(places.numpy(), minlength=2 * SCORE_BINS).astype(float)}
+    found = float(average_precision(sums))
+    exact = reference.average_precision_score(y.numpy(), z.numpy())
+    assert abs(found - exact) <= precision_bound(sums) + 1e-12
+    # That of the bins themselves, whose samples are tied, is exact.
+    tied = reference.average_precision_score(y.numpy(), score_bin(z).numpy())
+    assert found == pytest.approx(tied, abs=1e-12)
+
+
+def test_average_precision_of_a_bin_with_all_samples_is_the_share_of_positives() -> None:
+    """Two positives and two negatives: the positives are last with 1/3 and 2/4, or first."""
+    sums = {"scores": np.zeros(2 * SCORE_BINS)}
+    sums["scores"][[7, SCORE_BINS + 7]] = 2
+    assert average_precision(sums) == 0.5
+    assert precision_bound(sums) == pytest.approx(1 - 0.5)
+    sums["scores"][SCORE_BINS + 7] = 0
+    assert np.isnan(average_precision(sums))
 
 
 def test_the_area_is_undefined_without_both_labels() -> None:

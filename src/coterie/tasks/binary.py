@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy.special import digamma
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,7 +29,9 @@ _LARGEST = 16.0  # outputs beyond are put into the last bin: their probability i
 # Bins of the probabilities, for the calibration error.
 CALIBRATION_BINS = 15
 
-Name = Literal["auroc", "accuracy", "balanced_accuracy", "brier", "log_loss", "ece"]
+Name = Literal[
+    "auroc", "average_precision", "accuracy", "balanced_accuracy", "brier", "log_loss", "ece"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ class Binary:
     def metrics(self) -> tuple[Metric, ...]:
         known = {
             "auroc": Metric(Headline("auroc", "higher", "", "AUROC"), area_under_curve),
+            "average_precision": Metric(
+                Headline("average_precision", "higher", "", "average precision"), average_precision
+            ),
             "accuracy": mean_metric(Headline("accuracy", "higher", "%"), correct),
             "balanced_accuracy": Metric(
                 Headline("balanced_accuracy", "higher", "%", "balanced accuracy"), balanced
@@ -69,8 +75,11 @@ class Binary:
             "ece": Metric(Headline("ece", "lower", "", "calibration error"), calibration_error),
         }
         first = known.pop(self.headline)
-        bound = Metric(Headline("auroc_bound", "lower", ""), area_bound)
-        return (first, *known.values(), bound)
+        bounds = (
+            Metric(Headline("auroc_bound", "lower", ""), area_bound),
+            Metric(Headline("average_precision_bound", "lower", ""), precision_bound),
+        )
+        return (first, *known.values(), *bounds)
 
     @property
     def sums(self) -> SumShapes:
@@ -180,6 +189,58 @@ def area_bound(sums: Sums) -> FloatArray:
     return ratio((positive * negative).sum(axis=-1) / 2, pairs)
 
 
+def average_precision(sums: Sums) -> FloatArray:
+    """The precision at each positive sample, averaged over them, where samples within one bin share
+    a threshold.
+
+    ``sum_b p_b / P * P_b / (P_b + N_b)``, with ``p_b`` positives in bin ``b``, ``P_b`` positives and
+    ``N_b`` negatives in it and in those above, and ``P`` positives in all. That is the average
+    precision of the outputs to within `precision_bound`. NaN without a positive sample.
+    """
+    negative, positive = _by_label(sums)
+    above = _from_above(positive)
+    precision = ratio(above, above + _from_above(negative))
+    return ratio(_sum_of_known(positive * precision), positive.sum(axis=-1))
+
+
+def precision_bound(sums: Sums) -> FloatArray:
+    """By how much binning can change the average precision: how far it is from that in which each bin
+    has its positive samples last, or first."""
+    negative, positive = _by_label(sums)
+    ours = average_precision(sums)
+    negatives = _from_above(negative)
+    worst = _ordered(positive, negatives)
+    best = _ordered(positive, negatives - negative)
+    return np.maximum(ours - worst, best - ours)
+
+
+def _ordered(positive: FloatArray, negatives: FloatArray) -> FloatArray:
+    """The average precision where the positive samples of a bin come one after another.
+
+    With ``P`` positives above a bin that has ``p``, it adds ``sum_(k=1..p) (P + k) / (P + k + N)``,
+    which is ``p - N (psi(P + N + p + 1) - psi(P + N + 1))`` for the digamma function ``psi``.
+
+    Args:
+        positive: positive samples by bin, ``[..., bins]``.
+        negatives: ``N``, negative samples that come before those of the bin, ``[..., bins]``.
+    """
+    above = _from_above(positive)
+    harmonic = digamma(above + negatives + 1) - digamma(above - positive + negatives + 1)
+    return ratio((positive - negatives * harmonic).sum(axis=-1), positive.sum(axis=-1))
+
+
+def _from_above(histogram: FloatArray) -> FloatArray:
+    """Samples in each bin and in those with larger outputs, ``[..., bins]``."""
+    summed: FloatArray = np.flip(np.cumsum(np.flip(histogram, axis=-1), axis=-1), axis=-1)
+    return summed
+
+
+def _sum_of_known(values: FloatArray) -> FloatArray:
+    # The bins above all samples have no precision.
+    summed: FloatArray = np.nansum(values, axis=-1)
+    return summed
+
+
 def balanced(sums: Sums) -> FloatArray:
     """The mean of the shares of right answers among negative and among positive samples; NaN
     without both."""
@@ -203,8 +264,8 @@ def binary(headline: Name = "auroc") -> Binary:
     """Yes or no, by binary cross-entropy; the headline is the area under the ROC curve.
 
     Args:
-        headline: what stands for a run: ``auroc``, ``accuracy``, ``balanced_accuracy``, ``brier``,
-            ``log_loss`` or ``ece`` (calibration error).
+        headline: what stands for a run: ``auroc``, ``average_precision``, ``accuracy``,
+            ``balanced_accuracy``, ``brier``, ``log_loss`` or ``ece`` (calibration error).
 
     Example:
         >>> task = binary()
