@@ -33,13 +33,16 @@ def telling_columns(
         label: the column of labels, for the line.
     """
     held = np.concatenate(population.train)
+    table = population.table
+    if table is not None:
+        # Of clients that joined a run there are only the inputs, and no columns as they were read.
+        held = held[held < len(table.first)]
     # The past of a series has what is predicted, and several targets have no single column.
     if population.y.ndim > 1 or len(held) < ENOUGH_ROWS or population.x.ndim > 2:
         return []
     rows = held[np.unique(np.linspace(0, len(held) - 1, LOOKED_AT).astype(np.int64))]
     targets = population.y.numpy()[rows]
     remedy = "take it out of data.features"
-    table = population.table
     if table is None:
         values = population.x.numpy()[rows].astype(np.float64)
     else:
