@@ -47,9 +47,10 @@ class Apfl:
         # model: so the update has the bits of FedAvg's, whatever code trains it.
         update, loss = training.run(training.start)
         if self.alpha == 1 and not self.adaptive:
-            # The mixture is the own model alone, so this is local training. The loop below rounds otherwise.
-            step_of_own, _ = training.run(own["v"])
-            return OwnTrained(update, loss, {**own, "v": own["v"] + step_of_own})
+            # The mixture is the own model alone, so this is local training. The loop below rounds
+            # otherwise.
+            own_update, _ = training.run(own["v"])
+            return OwnTrained(update, loss, {**own, "v": own["v"] + own_update})
         w = training.start
         v = own["v"]
         alpha = float(own["alpha"])

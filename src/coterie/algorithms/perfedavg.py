@@ -50,7 +50,7 @@ class PerFedAvg:
 
     def train(self, training: LocalTraining, own: Own) -> OwnTrained:
         if not self.alpha:
-            # Without an inner step this is FedAvg's training, whose code has other roundings.
+            # Without an inner step this is FedAvg's training. The loop below rounds otherwise.
             update, mean = training.run(training.start)
             return OwnTrained(update, mean, own)
         w = training.start

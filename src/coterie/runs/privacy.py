@@ -188,7 +188,7 @@ def _random_sampler(spec: RunSpec, privacy: Privacy) -> Sampler:
             "privacy.accountant: knows no sampling without replacement, got 'pld'; expected 'rdp', "
             "or train.sampler 'poisson'"
         )
-    # Whoever can be reached is then drawn more often than the `n` of `N` that is counted.
+    # A client that can be reached is then drawn more often than the `n` of `N` that is counted.
     if sampler.kind == "uniform" and spec.participation.availability is not None:
         raise ConfigError(
             "availability: cohorts of a fixed size are drawn from fewer clients than are counted, got "

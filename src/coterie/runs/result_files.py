@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from coterie.core.vectors import Layout
+
+T = TypeVar("T")
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,7 @@ class ResultFiles:
         Raises:
             CheckpointError: if the file is damaged.
         """
-        data = checked_file(self.folder, GROUPS)
-        if data is None:
-            return None
-        try:
-            lines = io.StringIO(data.decode("utf-8"), newline="")
-            return [int(row["group"]) for row in csv.DictReader(lines)]
-        except (*MALFORMED, csv.Error) as error:
-            raise damaged(self.folder / GROUPS, error) from None
+        return self._read(GROUPS, lambda rows: [int(row["group"]) for row in rows])
 
     def write_shares(self, names: Sequence[str], shares: FloatArray) -> None:
         """``shares.csv``: client, and its share of each group, ``[N, k]``."""
@@ -98,18 +94,29 @@ class ResultFiles:
         Raises:
             CheckpointError: if the file is damaged.
         """
-        data = checked_file(self.folder, CLIENTS)
+
+        def columns(rows: Rows) -> tuple[FloatArray, IntArray]:
+            values = np.array([float(row[column]) for row in rows], np.float64)
+            # Not by way of a float: a number of 20 digits must be refused and not wrapped.
+            samples = np.array([int(row["test_samples"]) for row in rows], np.int64)
+            return values, samples
+
+        return self._read(CLIENTS, columns)
+
+    def _read(self, name: str, taken: Callable[[Rows], T]) -> T | None:
+        """What is taken of the rows of a CSV file, ``None`` where there is no such file.
+
+        Raises:
+            CheckpointError: if the file is damaged, or the rows have not what is taken of them.
+        """
+        data = checked_file(self.folder, name)
         if data is None:
             return None
         try:
             lines = io.StringIO(data.decode("utf-8"), newline="")
-            rows = list(csv.DictReader(lines))
-            values = np.array([float(row[column]) for row in rows], np.float64)
-            # Not by way of a float: a number of 20 digits must be refused and not wrapped.
-            samples = np.array([int(row["test_samples"]) for row in rows], np.int64)
+            return taken(list(csv.DictReader(lines)))
         except (*MALFORMED, csv.Error) as error:
-            raise damaged(self.folder / CLIENTS, error) from None
-        return values, samples
+            raise damaged(self.folder / name, error) from None
 
     def client_scores(self, headline: Headline) -> FloatArray | None:
         """The headline of each client at the end, float64 ``[N]``, NaN without test samples; ``None`` as

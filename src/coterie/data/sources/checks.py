@@ -31,6 +31,20 @@ def missing_column(path: Path, name: str, present: Iterable[str], parameter: str
     return DataError(f"{where}{path}: no column {name!r}; expected one of {expected}{hint}")
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is written as a number.
+
+    Example:
+        >>> is_number("1e-3"), is_number("1,5")
+        (True, False)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def require_one_per_row(values: Array, name: str, path: Path) -> Array:
     """The values, if they are one per row.
 

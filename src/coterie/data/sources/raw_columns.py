@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.arrays import FloatArray
+from coterie.data.sources.checks import is_number
 from coterie.data.tabular.options import Encode
 from coterie.data.tabular.raw import Column, ColumnKind, RawTable
 from coterie.errors import DataError, first_line
@@ -183,32 +184,24 @@ def numbers_as_text(table: RawTable) -> list[str]:
     for place, column in enumerate(table.columns):
         if column.kind != "category" or column.name in table.encode.categories:
             continue
-        is_number = np.array([_is_number(name) for name in column.categories], bool)
+        numbers = np.array([is_number(name) for name in column.categories], bool)
         # A few numbers as text are codes.
-        if is_number.sum() <= _CODES:
+        if numbers.sum() <= _CODES:
             continue
         codes = table.values[:, place]
         known = codes[~np.isnan(codes)].astype(np.int64)
-        rows = int(is_number[known].sum())
+        rows = int(numbers[known].sum())
         if rows < _MOSTLY * len(known):
             continue
         why = "they are stored as text"
-        if not is_number.all():
-            odd = column.categories[int(np.argmin(is_number))]
+        if not numbers.all():
+            odd = column.categories[int(np.argmin(numbers))]
             why = f"{len(known) - rows} of {len(known)} are none, such as {odd!r}"
         lines.append(
             f"column {column.name}: its numbers are taken for categories, since {why}; where they "
             f"are codes, name it in data.encode.categories"
         )
     return lines
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def category_text(value: Any) -> str | None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.threads import one_library_thread
+from coterie.data.sources.checks import is_number
 from coterie.errors import DataError, first_line
 
 Vectors = NDArray[np.float32]
@@ -181,19 +182,11 @@ def _word_and_numbers(fields: list[str], dim: int, where: str) -> tuple[str, lis
     """A line's word and its ``dim`` numbers."""
     word, *numbers = fields
     # Some files have words with spaces: what is no number belongs to the word.
-    while len(numbers) > dim and not _is_number(numbers[0]):
+    while len(numbers) > dim and not is_number(numbers[0]):
         word = f"{word} {numbers.pop(0)}"
     if len(numbers) != dim:
         raise DataError(f"{where}, got {len(numbers)} numbers; expected {dim}")
     return word, numbers
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _vector(numbers: Sequence[str], where: str) -> Vectors:
