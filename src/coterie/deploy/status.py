@@ -147,7 +147,12 @@ def work_name(kind: str) -> str:
         >>> work_name("train")
         'training'
     """
-    names = {"train": "training", "evaluate": "evaluation", "query.statistic": "a statistic"}
+    # One kind of message asks for a statistic, and brings a model to a client without labels.
+    names = {
+        "train": "training",
+        "evaluate": "evaluation",
+        "query.statistic": "a statistic or a delivery",
+    }
     return names.get(kind, kind)
 
 

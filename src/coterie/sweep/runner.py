@@ -134,7 +134,7 @@ class _Sweep:
         for run in self._startable():
             worker = next((worker for worker in self.workers if worker.run is None), None)
             if worker is None:
-                worker = Worker()
+                worker = Worker(cores_per_run(self.jobs))
                 self.workers.append(worker)
             self.waiting.remove(run)
             worker.send(run, self.out)

@@ -34,13 +34,19 @@ class Worker:
 
     It is in a session of its own, so that Ctrl-C reaches only the sweep, which then closes the
     inputs of its workers.
+
+    Args:
+        threads: of the process's numerical libraries, unless ``OMP_NUM_THREADS`` says.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         # A process of its own, so that a crash of a run (memory, a native library) ends only it.
         command = [sys.executable, "-m", "coterie.sweep.worker"]
+        # A thread per core in each of several processes: they would wait for each other, busily.
+        limit = {"OMP_NUM_THREADS": str(threads)}
         self.process = subprocess.Popen(
             command,
+            env=limit | os.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

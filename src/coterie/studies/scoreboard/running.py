@@ -241,10 +241,16 @@ class Scoreboard:
             "settings": name,
             "options": dict(setting.options),
             "rate": setting.rate,
-            "trials": len(entry.tried) if name == TUNED else 0,
+            "trials": self._trials(entry) if name == TUNED else 0,
             "refused": refused,
             "runs": found,
         }
+
+    def _trials(self, entry: Entry) -> int:
+        """How many settings were tried: without those that the method cannot be configured with."""
+        seed = self.suite.seeds[0]
+        runs = [self._run(entry, setting, seed, validated=True) for setting in entry.tried]
+        return sum(run is not None for run in runs)
 
     def _budget(self, federation: Federation, seed: int) -> FedAvgBudget | None:
         """What FedAvg spends on the same clients; ``None`` if its run is not done."""
