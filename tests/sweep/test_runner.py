@@ -232,3 +232,29 @@ def test_a_sweep_reports_and_skips(config: str, tmp_path: Path) -> None:
     assert states == [(0, "done"), (1, "done"), (0, "skipped"), (1, "skipped")]
     alone = make_plan(config, ["fedavg"], [1]).runs[0]
     assert is_done(alone, tmp_path / "s")  # a part of one sweep is a part of another
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [(1, "8"), (3, "2"), (20, "1")])
+def test_runs_side_by_side_share_the_cores(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: str
+) -> None:
+    """With a thread per core in each process, two side by side were slower than one by one."""
+    started: list[str] = []
+
+    class StoppedHere(Exception):
+        pass
+
+    def popen(*_: object, env: dict[str, str], **__: object) -> None:
+        started.append(env["OMP_NUM_THREADS"])
+        raise StoppedHere
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("coterie.sweep.runner.available_cores", lambda: 8)
+    monkeypatch.setattr("coterie.sweep.worker.subprocess.Popen", popen)
+    plan = make_plan(config, ["fedavg"], [0])
+    with pytest.raises(StoppedHere):
+        sweep(plan.runs, tmp_path / "sweep", jobs=jobs)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with pytest.raises(StoppedHere):
+        sweep(plan.runs, tmp_path / "sweep", jobs=jobs)
+    assert started == [threads, "5"]

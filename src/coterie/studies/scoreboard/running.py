@@ -72,7 +72,13 @@ class Scoreboard:
     entries: list[Entry] = field(init=False)
     # Of the runs that failed: id -> why.
     problems: dict[str, str] = field(default_factory=dict, init=False)
-    _budgets: dict[tuple[str, int], FedAvgBudget] = field(default_factory=dict, init=False)
+    # Runs by what they are of: to check a configuration takes milliseconds, and each is asked for
+    # several times.
+    _named: dict[tuple[str, str, str, int, bool], SweepRun | None] = field(
+        default_factory=dict, init=False
+    )
+    # Of finished runs: id and score -> course. To read one, every file of its folder is checked.
+    _courses: dict[tuple[str, Score], Course] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         # FedAvg is run where it is left out, too: it sets the budget.
@@ -143,8 +149,8 @@ class Scoreboard:
         scores = {}
         for number, setting in enumerate(entry.tried):
             run = self._run(entry, setting, self.suite.seeds[0], validated=True)
-            if run is not None and budget is not None and is_done(run, self.runs):
-                course = self._course(run, entry.federation.score)
+            course = None if run is None else self._course(run, entry.federation.score)
+            if run is not None and course is not None and budget is not None:
                 within = course.rounds_within(steps=budget.steps)
                 value = course.value(entry.federation.score, within)
                 if value is not None:
@@ -161,12 +167,18 @@ class Scoreboard:
         # Any learning rate takes as many steps.
         (setting, *_) = rate_trials(self.suite, entry.settings[DEFAULTS])
         run = self._run(entry, setting, self.suite.seeds[0], validated=True)
-        if run is None or not is_done(run, self.runs):
-            return None
-        return self._course(run, "served").spent
+        course = None if run is None else self._course(run, "served")
+        return None if course is None else course.spent
 
-    def _course(self, run: SweepRun, score: Score) -> Course:
-        return course_of(RunFolder.open(self.runs / run.id), headline_of_run(run), score)
+    def _course(self, run: SweepRun, score: Score) -> Course | None:
+        """The course of a run; ``None`` while it is not done."""
+        key = (run.id, score)
+        if key not in self._courses:
+            if not is_done(run, self.runs):
+                return None
+            folder = RunFolder.open(self.runs / run.id)
+            self._courses[key] = course_of(folder, headline_of_run(run), score)
+        return self._courses[key]
 
     def _run(
         self, entry: Entry, setting: Setting, seed: int, *, validated: bool = False
@@ -174,6 +186,14 @@ class Scoreboard:
         """The run of a setting; ``None`` for a method that cannot be configured so."""
         if entry.refused:
             return None
+        key = (entry.federation.name, entry.method, repr(setting), seed, validated)
+        if key not in self._named:
+            self._named[key] = self._new_run(entry, setting, seed, validated=validated)
+        return self._named[key]
+
+    def _new_run(
+        self, entry: Entry, setting: Setting, seed: int, *, validated: bool
+    ) -> SweepRun | None:
         try:
             return sweep_run(
                 self.suite,
@@ -254,15 +274,10 @@ class Scoreboard:
 
     def _budget(self, federation: Federation, seed: int) -> FedAvgBudget | None:
         """What FedAvg spends on the same clients; ``None`` if its run is not done."""
-        # Asked for every method: the run is read once.
-        key = (federation.name, seed)
-        if key not in self._budgets:
-            setting = default_setting(self.suite, federation, BASELINE)
-            run = sweep_run(self.suite, federation, BASELINE, setting, seed, root=self.root)
-            if not is_done(run, self.runs):
-                return None
-            self._budgets[key] = self._course(run, "served").spent
-        return self._budgets[key]
+        setting = default_setting(self.suite, federation, BASELINE)
+        run = sweep_run(self.suite, federation, BASELINE, setting, seed, root=self.root)
+        course = self._course(run, "served")
+        return None if course is None else course.spent
 
 
 def headline_of_run(run: SweepRun) -> Headline:
