@@ -78,6 +78,40 @@ def test_a_regression_from_its_file_to_its_summary(
         assert "%" not in printed.split("\n", 3)[-1]
 
 
+def test_a_classification_by_macro_f1_from_its_file_to_its_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_data(tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz") as data:
+        arrays = dict(data)
+    classes = np.digitize(arrays["y"], [-1.5, 1.5])
+    np.savez(tmp_path / "data.npz", **{**arrays, "y": classes})
+    asked = (
+        '[task]\nkind = "classification"\nheadline = "macro_f1"\nmetrics = ["balanced_accuracy"]\n'
+    )
+    file = configuration(tmp_path, task=asked)
+    out = tmp_path / "sweep"
+    assert call("compare", file, "--algorithms", "ifca,fesem", "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert "macro-F1" in printed
+    runs = sorted(path.parent for path in out.rglob("summary.json"))
+    summary = json.loads((runs[0] / "summary.json").read_text())
+    assert summary["headline"]["name"] == "macro_f1"
+    last = RunFolder(runs[0]).rows()[-1]
+    assert set(last["metrics"]) == {"accuracy", "balanced_accuracy"}
+    assert last["macro_f1"] == pytest.approx(summary["macro_f1"]["final"])
+    with (runs[0] / "clients.csv").open() as lines:
+        each = [float(row["macro_f1"]) for row in csv.DictReader(lines)]
+    assert np.mean(each) == pytest.approx(last["macro_f1_mean"])
+    page = tmp_path / "page.html"
+    assert call("report", *runs, "--out", page) == 0
+    assert "Macro-F1 by round" in page.read_text()
+    capsys.readouterr()
+    for command in (["show", runs[0]], ["watch", runs[0], "--once"]):
+        assert call(*command) == 0
+        assert "macro-F1" in capsys.readouterr().out
+
+
 def test_several_targets_are_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(60, 3)).astype(np.float32)
@@ -132,6 +166,8 @@ def test_a_comparison_says_which_way_is_better(
         ('[task]\nkind = "regression"\nloss = "cubic"\n', "task.loss: unknown choice"),
         ('[task]\nkind = "regression"\nquantile = 1.5\n', "task.quantile: out of range"),
         ('[task]\nkind = "regression"\nepochs = 3\n', "task.epochs: unknown key"),
+        ('[task]\nkind = "classification"\nheadline = "f1"\n', "task.headline: unknown choice"),
+        ('[task]\nkind = "classification"\nmetrics = ["f1"]\n', "task.metrics"),
         ('[task]\nkind = "no_module:here"\n', "task.kind: cannot be used"),
         ('[task]\nkind = "builtins:object"\n', "task.kind: makes no task"),
     ],

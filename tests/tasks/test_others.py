@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.core.task import Task
-from coterie.tasks import baseline, binary, classification, multilabel, next_token
+from coterie.tasks import (
+    baseline,
+    binary,
+    classification,
+    multilabel,
+    next_token,
+    pooled_sums,
+)
 from coterie.tasks.binary import SCORE_BINS, average_precision, precision_bound, score_bin
 from tests.tasks.federations import exact_net, federation, pooled, scored
 from tests.tasks.test_regression import ENGINES, FEDERATIONS
@@ -77,6 +84,63 @@ def test_accuracy(seed: int, engine: tuple[str, int | None]) -> None:
     check_metrics(
         population, exact_net(rng, 3), task, engine, references, lambda z: z.argmax(dim=1).numpy()
     )
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.parametrize("headline", ["accuracy", "balanced_accuracy", "macro_f1"])
+@pytest.mark.parametrize("seed", FEDERATIONS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_metrics_of_classes(seed: int, engine: tuple[str, int | None], headline: Any) -> None:
+    """Classes are of very different sizes, and the last one has no test sample in some federations."""
+    rng = np.random.default_rng(seed)
+    shares = np.array([0.6, 0.25, 0.1, 0.04, 0.01])
+    y = torch.tensor(rng.choice(5, size=90, p=shares))
+    population = federation(rng, y, 5)
+    references: dict[str, Check] = {
+        "accuracy": reference.accuracy_score,
+        "balanced_accuracy": reference.balanced_accuracy_score,
+        "macro_f1": lambda y, z: reference.f1_score(y, z, average="macro", zero_division=0),
+    }
+    task = classification(headline, metrics=("balanced_accuracy", "macro_f1")).fitted(y, 5)
+    assert task.metrics[0].name == headline
+    check_metrics(
+        population, exact_net(rng, 5), task, engine, references, lambda z: z.argmax(dim=1).numpy()
+    )
+
+
+def test_predictions_beyond_the_classes_are_wrong_and_of_no_class() -> None:
+    task = classification(metrics=("macro_f1",)).fitted(torch.tensor([0, 1]), 2)
+    sums = pooled_sums(task, torch.eye(4)[[0, 3, 2, 1]], torch.tensor([0, 0, 1, 1]))
+    assert sums["predicted"].tolist() == [1, 1]
+    # Each class has one of its two samples right, and is predicted once: 2 / (2 + 1).
+    found = {metric.name: float(metric.value(sums)) for metric in task.metrics}
+    assert found == {"accuracy": 0.5, "macro_f1": pytest.approx(2 / 3)}
+
+
+def test_nothing_more_is_counted_than_was_asked_for() -> None:
+    y = torch.tensor([0, 1, 2])
+    assert classification().fitted(y, 3).sums == (("correct", ()),)
+    balanced = classification("balanced_accuracy").fitted(y, 3)
+    assert dict(balanced.sums) == {"correct": (), "hits": (3,), "held": (3,)}
+    with pytest.raises(ct.ConfigError, match="metrics"):
+        classification(metrics=("auroc",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["serial", "vmap"])
+def test_further_metrics_change_neither_models_nor_accuracy(engine: str) -> None:
+    rng = np.random.default_rng(3)
+    data = federation(rng, torch.tensor(rng.integers(3, size=90)), 3)
+    options: dict[str, Any] = {"data": data, "model": "mclr", "rounds": 2, "engine": engine}
+    plain = ct.run(ct.ifca(groups=2), **options)
+    asked = classification("macro_f1", metrics=("balanced_accuracy",))
+    more = ct.run(ct.ifca(groups=2), task=asked, **options)
+    assert torch.equal(more.state.models, plain.state.models)
+    assert more.headline.name == "macro_f1"
+    for row, bare in zip(more.rows, plain.rows, strict=True):
+        assert row["metrics"]["accuracy"] == bare["accuracy"]
+        assert "metrics" not in bare
+        assert 0 < row["metrics"]["balanced_accuracy"] < 1
+        assert row["macro_f1_groups"] != row["metrics_groups"]["accuracy"]
 
 
 @pytest.mark.parametrize("seed", FEDERATIONS)

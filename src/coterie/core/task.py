@@ -141,12 +141,26 @@ class KnownTask(Task, Protocol):
     """A task that declares what it computes, so that faster code may compute it.
 
     ``form`` is ``classes`` where outputs are logits of classes, the loss is their cross-entropy,
-    and the only sum is ``correct``; ``squared`` where the loss of a sample is the mean of its
-    squared errors; else ``other``.
+    and the only sum is ``correct``, or the task is a `CountsClasses`; ``squared`` where the loss of
+    a sample is the mean of its squared errors; else ``other``.
     """
 
     @property
     def form(self) -> Literal["classes", "squared", "other"]: ...
+
+
+@runtime_checkable
+class CountsClasses(KnownTask, Protocol):
+    """A task of classes whose sums all follow from the class with the largest logit."""
+
+    def counted(self, predicted: Tensor, targets: Tensor) -> Mapping[str, Added]:
+        """What each sample adds to each of the `sums`.
+
+        Args:
+            predicted: int64 ``[n]``, the class with the largest logit.
+            targets: int64 ``[n]``.
+        """
+        ...
 
 
 def is_classes(task: Task) -> bool:

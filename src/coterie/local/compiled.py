@@ -232,8 +232,8 @@ class CompiledTrainer:
 
     def score(
         self, x: Tensor, y: Tensor, rows: IntArray, vector: Tensor
-    ) -> tuple[FloatArray, FloatArray]:
-        """Whether a model is right, and its cross-entropy, sample by sample.
+    ) -> tuple[IntArray, FloatArray]:
+        """What a model predicts, and its cross-entropy, sample by sample.
 
         Args:
             x: pooled inputs ``[S, ...]``.
@@ -242,20 +242,21 @@ class CompiledTrainer:
             vector: the model ``[d]``.
 
         Returns:
-            1 where the largest output is the label's, else 0, and the cross-entropy, both ``[n]``.
+            the class with the largest output, int64, and the cross-entropy, both ``[n]``.
             A sample's figures have the same bits whatever samples are scored beside it.
         """
         layers = self._layers(x.shape[1:])
         labels = y.numpy()
         samples = _rows(x)
         self._check(labels[rows])
-        correct, loss = np.empty((2, len(rows)), np.float32)
+        best = np.empty(len(rows), np.int64)
+        loss = np.empty(len(rows), np.float32)
         weights = _values(vector)
 
         score = self._kernel("score")
 
         def part(at: slice) -> None:
-            score(weights, layers, samples, labels, rows[at], correct[at], loss[at])
+            score(weights, layers, samples, labels, rows[at], best[at], loss[at])
 
         threads = 1
         if len(rows) > MANY:
@@ -269,7 +270,7 @@ class CompiledTrainer:
             # A list, since what a thread raised is raised only where its result is taken.
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(part, parts))
-        return correct.astype(np.float64), loss.astype(np.float64)
+        return best, loss.astype(np.float64)
 
     def _layers(self, shape: tuple[int, ...]) -> Any:
         """The network as the kernels know it, for samples of a shape."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.task import Added, Binned, Task, is_classes
+from coterie.core.task import CORRECT, Added, Binned, CountsClasses, Task, is_classes
 from coterie.core.vectors import Layout, bind
 from coterie.core.work import Evaluate
 from coterie.data.population import Population, Split
@@ -54,7 +54,7 @@ class Scorer:
         self._kept = KeptScores()
         self._compiled: CompiledTrainer | None = None
         stack = Stack.of(module, decay)
-        if stack is not None and device == "cpu" and is_classes(task):
+        if stack is not None and device == "cpu" and _of_classes(task):
             self._compiled = CompiledTrainer(stack)
 
     @property
@@ -165,14 +165,27 @@ class Scorer:
                 rows = self.rows.gathered(ids, work.split)
             else:
                 rows = self.rows.in_place(ids, work.split, everyone)
-            correct, loss = self._compiled.score(rows.x, rows.y, rows.index, vector)
-            return {"correct": correct, "loss": loss}, rows
+            return self._compiled_scores(self._compiled, rows, vector, work), rows
         if population.on_disk:
             # All at once they may be larger than memory.
             rows = self.rows.in_place(ids, work.split, everyone)
         else:
             rows = self.rows.gathered(ids, work.split)
         return self._forward(rows, vector, work), rows
+
+    def _compiled_scores(
+        self, compiled: CompiledTrainer, rows: ClientSamples, vector: Tensor, work: Evaluate
+    ) -> dict[str, _PerSample]:
+        """What each sample adds to each sum, by compiled code."""
+        predicted, loss = compiled.score(rows.x, rows.y, rows.index, vector)
+        labels = rows.y[torch.from_numpy(rows.index)]
+        found: dict[str, _PerSample] = {"loss": loss}
+        # A method that compares models asks for right answers alone, which cost the least.
+        if work.sums == CORRECT or not isinstance(self._task, CountsClasses):
+            correct = predicted == labels.numpy()
+            return {"correct": correct.astype(np.float64), **found}
+        counted = self._task.counted(torch.from_numpy(predicted), labels)
+        return {name: _on_cpu(values) for name, values in counted.items()} | found
 
     def _forward(
         self, rows: ClientSamples, vector: Tensor, work: Evaluate
@@ -205,6 +218,11 @@ class Scorer:
         if work.loss:
             added["loss"] = self._task.loss(outputs, y)
         return added
+
+
+def _of_classes(task: Task) -> bool:
+    """Whether compiled code has all that the sums of a task need."""
+    return is_classes(task) and (task.sums == CORRECT or isinstance(task, CountsClasses))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,37 +6,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray
 from coterie.core.task import (
     CORRECT,
     Added,
+    Binned,
     Metric,
     Sums,
     SumShapes,
     check_label_logits,
     mean_metric,
+    ratio,
 )
 from coterie.data.lazy import is_lazy
 from coterie.errors import DataError
-from coterie.headline import ACCURACY
+from coterie.headline import ACCURACY, Headline
+
+Name = Literal["accuracy", "balanced_accuracy", "macro_f1"]
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """Targets are classes ``0..c-1``, outputs are their logits ``[n, c]``, the loss is
-    cross-entropy, and the headline is the share of right answers.
+    """Targets are classes ``0..c-1``, outputs are their logits ``[n, c]``, and the loss is
+    cross-entropy.
 
     Args:
         classes: number of classes ``c``, known when the task is fitted to its targets.
         smoothing: share of a label that the loss spreads over all classes.
+        headline: the metric that stands for a run.
+        further: metrics beside it; accuracy is always among them.
     """
 
     classes: int = 0
     smoothing: float = 0.0
+    headline: Name = "accuracy"
+    further: tuple[Name, ...] = ()
 
     @property
     def name(self) -> str:
@@ -59,11 +69,27 @@ class Classification:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return (mean_metric(ACCURACY, correct),)
+        known = {
+            "accuracy": mean_metric(ACCURACY, correct),
+            "balanced_accuracy": Metric(
+                Headline("balanced_accuracy", "higher", "%", "balanced accuracy"), mean_recall
+            ),
+            "macro_f1": Metric(Headline("macro_f1", "higher", "%", "macro-F1"), macro_f1),
+        }
+        first = known.pop(self.headline)
+        others = [metric for name, metric in known.items() if name in ("accuracy", *self.further)]
+        return (first, *others)
 
     @property
     def sums(self) -> SumShapes:
-        return CORRECT
+        # Right answers alone unless more is asked for: every client sends them in every evaluation.
+        asked = {self.headline, *self.further}
+        of_classes: list[str] = []
+        if "balanced_accuracy" in asked or "macro_f1" in asked:
+            of_classes += ["hits", "held"]
+        if "macro_f1" in asked:
+            of_classes.append("predicted")
+        return (*CORRECT, *((name, (self.classes,)) for name in of_classes))
 
     def fitted(self, y: Tensor, classes: int) -> Classification:
         """See ``coterie.core.task.Task``. Labels that are made client by client are not read.
@@ -89,7 +115,21 @@ class Classification:
         return replace(self, smoothing=share)
 
     def added(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Added]:
-        return {"correct": outputs.argmax(1) == targets}
+        return self.counted(outputs.argmax(1), targets)
+
+    def counted(self, predicted: Tensor, targets: Tensor) -> Mapping[str, Added]:
+        """See ``coterie.core.task.CountsClasses``."""
+        c = self.classes
+        right = predicted == targets
+        # A network may have more outputs than there are classes: these predictions are of none.
+        of_a_class = predicted < c
+        counts: dict[str, Added] = {
+            "correct": right,
+            "hits": Binned(targets, c, right),
+            "held": Binned(targets, c),
+            "predicted": Binned(predicted.clamp(max=c - 1), c, of_a_class),
+        }
+        return {name: counts[name] for name, _ in self.sums}
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The class with the largest logit, int64 ``[n]``."""
@@ -112,14 +152,52 @@ def correct(sums: Sums) -> FloatArray:
     return sums["correct"]
 
 
+def mean_recall(sums: Sums) -> FloatArray:
+    """Balanced accuracy: the share of right answers among the samples of a class, the mean over the
+    classes that have samples, ``mean_j hits_j / held_j``.
+
+    NaN without a sample.
+    """
+    return _mean_of_known(ratio(sums["hits"], sums["held"]))
+
+
+def macro_f1(sums: Sums) -> FloatArray:
+    """The F1 score of a class, the mean over the classes that have samples or are predicted,
+    ``mean_j 2 hits_j / (held_j + predicted_j)``.
+
+    A class that is in neither has no score, as in scikit-learn. NaN without a sample.
+    """
+    return _mean_of_known(ratio(2 * sums["hits"], sums["held"] + sums["predicted"]))
+
+
+def _mean_of_known(values: FloatArray) -> FloatArray:
+    """The mean over the last dimension of the values that are known; NaN where none is."""
+    known = ~np.isnan(values)
+    summed: FloatArray = np.where(known, values, 0.0).sum(axis=-1)
+    return ratio(summed, known.sum(axis=-1))
+
+
 CLASSIFICATION = Classification()
 
 
-def classification() -> Classification:
+@validated
+def classification(headline: Name = "accuracy", metrics: tuple[Name, ...] = ()) -> Classification:
     """One class of several, by cross-entropy; the headline is accuracy.
+
+    Args:
+        headline: what stands for a run: ``accuracy``, ``balanced_accuracy`` or ``macro_f1``.
+        metrics: what is measured beside the headline and accuracy. The two others need counts of
+            each class: a client's answer to an evaluation then has ``2c`` numbers more, with
+            ``macro_f1`` ``3c``.
+
+    Raises:
+        ConfigError: for another metric.
 
     Example:
         >>> classification().predict(torch.tensor([[0.2, 0.9], [3.0, 1.0]])).tolist()
         [1, 0]
+        >>> task = classification("macro_f1").fitted(torch.tensor([0, 1, 1]), 2)
+        >>> [metric.name for metric in task.metrics], dict(task.sums)["hits"]
+        (['macro_f1', 'accuracy'], (2,))
     """
-    return CLASSIFICATION
+    return Classification(headline=headline, further=metrics)

@@ -37,7 +37,7 @@ def fit_task(task: Task | None, population: Population) -> Task:
         >>> y = torch.tensor([0, 1, 1])
         >>> data = Population(torch.zeros(3, 2), y, ([0, 1, 2],), ([],), classes=2)
         >>> fit_task(None, data)
-        Classification(classes=2, smoothing=0.0)
+        Classification(classes=2, smoothing=0.0, headline='accuracy', further=())
     """
     if task is None:
         _refuse_numbers(population)

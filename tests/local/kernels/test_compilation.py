@@ -116,8 +116,8 @@ def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
             _take_code_of_convolutions(trainer)
         out = torch.empty_like(start)
         trained = trainer.train(TrainingSamples(x, y), start, out, solver, ct.Key(0))
-        correct, loss = trainer.score(x, y, np.arange(43), start + out)
-        found.append((out.numpy().tobytes(), trained.loss, correct.tolist(), loss.tobytes()))
+        predicted, loss = trainer.score(x, y, np.arange(43), start + out)
+        found.append((out.numpy().tobytes(), trained.loss, predicted.tolist(), loss.tobytes()))
     assert found[0] == found[1]
 
 

@@ -1,4 +1,4 @@
-"""Samples scored under a model: whether it is right, and its cross-entropy."""
+"""Samples scored under a model: what it predicts, and its cross-entropy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _I8 = numba.int64
 
 
 @on_demand(
-    lambda layers: numba.void(_F4[::1], layers, _F4[:, ::1], _I8[::1], _I8[::1], _F4[::1], _F4[::1])
+    lambda layers: numba.void(_F4[::1], layers, _F4[:, ::1], _I8[::1], _I8[::1], _I8[::1], _F4[::1])
 )
-def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, loss: F32) -> None:
-    """Of samples ``rows``, whether the largest logit is the label's, and the cross-entropy.
+def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, best: I64, loss: F32) -> None:
+    """Of samples ``rows``, the class with the largest logit, and the cross-entropy.
 
     All blocks are computed as if they were full, so that a sample's figures have the same bits
     whichever block it falls into, however samples are shared out among threads.
@@ -27,8 +27,8 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, 
         x: ``[S, i]``.
         y: ``[S]``.
         rows: samples to score.
-        correct: of them, 0 or 1.
-        loss: of them.
+        best: of them, written.
+        loss: of them, written.
     """
     # A multiple of five, which `multiply` takes at once.
     block = 60
@@ -43,11 +43,11 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, correct: F32, 
             z = given[-1][s]
             label = y[rows[first + s]]
             # Of equal logits the first, as torch's argmax.
-            best = 0
+            top = 0
             total = ZERO
             for o in range(1, len(z)):
-                best = o if z[o] > z[best] else best
+                top = o if z[o] > z[top] else top
             for o in range(len(z)):
-                total += np.exp(z[o] - z[best])
-            correct[first + s] = best == label
-            loss[first + s] = np.log(total) + z[best] - z[label]
+                total += np.exp(z[o] - z[top])
+            best[first + s] = top
+            loss[first + s] = np.log(total) + z[top] - z[label]
