@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 from coterie.cli.main import invoke
 from coterie.config import check, load_config
@@ -344,10 +345,10 @@ def test_a_table_of_numbers_and_one_of_yes_and_no(
     table = {name: values for name, values in patients().items() if name != others}
     pd.DataFrame(table).to_csv(tmp_path / "mine.csv", index=False)
     given = [str(tmp_path / "mine.csv"), "--label", label, "--engine", "serial", *QUICK]
-    if label == "ill":
-        given += ["--set", "task.kind=binary"]
     advice = advise_on(tmp_path, *given)
     printed = capsys.readouterr().out
+    two_values = "labels have two values, so this is a binary task, measured by AUROC"
+    assert (two_values in printed) == (label == "ill")
     assert "client: the column Hospital, by its name; --client takes another one" in printed
     assert "features: value, ward\n" in printed
     assert "left out: patient name (text with 480 different values)" in printed
@@ -359,6 +360,29 @@ def test_a_table_of_numbers_and_one_of_yes_and_no(
     assert (ours[headline] < plain) == (better == "lower")
     assert "ccuracy" not in (tmp_path / "out" / "advise.md").read_text()
     assert load_config(tmp_path / "out" / "suggested.toml").task.kind in ("regression", "binary")
+
+
+def test_labels_of_two_values_are_measured_as_the_user_says(tmp_path, capsys) -> None:
+    """A configuration is advised on as `run` takes it, and a line says how to have a binary task."""
+    import pandas as pd
+
+    table = {name: values for name, values in patients().items() if name != "dose"}
+    pd.DataFrame(table).to_csv(tmp_path / "mine.csv", index=False)
+    few = ["--engine", "serial", "--rounds", "2", "--seeds", "1", "--methods", "ifca"]
+    bare = [str(tmp_path / "mine.csv"), "--label", "ill", "--set", "task.kind=classification"]
+    advice = advise_on(tmp_path, *bare, *few)
+    assert advice["measured_by"]["name"] == "accuracy"
+    assert "two values" not in capsys.readouterr().out
+    suggested = tmp_path / "out" / "suggested.toml"
+    tables = tomllib.loads(suggested.read_text())
+    assert tables["task"] == {"kind": "classification"}
+    del tables["task"]
+    configured = tmp_path / "mine.toml"
+    configured.write_text(tomli_w.dumps(tables))
+    again = advise_on(tmp_path / "again", str(configured), *few)
+    line = "without [task] accuracy is measured; --set task.kind=binary measures AUROC"
+    assert line in capsys.readouterr().out
+    assert again["measured_by"]["name"] == "accuracy"
 
 
 def test_what_is_suggested_for_fewer_clients_than_the_default_cohort_runs(tmp_path):

@@ -23,15 +23,16 @@ A_REGRESSION = (
 )
 
 
-def assume_task(config: RunConfig) -> RunConfig:
-    """The configuration of labels that are numbers to predict, with ``[task]`` where it has none.
+def assume_task(config: RunConfig, kind: str = "regression") -> RunConfig:
+    """The configuration with the task that its labels imply, where it names none.
 
     Args:
         config: of the run, fitted to its clients.
+        kind: of the task; by default that of numbers to predict.
     """
     if config.task is not None:
         return config
-    return check({**config.resolved(), "task": {"kind": "regression"}}, config.file)
+    return check({**config.resolved(), "task": {"kind": kind}}, config.file)
 
 
 def record_description(clients: Clients, population: Population, round: int) -> None:

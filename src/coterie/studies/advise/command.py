@@ -25,6 +25,16 @@ from coterie.studies.advise.output import (
 from coterie.studies.advise.trials import TrialBudget
 from coterie.terminal import columns_table, console, counted, duration, say, warn
 
+# A run without [task] stays a classification; advice on a bare table is free to choose.
+A_BINARY = (
+    "task.kind: labels have two values, so this is a binary task, measured by AUROC; "
+    "--set task.kind=classification measures accuracy"
+)
+TRY_BINARY = (
+    "task.kind: labels have two values, and without [task] accuracy is measured; "
+    "--set task.kind=binary measures AUROC and calibration, too"
+)
+
 
 def print_advice(
     path: Path,
@@ -53,6 +63,8 @@ def print_advice(
     if not samples.classes and config.task is None:
         warn(A_REGRESSION)
         config = assume_task(fit_to_clients(config, population.clients))
+    if population.classes == 2 and config.task is None:
+        config = _of_two_classes(config, population, bare=is_bare(path))
     # Columns that are left out, and scales that differ, decide what a short run can show.
     warn_of_columns(config, population)
     if population.lazy:
@@ -82,6 +94,21 @@ def print_advice(
     say(f"\n{written}; took {duration(found.seconds)}")
     say(f"next: coterie run {folder / 'suggested.toml'}")
     return found
+
+
+def _of_two_classes(config: RunConfig, population: Population, *, bare: bool) -> RunConfig:
+    """The configuration of labels with two values that names no task; one line says which it has.
+
+    Args:
+        config: to advise on.
+        population: the clients.
+        bare: whether the configuration was made for a file of samples.
+    """
+    if not bare:
+        say(TRY_BINARY)
+        return config
+    say(A_BINARY)
+    return assume_task(fit_to_clients(config, population.clients), "binary")
 
 
 def _data_text(population: Population) -> str:
