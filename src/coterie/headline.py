@@ -196,6 +196,11 @@ class Keys:
         return Keys(f"{self.value}_unseen")
 
     @property
+    def training(self) -> Keys:
+        """On training samples."""
+        return Keys(f"{self.value}_training")
+
+    @property
     def others(self) -> dict[str, Keys]:
         """The other ways in which clients can be scored, by what they are called in tables."""
         return {
@@ -203,6 +208,7 @@ class Keys:
             "last local network": self.local,
             "unseen": self.unseen,
             "unseen adapted": self.unseen.adapted,
+            "training": self.training,
         }
 
     @property

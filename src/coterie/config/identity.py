@@ -34,6 +34,7 @@ RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "pre
 ADDED: Mapping[tuple[str, ...], Any] = {
     ("evaluate", "local"): False,
     ("evaluate", "rounds"): "evaluated",
+    ("evaluate", "training"): False,
     ("local", "optimizer"): "sgd",
     ("local", "label_smoothing"): 0.0,
     ("local", "precision"): "float32",

@@ -65,6 +65,8 @@ class EvaluateTable(Table):
     # The network that each client trained last, as PACFL's scripts score it.
     local: Bool = False
     adapt: AdaptTable | None = None
+    # Also on the samples that clients train on, with the loss.
+    training: Bool = False
     # Clients that never train: a share of them, or their names or numbers.
     unseen: Share | tuple[str | Annotated[Int, Field(ge=0)], ...] | None = None
     # Without labels they are placed by their inputs alone, where the method can.

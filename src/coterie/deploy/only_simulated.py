@@ -99,6 +99,12 @@ def _measured_only_in_simulations(config: RunConfig) -> list[OnlySimulated]:
             "false",
         ),
         OnlySimulated(
+            "evaluate.training",
+            evaluate.training,
+            "nodes score their test samples alone",
+            "false",
+        ),
+        OnlySimulated(
             "evaluate.adapt",
             evaluate.adapt,
             "nodes adapt no models before they score them yet",

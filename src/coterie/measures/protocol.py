@@ -79,6 +79,10 @@ def ways_of(
         if adapt is not None:
             said = f"the same clients that never train, with {adapted}"
             found.append(_way("unseen adapted", headline, said))
+    if evaluate.get("training"):
+        said = "clients that have a group, each on its own training samples with the model that serves "
+        said += f"it{own} not trained further"
+        found.append(_way("training", headline, said))
     return tuple(found)
 
 

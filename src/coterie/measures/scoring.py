@@ -18,6 +18,7 @@ from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.task import Metric, Sums, Task, headline_of, ratio
 from coterie.core.work import Evaluate, Train
+from coterie.data.population import Split
 from coterie.measures.adapting import adapted_figures, score_adapted
 from coterie.measures.fairness import client_figures
 from coterie.measures.local_networks import score_local_networks
@@ -37,6 +38,8 @@ class Scoring:
         task: whose metrics.
         adapt: the training of a copy of the served model after which each client is scored, too;
             ``None``: none.
+        training: whether clients are scored on their training samples, too, see
+            ``coterie.measures.on_training``.
     """
 
     sample: EvaluationSample | None = None
@@ -44,6 +47,7 @@ class Scoring:
     local: bool = False
     task: Task = CLASSIFICATION
     adapt: Train | None = None
+    training: bool = False
 
 
 def score_round(
@@ -84,7 +88,7 @@ def score_round(
     scoring = scoring or Scoring()
     found = post_scores(clients, testable, served, groups, key, scoring)()
     if scoring.adapt is not None:
-        grouped = _scored(testable, groups, scoring.sample)
+        grouped = scored_clients(testable, groups, scoring.sample)
         grouped = grouped[groups.member[grouped] >= 0]
         trainable = grouped if clients.able is None else clients.able
         adapt = key.of("adapt")
@@ -99,13 +103,19 @@ def score_round(
     return found
 
 
-def _scored(
-    testable: NDArray[np.bool_], groups: Groups, sample: EvaluationSample | None
+def scored_clients(
+    able: NDArray[np.bool_], groups: Groups, sample: EvaluationSample | None
 ) -> IntArray:
-    """The clients that are scored, ascending."""
+    """The clients that are scored, int64, ascending.
+
+    Args:
+        able: bool ``[N]``, which clients are present and have samples to be scored on.
+        groups: for membership.
+        sample: which clients stand for all; ``None``: all are scored.
+    """
     if sample is None:
-        return np.flatnonzero(testable)
-    return sample.draw(testable, groups.has_group)
+        return np.flatnonzero(able)
+    return sample.draw(able, groups.has_group)
 
 
 def post_scores(
@@ -124,7 +134,7 @@ def post_scores(
     Returns:
         What gives the figures, of `score_round` those of the models as they are.
     """
-    ids = _scored(testable, groups, scoring.sample)
+    ids = scored_clients(testable, groups, scoring.sample)
     # With the group's model as it is now. The later code of FlexCFL scores the model that a client
     # last received, which takes five points from FedGroup and turns the order of methods round.
     models, which, shares = served.to_score(ids)
@@ -213,24 +223,30 @@ def _numbers(metric: Metric, sums: Sums) -> list[float | None]:
 
 
 def each_client(
-    clients: Clients, testable: IntArray, served: Served, key: Key, task: Task = CLASSIFICATION
+    clients: Clients,
+    ids: IntArray,
+    served: Served,
+    key: Key,
+    task: Task = CLASSIFICATION,
+    split: Split = "test",
 ) -> Sums:
-    """What the model that serves each client makes of its test samples.
+    """What the model that serves each client makes of its samples.
 
     Args:
         clients: those that score.
-        testable: int64, the clients that have test samples.
+        ids: int64, the clients that have such samples.
         served: which model serves each client.
         key: random stream.
         task: whose sums.
+        split: which samples.
 
     Returns:
-        The task's sums and ``size``, the test samples, ``[N, *shape]`` each; a client that is not
-        testable has zeros.
+        The task's sums and ``size``, how many samples there are, ``[N, *shape]`` each; a client that
+        is not among ``ids`` has zeros.
     """
-    models, which, shares = served.to_score(testable)
-    work = Evaluate("test", loss=False, sums=task.sums, served_by=served.personal, shares=shares)
-    reply = clients.measure(work, testable, models, which, key=key)
+    models, which, shares = served.to_score(ids)
+    work = Evaluate(split, loss=False, sums=task.sums, served_by=served.personal, shares=shares)
+    reply = clients.measure(work, ids, models, which, key=key)
     found = {}
     for name, values in own_sums(reply, task).items():
         found[name] = np.zeros((len(served.row), *values.shape[1:]))

@@ -75,6 +75,7 @@ def run(
     evaluate_clients: Count | None = None,
     evaluate_loss: bool = False,
     evaluate_local: bool = False,
+    evaluate_training: bool = False,
     evaluate_adapt: Adaptation | None = None,
     evaluate_unseen: Share | tuple[str | int, ...] | None = None,
     evaluate_unseen_labels: bool = True,
@@ -137,6 +138,7 @@ def run(
             ``None``: all.
         evaluate_loss: whether the loss on test samples is measured beside the accuracy.
         evaluate_local: whether each client is also scored with the network that it trained last.
+        evaluate_training: whether clients are also scored on their training samples, with the loss.
         evaluate_adapt: the training of a copy of the served model after which each client is scored,
             too, as ``coterie.Adaptation(epochs=1, layers=("head",))``; ``None``: none.
         evaluate_unseen: a share of the clients, or names or numbers of clients, that never train and

@@ -155,6 +155,7 @@ def _evaluation(call: Call, fitted: Fitted, unseen: tuple[int, ...]) -> Evaluati
         unseen=unseen,
         unseen_labels=call["evaluate_unseen_labels"],
         often=call["evaluate_rounds"] == "evaluated",
+        training=call["evaluate_training"],
         order=call["evaluate_order"],
     )
 

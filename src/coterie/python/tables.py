@@ -185,6 +185,8 @@ def evaluate_table(call: Mapping[str, Any]) -> dict[str, Any]:
     unseen = call["evaluate_unseen"]
     if unseen is not None:
         table["unseen"] = list(unseen) if isinstance(unseen, tuple) else unseen
+    if call["evaluate_training"]:
+        table["training"] = True
     if not call["evaluate_unseen_labels"]:
         table["unseen_labels"] = False
     if call["evaluate_validation"] is not None:

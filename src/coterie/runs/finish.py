@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from coterie.config import RunConfig
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, Task, headline_of
 from coterie.core.vectors import Layout, frozen_parameters
+from coterie.data.population import Split
 from coterie.headline import ACCURACY, Headline
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.override import method_of
@@ -23,9 +24,19 @@ from coterie.runs.store import RunFolder
 from coterie.runs.summary import Kept, summarise
 from coterie.tasks import baseline, naive_scores
 
+# What a file calls the samples of a split, and how its names of figures on them end.
+_NAMES: Mapping[Split, tuple[str, str]] = {
+    "test": ("test_samples", ""),
+    "train": ("training_samples", "_training"),
+}
+
 
 def write_client_scores(
-    folder: RunFolder, names: Sequence[str], member: IntArray, sums: Sums, task: Task
+    folder: RunFolder,
+    names: Sequence[str],
+    member: IntArray,
+    scored: Mapping[Split, Sums],
+    task: Task,
 ) -> None:
     """Write what the model of each client reached: correct predictions, or the task's headline.
 
@@ -33,18 +44,21 @@ def write_client_scores(
         folder: of the run.
         names: of the clients.
         member: int64 ``[N]``, their groups.
-        sums: the sums of the task's metrics over each client's test samples, ``[N, *shape]``.
+        scored: the sums of the task's metrics over each client's test samples, ``[N, *shape]``, and
+            over its training samples where it is scored on these, too.
         task: whose metrics.
     """
-    size = sums["size"].astype(np.int64)
     first = task.metrics[0]
-    column = first.name
-    values = first.value(sums)
-    # Counts and not shares where there are any, since counts of clients add up.
-    if first.headline == ACCURACY:
-        column = "correct"
-        values = sums[column]
-    folder.results.write_clients(names, member, size, column, values)
+    columns: dict[str, IntArray | FloatArray] = {}
+    for split, sums in scored.items():
+        samples, end = _NAMES[split]
+        columns[samples] = sums["size"].astype(np.int64)
+        # Counts and not shares where there are any, since counts of clients add up.
+        if first.headline == ACCURACY:
+            columns[f"correct{end}"] = sums["correct"].astype(np.int64)
+        else:
+            columns[f"{first.name}{end}"] = first.value(sums)
+    folder.results.write_clients(names, member, columns)
 
 
 def kept_of(algorithm: Algorithm, module: nn.Module) -> Kept | None:

@@ -208,6 +208,7 @@ def _evaluation(config: RunConfig, fitted: Fitted, unseen: tuple[int, ...]) -> E
         unseen=unseen,
         unseen_labels=config.evaluate.unseen_labels is not False,
         often=evaluate.rounds == "evaluated",
+        training=evaluate.training,
         order=evaluate.order or "after",
     )
 

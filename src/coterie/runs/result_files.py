@@ -63,24 +63,19 @@ class ResultFiles:
         self,
         names: Sequence[str],
         member: IntArray,
-        size: IntArray,
-        column: str,
-        values: FloatArray,
+        columns: Mapping[str, IntArray | FloatArray],
     ) -> None:
         """``clients.csv``: client, group, its test samples, and what its model makes of them.
 
         Args:
             names: of the clients.
             member: int64 ``[N]``, their groups.
-            size: int64 ``[N]``, their test samples.
-            column: ``correct``, or the name of the task's headline.
-            values: ``[N]``, correct predictions, or the headline of each client.
+            columns: ``[N]`` each, by name: ``test_samples``, ``correct`` (correct predictions) or the
+                name of the task's headline, and the same with ``training``.
         """
-        header = ["client", "group", "test_samples", column]
-        shown: list[object] = values.tolist()
-        if column == "correct":
-            shown = values.astype(np.int64).tolist()
-        rows = zip(names, member.tolist(), size.tolist(), shown, strict=True)
+        header = ["client", "group", *columns]
+        values = [column.tolist() for column in columns.values()]
+        rows = zip(names, member.tolist(), *values, strict=True)
         store_files(self.folder, {CLIENTS: _csv(header, rows)})
 
     def clients(self, column: str = "correct") -> tuple[FloatArray, IntArray] | None:

@@ -18,6 +18,7 @@ from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.data.shifts import FederationSnapshot
 from coterie.headline import Keys
+from coterie.measures.on_training import score_on_training
 from coterie.measures.scoring import Scoring, agreement, post_scores, score_round
 from coterie.measures.shares import share_error
 from coterie.measures.unseen import score_unseen
@@ -84,7 +85,12 @@ class RoundEvaluation:
         scoring = self.scoring
         if not adapts:
             scoring = replace(scoring, adapt=None)
-        return score_round(self.clients, testable, served, groups, key.of("evaluate"), scoring)
+        found = score_round(self.clients, testable, served, groups, key.of("evaluate"), scoring)
+        if scoring.training:
+            trainable = snapshot.trainable & self.honest
+            stream = key.of("training")
+            found |= score_on_training(self.clients, trainable, served, groups, stream, scoring)
+        return found
 
     def post_scores(
         self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key

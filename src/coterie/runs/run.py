@@ -17,6 +17,7 @@ from coterie.core.arrays import EMPTY, IntArray
 from coterie.core.groups import Groups
 from coterie.core.task import Sums, headline_of
 from coterie.data.partitions import partition_bytes
+from coterie.data.population import Split
 from coterie.errors import ConfigError, CoterieError, QuorumError
 from coterie.measures.scoring import each_client
 from coterie.models import initial_models
@@ -153,17 +154,18 @@ class Run:
         self.folder.checkpoints.save(progress.groups, progress.round, extra, keep, snapshot)
         progress.saved = progress.round
 
-    def score_clients(self) -> Sums:
-        """What the model that serves each client makes of its test samples: the sums of the task's
-        metrics, and ``size``, how many there are, ``[N, *shape]`` each; zero for attackers."""
+    def score_clients(self, split: Split = "test") -> Sums:
+        """What the model that serves each client makes of its samples: the sums of the task's metrics,
+        and ``size``, how many there are, ``[N, *shape]`` each; zero for attackers."""
         schedule = self.spec.schedule
         snapshot = self.progress.snapshot or schedule.first_snapshot(self.spec.population)
         served = self.spec.algorithm.serve(self.groups)
         honest = schedule.honest(self.spec.population.clients)
-        testable = np.flatnonzero(snapshot.testable & honest)
+        able = snapshot.testable if split == "test" else snapshot.trainable
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
-        return each_client(self.clients, testable, served, key, self.spec.task)
+        ids = np.flatnonzero(able & honest)
+        return each_client(self.clients, ids, served, key, self.spec.task, split)
 
 
 # --- the run of a configuration -------------------------------------------------------------------
@@ -275,8 +277,9 @@ def execute(
                 # Where a sample is scored because there are too many clients, all of them
                 # are not scored here.
                 if config.train.evaluate_clients is None and progress.groups is not None:
-                    member = run.groups.member
-                    write_client_scores(folder, names, member, run.score_clients(), run.spec.task)
+                    splits = run.spec.evaluation.splits
+                    scored = {split: run.score_clients(split) for split in splits}
+                    write_client_scores(folder, names, run.groups.member, scored, run.spec.task)
             # Also after an error of an engine or of a quorum, since the rounds so far are good.
             finally:
                 run.save(config.checkpoint.keep)

@@ -13,7 +13,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.task import Task
 from coterie.core.work import Train
-from coterie.data.population import Population
+from coterie.data.population import Population, Split
 from coterie.data.shifts import FederationSnapshot, Shift
 from coterie.errors import ConfigError
 from coterie.measures.sampling import EvaluationSample
@@ -40,6 +40,7 @@ class Evaluation:
         unseen: clients that never train, and are scored as newcomers.
         unseen_labels: whether these have labels, by which they may be placed.
         often: whether those two are done in every evaluated round, or in the last alone.
+        training: whether clients are scored on their training samples, too.
         order: ``after``: a round's figures are of the models after its update; ``before``: of those
             before it, which real clients score in the exchange in which they train. The last round
             is always scored after its update, since the run ends with these models.
@@ -55,12 +56,18 @@ class Evaluation:
     unseen: tuple[int, ...] = ()
     unseen_labels: bool = True
     often: bool = True
+    training: bool = False
     order: Literal["after", "before"] = "after"
 
     @property
     def unlabelled(self) -> tuple[int, ...]:
         """The clients without labels, which are placed after the last round."""
         return () if self.unseen_labels else self.unseen
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The samples of a client that it is scored on."""
+        return ("test", "train") if self.training else ("test",)
 
     def scoring(self, population: int, key: Key) -> Scoring:
         """Which clients are scored, and by what.
@@ -72,7 +79,7 @@ class Evaluation:
         sample = None
         if self.clients is not None:
             sample = EvaluationSample.of(self.clients, population, key)
-        return Scoring(sample, self.loss, self.local, self.task, self.adapt)
+        return Scoring(sample, self.loss, self.local, self.task, self.adapt, self.training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +167,10 @@ class Schedule:
         evaluation = self.evaluation
         # These look at what clients did in a round.
         others = bool(evaluation.local or evaluation.adapt or evaluation.unseen)
-        if evaluation.order == "before" and others:
+        if evaluation.order == "before" and (others or evaluation.training):
             raise ConfigError(
-                "evaluate.order: models are scored before the round, and adapted, unseen and local "
-                "scores are of what it left, got 'before'; expected 'after', or none of these"
+                "evaluate.order: models are scored before the round, and adapted, unseen, local and "
+                "training scores are of what it left, got 'before'; expected 'after', or none of these"
             )
         if not evaluation.unseen_labels and (evaluation.adapt or not evaluation.unseen):
             raise ConfigError(

@@ -13,7 +13,7 @@ from coterie.measures.protocol import Way, ways_of
 # The figures over single clients after the value over all samples.
 OF_CLIENTS = ("mean over clients", "worst tenth", "spread", "Jain's index")
 NOTE = (
-    "{0} is over all test samples of the clients that were scored, after the last evaluated round. The "
+    "{0} is over all samples of the clients that were scored, after the last evaluated round. The "
     "figures beside it are over clients of any size: their mean, the mean of the tenth that is served "
     "worst, the standard deviation, and Jain's index, which is 1 where all have the same."
 )
