@@ -210,6 +210,10 @@ def test_methods_that_cannot_be_scored_as_asked_are_left_out_and_named(config: s
     adapted = make_plan(config, ["pooled", "fedrc", "fedavg"], overrides=adapt)
     assert adapted.allowed == ("fedavg",)
     assert adapted.refused["pooled"].startswith("evaluate.adapt: the method has all data in one")
+    adam = ["local.optimizer=adam", "local.keep_state=true"]
+    kept = make_plan(config, ["fedavg", "ditto", "fedper"], overrides=adam)
+    assert kept.allowed == ("fedavg", "fedper")
+    assert kept.refused["ditto"].startswith("local.keep_state: clients train by a rule of their")
 
 
 def test_a_comparison_goes_on_without_a_method_that_refuses(

@@ -38,6 +38,7 @@ ADDED: Mapping[tuple[str, ...], Any] = {
     ("local", "optimizer"): "sgd",
     ("local", "label_smoothing"): 0.0,
     ("local", "precision"): "float32",
+    ("local", "keep_state"): False,
     ("train", "over_selection"): 1.0,
 }
 

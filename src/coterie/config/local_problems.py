@@ -93,6 +93,10 @@ def optimizer_problems(place: Place, local: Mapping[str, Any]) -> list[Problem]:
     # Other types are refused by their own fields.
     if not isinstance(name, str) or not isinstance(options, Mapping):
         return []
+    if name == "sgd" and local.get("keep_state") is True and not local.get("momentum"):
+        expected = "false, a momentum, or another optimizer"
+        where = spelled((*place, "keep_state"))
+        return [Problem(where, "sgd without momentum remembers nothing", True, expected)]
     if name == "sgd" and not options:
         return []
     known = tuple(sorted(optimizer_classes()))

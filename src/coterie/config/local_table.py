@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coterie.config.schema import Float, Int, Table
+from coterie.config.schema import Bool, Float, Int, Table
 
 Count = Annotated[Int, Field(ge=1)]
 Positive = Annotated[Float, Field(gt=0)]
@@ -48,6 +48,7 @@ class LocalTable(Table):
     clip_value: Positive | None = None
     label_smoothing: Annotated[Float, Field(ge=0, lt=1)] = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
+    keep_state: Bool = False
     step_schedule: ScheduleTable | None = None
     round_schedule: ScheduleTable | None = None
     augment: tuple[AugmentTable, ...] | None = None

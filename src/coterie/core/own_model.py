@@ -125,6 +125,19 @@ class LocalTraining(Protocol):
         """
         ...
 
+    def go_on(self, start: Tensor, memory: Tensor) -> tuple[Tensor, float, Tensor]:
+        """The training of `run`, whose optimiser goes on from what it remembered.
+
+        Args:
+            start: float32 ``[d]``, where it begins.
+            memory: float32 ``[m]``, see ``coterie.local.optimizer_memory``; zeros: it begins anew.
+
+        Returns:
+            The update ``w - start``, the mean loss of the last pass, and what the optimiser remembers
+            now.
+        """
+        ...
+
     def batches(self, stream: str = "") -> Iterator[Batch]:
         """The mini-batches of a training, ``steps`` of them, for a rule that steps by itself.
 
@@ -246,6 +259,15 @@ class SendsBeside(OwnModel, Protocol):
             groups: what the server knows.
         """
         ...
+
+
+@runtime_checkable
+class TrainsAsSent(OwnModel, Protocol):
+    """A rule that trains the model that the client is sent and stores no model, so that layers of it may
+    stay with the client beside what the rule stores."""
+
+    @property
+    def trains_as_sent(self) -> bool: ...
 
 
 def serves_as_sent(rule: OwnModel | None) -> bool:

@@ -40,7 +40,7 @@ class Solver:
         w <- optimizer(w, g, eta_t)
 
     ``mu`` is the objective's. What an optimiser remembers (momentum, moments) begins anew in every
-    local training.
+    local training, unless ``keep_state`` says that it stays with the client.
 
     Args:
         epochs: local epochs ``E``.
@@ -59,6 +59,8 @@ class Solver:
         label_smoothing: share of a label that is spread over all classes, in training alone.
         precision: ``bfloat16``: layers compute in it where torch's autocast lets them, parameters
             and sums stay float32.
+        keep_state: whether the optimiser of a client goes on from what it remembered at the end of the
+            client's training before. A method that cannot do so refuses it.
         step_schedule: of the learning rate, over the steps of a local training.
         round_schedule: of the learning rate, over rounds.
         augment: functions that change one training sample at random, anew in every pass; their
@@ -84,6 +86,7 @@ class Solver:
     clip_value: Annotated[float, Field(gt=0)] | None = None
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
+    keep_state: bool = False
     step_schedule: LrSchedule | None = None
     round_schedule: LrSchedule | None = None
     # A mapping has no hash; equal solvers have equal hashes without it.
@@ -107,6 +110,7 @@ class Solver:
             self.clip_value,
             self.label_smoothing,
             self.precision,
+            self.keep_state,
         )
 
     @property

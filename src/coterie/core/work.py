@@ -17,7 +17,7 @@ from coterie.core.describe import Describe as Describe
 from coterie.core.keep import Keep, KeepLayers
 from coterie.core.mixtures import ClientShares, SampleWeights
 from coterie.core.objective import Objective, for_task
-from coterie.core.own_model import OwnModel
+from coterie.core.own_model import OwnModel, TrainsAsSent
 from coterie.core.solver import Solver
 from coterie.core.task import CORRECT, SumShapes, Task
 
@@ -86,7 +86,7 @@ class Train:
     Raises:
         ValueError: if a coordinate of ``upload`` stays with the client, for phases together with
             another budget or a full gradient, and for a model of the client's own together with
-            kept coordinates, phases or a full gradient.
+            phases, a full gradient or, but for a `TrainsAsSent`, kept coordinates.
     """
 
     objective: Objective
@@ -106,8 +106,7 @@ class Train:
     weights: SampleWeights | None = None
 
     def __post_init__(self) -> None:
-        other = self.keep is not None or self.full_gradient or bool(self.phases)
-        if self.own_model is not None and other:
+        if self.own_model is not None and self._beside_own_model():
             raise ValueError(
                 f"own_model: the rule trains the whole model, got {self.own_model} beside kept "
                 "coordinates, phases or a full gradient; expected one of them"
@@ -125,6 +124,11 @@ class Train:
                 f"upload: stays with the client, got {self.upload}; "
                 f"expected a slice apart from {self.keep.spans}"
             )
+
+    def _beside_own_model(self) -> bool:
+        """Whether there is something that does not go with what a client has of its own."""
+        keeps = self.keep is not None and not isinstance(self.own_model, TrainsAsSent)
+        return keeps or self.full_gradient or bool(self.phases)
 
     def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
         """Mini-batch steps of clients that did this work, all together. A model of its own, which a

@@ -70,7 +70,7 @@ class FederationSpec:
         network = make_network(config, form.shape, task.outputs)
         method = make_method(config)
         check_task(method, task)
-        algorithm, network = fit(method, network, config.seed)
+        algorithm, network = fit(method, network, make_solver(config), config.seed)
         check_network(task, network.module, _one_sample(form, network.module))
         check_solver(method, make_solver(config), network.module)
         if not isinstance(algorithm, Clustered):
@@ -91,20 +91,30 @@ class FederationSpec:
     @property
     def kept_parts(self) -> Parts:
         """Names and shapes of the tensors that a client stores, in their order."""
-        layout = Layout.of(self.network.module)
-        tensors = tuple(zip(layout.names, layout.shapes, strict=True))
+        return (*self._layer_parts(), *self._own_parts())
+
+    def _layer_parts(self) -> Parts:
+        """Those of the layers that stay with it."""
         stays = self.local.stays
-        if stays is not None:
-            kept = tuple(one for one in tensors if _overlaps(stays, layout.span(one[0])))
-            # A method of the user's own may keep a part of a tensor, which has no name.
-            if sum(math.prod(shape) for _, shape in kept) != stays.size:
-                return (("kept", (stays.size,)),)
-            return kept
+        if stays is None:
+            return ()
+        layout = Layout.of(self.network.module)
+        tensors = zip(layout.names, layout.shapes, strict=True)
+        kept = tuple(one for one in tensors if _overlaps(stays, layout.span(one[0])))
+        # A method of the user's own may keep a part of a tensor, which has no name.
+        if sum(math.prod(shape) for _, shape in kept) != stays.size:
+            return (("kept", (stays.size,)),)
+        return kept
+
+    def _own_parts(self) -> Parts:
+        """Those of what it has of its own beside the model that it is sent."""
         if self.local.own_model is None:
             return ()
+        layout = Layout.of(self.network.module)
         found: list[tuple[str, tuple[int, ...]]] = []
         for name, length in self.local.own_model.lengths(layout.d).items():
             if length == layout.d:
+                tensors = zip(layout.names, layout.shapes, strict=True)
                 found += [(f"{name}/{tensor}", shape) for tensor, shape in tensors]
             else:
                 found.append((name, (length,)))
@@ -121,16 +131,25 @@ class FederationSpec:
         return self.algorithm.method.local
 
     @property
-    def kept(self) -> Keep | None:
-        """Which coordinates a client stores: of its model, or of what it has beside it; ``None``: it
-        stores nothing."""
+    def kept_own(self) -> Keep | None:
+        """Which coordinates a client stores of what it has beside its model; ``None``: none."""
         if self.local.own_model is None:
-            return self.local.stays
-        d = Layout.of(self.network.module).d
-        stored = sum(self.local.own_model.lengths(d).values())
+            return None
+        stored = sum(self.local.own_model.lengths(Layout.of(self.network.module).d).values())
         if not stored:
             return None
         return Keep(((0, stored),))
+
+    @property
+    def kept(self) -> Keep | None:
+        """Which coordinates a client stores: of its model, of what it has beside it, or of both, one
+        behind the other; ``None``: it stores nothing."""
+        layers = self.local.stays
+        own = self.kept_own
+        if layers is None or own is None:
+            return layers or own
+        d = Layout.of(self.network.module).d
+        return Keep((*layers.spans, (d, d + own.size)))
 
     @property
     def migration(self) -> Migration | None:

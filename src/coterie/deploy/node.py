@@ -17,7 +17,6 @@ from torch import Tensor
 from coterie.clients.identity import Identity, signature
 from coterie.clients.wire import Answer, Request
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import ClientStore
 from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
@@ -31,6 +30,7 @@ from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.kept_file import KeptFile, KeptRounds
+from coterie.deploy.kept_stores import KeptStores
 from coterie.deploy.served_file import ServedModel
 from coterie.engines.failures import ClientError
 from coterie.engines.keeping import KeepingEngine
@@ -101,8 +101,8 @@ class Node:
         key = self._key(request)
         # The engine of a simulation, for one client. One thread, as there: the sums come in the
         # same order, so the bits are the same.
-        with one_thread(), self._kept_vectors(request) as (parts, own_models):
-            engine = KeepingEngine(OwnModelEngine(SerialEngine(runner), own_models), parts)
+        with one_thread(), self._kept_vectors(request) as kept:
+            engine = KeepingEngine(OwnModelEngine(SerialEngine(runner), kept.own), kept.parts)
             try:
                 (reply,) = engine.run(work, np.array([request.client]), models, which, key=key)
             except ClientError as error:
@@ -144,17 +144,13 @@ class Node:
         return whole
 
     @contextmanager
-    def _kept_vectors(self, request: Request) -> Iterator[tuple[ClientStore, ClientStore]]:
+    def _kept_vectors(self, request: Request) -> Iterator[KeptStores]:
         """What the client keeps of its model, and what it stores for a model of its own; what a
         training changes of it is written to the client's file before the reply leaves."""
-        parts = ClientStore()
-        own_models = ClientStore()
-        store = parts
-        if self.spec.local.own_model is not None:
-            store = own_models
+        stores = KeptStores.of(self.spec.local.stays, self.spec.kept_own)
         keep = self.spec.kept
         if keep is None:
-            yield parts, own_models
+            yield stores
             return
         path = self.cache.folder / kept_file.FILE
         file = KeptFile(path, request.run, keep, self.spec.kept_parts)
@@ -165,16 +161,15 @@ class Node:
             log.warning("coterie: %s; this client begins anew", error)
             kept = KeptRounds.none(request.server, keep.size)
         kept = kept.for_server(request.server, request.since)
-        store.begin(keep)
-        ids = np.array([request.client])
         if len(kept.rounds):
-            store.put(ids, kept.vectors[-1:])
-        yield parts, own_models
+            stores.put(request.client, kept.vectors[-1])
+        yield stores
         trained = isinstance(request.work, Train) and not request.work.trial
-        if trained and store.met(ids).all():
+        vector = stores.vector(request.client)
+        if trained and vector is not None:
             # As many rounds back as the server may go, which keeps the last checkpoints.
             most = self.spec.config.checkpoint.keep + 1
-            file.write(kept.after(request.round, store.get(ids)[0], most))
+            file.write(kept.after(request.round, vector, most))
 
     def _key(self, request: Request) -> Key:
         """The key of the random streams of a request, that of the simulation."""

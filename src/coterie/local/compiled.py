@@ -146,6 +146,7 @@ class CompiledTrainer:
         key: Key,
         pull: Pull = NO_PULL,
     ) -> Trained:
+        assert pull.memory is None, "compiled steps begin with moments of zero"
         x, y = samples
         kernels = _kernels()
         layers = self._layers(x.shape[1:])

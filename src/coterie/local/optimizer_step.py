@@ -7,6 +7,7 @@ Used by `coterie.local.sgd` for one client and by `coterie.local.batched` for ma
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -131,6 +132,22 @@ class TorchStep:
             param.grad = gradient.contiguous()
         optimizer.step()
         self.taken += 1
+
+    def remembered(
+        self, params: list[Tensor], velocity: list[Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        """See `UpdateRule`."""
+        if self.optimizer is None:
+            return []
+        return [self.optimizer.state[param] for param in self.params]
+
+    def recall(
+        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
+    ) -> None:
+        """See `UpdateRule`."""
+        optimizer = self._optimizer_of(params)
+        for param, of_one in zip(params, state, strict=True):
+            optimizer.state[param] = dict(of_one)
 
     def _clip(self, gradients: list[Tensor]) -> None:
         """Shorten the gradient, of each client by itself."""

@@ -133,6 +133,15 @@ class OwnTraining:
         trained = trainer.train(self.samples, start, update, self.solver, self.key, pull)
         return update, trained.loss
 
+    def go_on(self, start: Tensor, memory: Tensor) -> tuple[Tensor, float, Tensor]:
+        # Compiled steps begin with moments of zero.
+        trainer = self.trainers.autograd(self.objective, self.solver)
+        update = torch.empty_like(start)
+        memory = memory.clone()
+        pull = Pull(self.start, received=self.start, memory=memory)
+        trained = trainer.train(self.samples, start, update, self.solver, self.key, pull)
+        return update, trained.loss, memory
+
     def batches(self, stream: str = "") -> Iterator[Batch]:
         key = self.key.of(stream) if stream else self.key
         images = convolves(self.trainers.module)

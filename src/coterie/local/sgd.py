@@ -16,6 +16,7 @@ from coterie.core.vectors import Layout, bind, copy_module, training_mode
 from coterie.local.batches import MiniBatch, TrainingSamples, convolves, minibatches
 from coterie.local.device import autocast
 from coterie.local.fused_recurrent import use_fused_gru
+from coterie.local.optimizer_memory import recall, remember
 from coterie.local.optimizer_step import make_rule
 from coterie.local.step import UpdateRule
 
@@ -35,19 +36,22 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """What is added to the gradients of a training beside the objective's own terms, and the model
-    that these terms compare with.
+    """What is added to the gradients of a training beside the objective's own terms, the model that
+    these terms compare with, and what the optimiser remembers.
 
     Args:
         anchor: float32 ``[d]``, what the proximal term pulls to; ``None``: the start.
         constant: float32 ``[d]``, added to every gradient; ``None``: nothing.
         received: float32 ``[d]``, the model that the client was sent, which some objectives read;
             ``None``: the start.
+        memory: float32 ``[m]``, what the optimiser remembered of a training before, and in its place
+            what it remembers of this one; ``None``: it begins anew. For autograd alone.
     """
 
     anchor: Tensor | None = None
     constant: Tensor | None = None
     received: Tensor | None = None
+    memory: Tensor | None = None
 
 
 NO_PULL = Pull()
@@ -182,6 +186,8 @@ class Autograd:
                     loss += batch_loss * len(batch.y)
                     seen += len(batch.y)
         torch.sub(self.vector, start, out=out)
+        if pull.memory is not None:
+            remember(memory.rule, self.params, memory.velocity, pull.memory)
         if self.stays is not None:
             out[self.stays] = 0
         if not seen:
@@ -227,6 +233,8 @@ class Autograd:
         if pull.constant is not None:
             constant = self._moving(pull.constant)
         rule = make_rule(solver, self.mu, self.decayed, steps)
+        if pull.memory is not None:
+            recall(rule, self.params, velocity, pull.memory)
         return StepMemory(rule, anchor, velocity, constant)
 
     def _moving(self, vector: Tensor) -> list[Tensor]:

@@ -8,6 +8,7 @@ dimension is the client's in the second case. Compiled code cannot call torch;
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +52,30 @@ class UpdateRule(Protocol):
             gradients: of the batch loss, shaped as the parameters.
             anchor: ``w_start``; read only where ``mu`` is not 0.
             velocity: ``v``, changed in place; used only by SGD with momentum.
+        """
+        ...
+
+    def remembered(
+        self, params: list[Tensor], velocity: list[Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        """What is remembered of each parameter after the steps so far, by name; nothing before the
+        first step.
+
+        Args:
+            params: ``w``, those of the steps.
+            velocity: ``v``.
+        """
+        ...
+
+    def recall(
+        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
+    ) -> None:
+        """Go on from what was `remembered`, before the first step.
+
+        Args:
+            params: ``w``, of which it was.
+            velocity: ``v``, changed in place.
+            state: is taken over.
         """
         ...
 
@@ -107,3 +132,16 @@ class SgdStep:
             torch._foreach_add_(velocity, gradients)
             gradients = velocity
         torch._foreach_add_(params, gradients, alpha=-solver.lr)
+
+    def remembered(
+        self, params: list[Tensor], velocity: list[Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        """See `UpdateRule`."""
+        return [{"velocity": one} for one in velocity]
+
+    def recall(
+        self, params: list[Tensor], velocity: list[Tensor], state: Sequence[Mapping[str, Tensor]]
+    ) -> None:
+        """See `UpdateRule`."""
+        for one, of_one in zip(velocity, state, strict=True):
+            one.copy_(of_one["velocity"])

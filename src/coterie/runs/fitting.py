@@ -16,6 +16,7 @@ from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm, as_algorithm
 from coterie.methods.check import check_records
 from coterie.methods.fit_to_model import check_solver, check_task, fit_to_model
+from coterie.methods.kept_optimizer import with_kept_optimizer
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
 from coterie.runs.spec import Network
@@ -68,7 +69,7 @@ def fit_together(
     # The task first: it says how many outputs the network has.
     fitted = fit_task(task, population)
     check_task(method, fitted)
-    algorithm, network = fit(method, make_network(fitted.outputs), seed)
+    algorithm, network = fit(method, make_network(fitted.outputs), local, seed)
     # Samples of lazy federations are made client by client; what fails there names its client.
     if not population.lazy:
         check_augment(local.augment or (), population.x[:2], table=population.table is not None)
@@ -80,15 +81,25 @@ def fit_together(
     return Fitted(algorithm, fitted, network, population, local)
 
 
-def fit(method: Method | Algorithm, network: Network, seed: int) -> tuple[Algorithm, Network]:
+def fit(
+    method: Method | Algorithm, network: Network, local: Solver, seed: int
+) -> tuple[Algorithm, Network]:
     """The method and the network made for each other: an objective may need more parameters.
 
+    Args:
+        method: what runs.
+        network: with its first weights.
+        local: how clients train, which may leave something with them.
+        seed: of what an objective adds.
+
     Raises:
-        ConfigError: for what is no method, and for a network that its objective cannot use.
+        ConfigError: for what is no method, for a network that its objective cannot use, and for a
+            method whose clients cannot keep what their optimiser remembers.
     """
     check_records(method)
     # The network's own stream: what an objective adds follows from the seed, and w_0 stays.
     fitted, module = fit_to_model(method, network.module, Key(seed).of("model"))
+    fitted = with_kept_optimizer(fitted, local, module)
     return as_algorithm(fitted), Network(module, network.decay)
 
 

@@ -18,8 +18,9 @@ from coterie.config import RunConfig, check
 from coterie.config.identity import config_hash
 from coterie.config.reading import fit_to_clients, put, read
 from coterie.errors import ConfigError
+from coterie.methods.kept_optimizer import check_kept_optimizer
 from coterie.runs.columns import assume_task
-from coterie.runs.configured import make_method
+from coterie.runs.configured import make_method, make_solver
 from coterie.runs.evaluating import check_scores
 from coterie.sweep.data_hash import availability_digest, data_key, hash_data
 from coterie.sweep.grid import read_grid
@@ -235,8 +236,8 @@ def _with_runs(layout: SweepPlan, configs: Mapping[Cell, RunConfig]) -> SweepPla
 
 
 def _refused(configs: Mapping[Cell, RunConfig]) -> dict[str, str]:
-    """The algorithms that cannot have the personal layers of a configuration, or be scored as it
-    says, and why.
+    """The algorithms that cannot have the personal layers of a configuration, keep what optimisers
+    remember, or be scored as it says, and why.
 
     Baselines such as `local` are asked for beside methods that can, so one that cannot is no reason
     to stop. It is left out of the runs, and its row in the table says why.
@@ -248,13 +249,16 @@ def _refused(configs: Mapping[Cell, RunConfig]) -> dict[str, str]:
     for (name, _, _), config in configs.items():
         evaluate = config.evaluate
         asked = [key for key in ("adapt", "unseen", "local") if getattr(evaluate, key)]
-        if name in found or (config.personal is None and not asked):
+        keeps = config.personal is not None or config.local.keep_state
+        if name in found or not (keeps or asked):
             continue
         try:
-            check_scores(make_method(config), asked)
+            method = make_method(config)
+            check_kept_optimizer(method, make_solver(config))
+            check_scores(method, asked)
         except ConfigError as error:
             # What else is wrong with a factory ends its runs, and is said then.
-            if str(error).startswith(("personal.layers", "evaluate.")):
+            if str(error).startswith(("personal.layers", "local.keep_state", "evaluate.")):
                 found[name] = str(error)
     if found and len(found) == len({name for name, _, _ in configs}):
         raise ConfigError("\n".join(found.values()))

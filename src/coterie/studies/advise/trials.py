@@ -182,8 +182,8 @@ class TrialSetup:
             seed: of every random draw.
             lr: learning rate; default: that of the configuration.
         """
-        algorithm, network = fit(make_method(config), self.network, seed)
         local = make_solver(config)
+        algorithm, network = fit(make_method(config), self.network, local, seed)
         if lr is not None:
             local = replace(local, lr=lr)
         can_train = int((self.population.sizes("train") > 0).sum())
