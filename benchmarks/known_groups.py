@@ -16,6 +16,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,9 @@ STARTS: Mapping[str, Make] = {
     "IFCA, 5 restarts": lambda groups: ct.ifca(groups=groups, restarts=5),
 }
 STARTS_ON = "MNIST, rotation"
+# Bright images, for which the rate of all federations is too large.
+RATES_ON = "MNIST, inverted"
+RATE_METHODS = {name: METHODS[name] for name in ("FedAvg", "local", "known groups")}
 ALL_METHODS = {**METHODS, **STARTS}
 METRICS = {"accuracy": "%", "ARI": "", "groups": "", "sent": "MB", "seconds": "s"}
 # Other names than above, so that tables of all federations leave these records out.
@@ -97,14 +101,16 @@ def population(federation: str, seed: int) -> ct.Population:
     return ct.load(SOURCES[data], partition=partition, seed=seed, pixels="unit")
 
 
-def one_run(data: ct.Population, method: str, groups: int, seed: int) -> dict[str, float | None]:
+def one_run(
+    data: ct.Population, method: str, groups: int, seed: int, rate: float
+) -> dict[str, float | None]:
     """What a run measures after its last round."""
     began = time.perf_counter()
     result = ct.run(
         ALL_METHODS[method](groups),
         data=data,
         model={"name": "mlp", "hidden": 64},
-        local=SOLVER,
+        local=replace(SOLVER, lr=rate),
         rounds=ROUNDS,
         clients_per_round=20,
         seed=seed,
@@ -129,11 +135,18 @@ def sent(row: Mapping[str, Any]) -> int:
 
 
 def measure(
-    out: Path, federations: list[str], methods: list[str], seeds: list[int], end: float
+    out: Path,
+    federations: list[str],
+    methods: list[str],
+    seeds: list[int],
+    rate: float,
+    end: float,
 ) -> None:
     """Do the runs that the file lacks, until a time of the clock."""
     runs: list[Run] = json.loads(out.read_text()) if out.exists() else []
-    known = {(one["federation"], one["method"], one["seed"]) for one in runs}
+    known = {
+        (one["federation"], one["method"], one["seed"]) for one in runs if rate_of(one) == rate
+    }
     for seed in seeds:
         for federation in federations:
             missing = [m for m in methods if (federation, m, seed) not in known]
@@ -144,12 +157,31 @@ def measure(
             for method in missing:
                 if time.monotonic() > end:
                     return
-                found = one_run(data, method, groups, seed)
-                runs.append({"federation": federation, "method": method, "seed": seed, **found})
+                found = one_run(data, method, groups, seed, rate)
+                run = {"federation": federation, "method": method, "seed": seed, "rate": rate}
+                runs.append({**run, **found})
                 print(runs[-1], flush=True)
                 new = out.with_suffix(".new")
                 new.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
                 os.replace(new, out)
+
+
+def rate_of(run: Run) -> float:
+    """The learning rate of a run; files of earlier versions have one alone."""
+    return float(run.get("rate", SOLVER.lr))
+
+
+def records_of_rates(runs: list[Run]) -> list[Record]:
+    """Accuracies of some methods with other learning rates, where the usual one is too large."""
+    found = []
+    for rate in sorted({rate_of(one) for one in runs}, reverse=True):
+        of_rate = [one for one in runs if rate_of(one) == rate]
+        found += [
+            one.model_copy(update={"case": "learning rates", "metric": f"rate {rate:g}"})
+            for one in _records(of_rate, RATES_ON, RATE_METHODS)
+            if one.metric == "accuracy"
+        ]
+    return found
 
 
 def records_of_starts(runs: list[Run]) -> list[Record]:
@@ -191,10 +223,12 @@ def _records(runs: list[Run], federation: str, methods: Mapping[str, Any]) -> li
 def write_page(out: Path, machine: str | None) -> None:
     """Write the figures of all seeds in which every method was run."""
     runs: list[Run] = json.loads(out.read_text())
+    usual = [one for one in runs if rate_of(one) == SOLVER.lr]
     found = []
     for federation in FEDERATIONS:
-        found += _records(runs, federation, METHODS)
-    found += records_of_starts(runs)
+        found += _records(usual, federation, METHODS)
+    found += records_of_starts(usual)
+    found += records_of_rates(runs)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -225,6 +259,7 @@ def main() -> None:
     parser.add_argument("--federations", nargs="*", choices=FEDERATIONS, default=FEDERATIONS)
     parser.add_argument("--methods", nargs="*", choices=ALL_METHODS, default=list(METHODS))
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--rate", type=float, default=SOLVER.lr, help="of local SGD")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--page", action="store_true", help="make the figures of the page")
     parser.add_argument("--machine")
@@ -234,7 +269,7 @@ def main() -> None:
         return
     end = time.monotonic() + 60 * arguments.minutes
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    measure(arguments.out, arguments.federations, arguments.methods, seeds, end)
+    measure(arguments.out, arguments.federations, arguments.methods, seeds, arguments.rate, end)
 
 
 if __name__ == "__main__":
