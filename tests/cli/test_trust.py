@@ -106,6 +106,28 @@ def test_trust_is_remembered_for_this_code_and_this_folder(
 
 
 @pytest.mark.usefixtures("fresh_user")
+def test_a_helper_that_changes_after_it_was_trusted_is_refused(
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert invoke(["run", config, "--out", "r"]) == 0
+    folder = strange("model", "evil_code:Net")
+    code = folder.path / "evil_code.py"
+    code.write_text("import evil_helper\n" + code.read_text())
+    helper = folder.path / "evil_helper.py"
+    helper.write_text("")
+    for name in ("evil_code", "evil_helper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert invoke([*COMMANDS[1], "--trust"]) == 0
+    assert invoke(COMMANDS[1]) == 0
+    helper.write_text("print('another helper')\n")
+    capsys.readouterr()
+    assert invoke(COMMANDS[1]) == 2
+    (line,) = errors(capsys)
+    assert "s/evil_helper.py" in line
+    assert "expected --trust" in line
+
+
+@pytest.mark.usefixtures("fresh_user")
 def test_os_system_is_a_name_like_any_other(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,8 @@
 A configuration that the user gives on the command line is the user's own, and so is a folder that
 was made from it. A folder of a stranger may name any function as ``module:factory``, or a Ray
 cluster, which may send any code. What was trusted is remembered outside the folder, by the
-folder's path and by the digest of the code: code that has changed has to be trusted anew.
+folder's path and by the digest of the code and of the files that it imports: code that has changed
+has to be trusted anew.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
+from coterie.config.imported_files import imported_files, module_files
 from coterie.config.kinds import KINDS
 from coterie.config.wording import shown, spelled
 from coterie.errors import ConfigError
@@ -27,6 +28,8 @@ from coterie.errors import ConfigError
 FACTORY = re.compile(r"([^\W\d]\w*(?:\.\w+)*):\w+(?:\.\w+)*\Z")
 CLUSTER = ("engine", "address")
 AUGMENT = ("local", "augment")
+# More imported files than these are counted in a refusal.
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,13 @@ class NamedCode:
         key: its path.
         value: what it names.
         files: that would run, as far as they are known without running any.
+        imported: further files that these import, but for installed packages.
     """
 
     key: str
     value: str
     files: tuple[Path, ...]
+    imported: tuple[Path, ...] = ()
 
 
 def require_trust(folder: Path, tables: Mapping[str, Any], *, trusted: bool) -> None:
@@ -104,11 +109,10 @@ def named_code(tables: Mapping[str, Any]) -> Iterator[NamedCode]:
             # A name that would be looked up as a factory is one, whatever its form.
             selects = path[-1] == kind.selector and ":" in value
             if selects or (kind.options_name_code and FACTORY.match(value) is not None):
-                module = value.partition(":")[0]
-                yield NamedCode(spelled(path), value, _files_of(module, searched))
+                yield _code(path, value, searched)
     for path, value in _texts(_table_at(tables, AUGMENT), AUGMENT):
         if path[-1] == "name" and ":" in value:
-            yield NamedCode(spelled(path), value, _files_of(value.partition(":")[0], searched))
+            yield _code(path, value, searched)
     address = _table_at(tables, CLUSTER)
     if isinstance(address, str):
         yield NamedCode(spelled(CLUSTER), address, ())
@@ -132,35 +136,22 @@ def _texts(value: Any, path: Sequence[str]) -> Iterator[tuple[Sequence[str], str
             yield from _texts(inner, path)
 
 
-def _files_of(module: str, searched: Sequence[str]) -> tuple[Path, ...]:
-    """The files of a module and of the packages that it is in, found without importing them."""
-    files = []
-    name = ""
-    places: Sequence[str] = searched
-    for part in module.split("."):
-        name = f"{name}.{part}".lstrip(".")
-        spec = _spec(name, places)
-        if spec is None:
-            break
-        if spec.origin is not None and Path(spec.origin).is_file():
-            files.append(Path(spec.origin))
-        places = list(spec.submodule_search_locations or ())
-    return tuple(files)
-
-
-def _spec(name: str, places: Sequence[str]) -> ModuleSpec | None:
-    try:
-        # The finder of files alone: those of other packages may run code to find theirs.
-        return PathFinder.find_spec(name, list(places))
-    except (ImportError, ValueError, OSError, AttributeError):
-        return None
+def _code(path: Sequence[str], value: str, searched: Sequence[str]) -> NamedCode:
+    """What a key names, with the files of its module and of what that imports."""
+    module = value.partition(":")[0]
+    files = module_files(module, searched)
+    return NamedCode(spelled(path), value, files, imported_files(module, searched))
 
 
 def _described(code: NamedCode) -> str:
-    """What would run, and the file that it stands in."""
+    """What would run, the file that it stands in, and those that it imports."""
     where = ""
     if code.files:
         where = f" ({code.files[-1]})"
+    if code.imported:
+        named = ", ".join(str(file) for file in code.imported[:MOST_NAMED])
+        more = len(code.imported) - MOST_NAMED
+        where += f", which imports {named}" + (f" and {more} more files" if more > 0 else "")
     return f"{code.key} = {shown(code.value)}{where}"
 
 
@@ -171,7 +162,7 @@ def _digest(found: Sequence[NamedCode]) -> str:
     """The same as long as the same code would run."""
     total = hashlib.sha256()
     for code in found:
-        files = [(str(file), _file_digest(file)) for file in code.files]
+        files = [(str(file), _file_digest(file)) for file in (*code.files, *code.imported)]
         total.update(json.dumps([code.key, code.value, files]).encode())
     return total.hexdigest()
 
