@@ -38,6 +38,11 @@ class ReplyTimesTable(Table):
     deadline: Positive | None = None
 
 
+# Why asynchronous rounds go with neither: said of a configuration, and of a method made in Python.
+NOT_PRIVATE = "updates move models in later rounds than their clients are drawn for"
+NOT_SECURE = "updates move models in later rounds, and sums are of one round"
+
+
 class AsynchronousTable(Table):
     """``[asynchronous]``: rounds that do not wait for all of their clients; see
     ``docs/asynchronous.md``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.config.participation_table import NOT_PRIVATE
 from coterie.config.problems import Problem
 from coterie.config.tables import BoundsTable, RunConfig
 
@@ -13,11 +14,7 @@ _WITH = "with [privacy]"
 _TABLES = (
     ("attack", "attackers send what they know of others' updates", "none"),
     ("shift", "moves data between clients", "none"),
-    (
-        "asynchronous",
-        "updates move models in later rounds than their clients are drawn for",
-        "none",
-    ),
+    ("asynchronous", NOT_PRIVATE, "none"),
 )
 
 

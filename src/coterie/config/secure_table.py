@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from coterie.config.participation_table import NOT_SECURE
 from coterie.config.problems import Problem
 from coterie.config.schema import Float, Int, Table
 
@@ -34,9 +35,8 @@ def check_secure(tables: Mapping[str, Any]) -> list[Problem]:
         what = "compares single updates"
         found.append(Problem("bounds.enabled", what, True, "false, or no [bounds], with [secure]"))
     if tables.get("asynchronous") is not None:
-        what = "updates move models in later rounds, and sums are of one round"
         table = tables["asynchronous"]
-        found.append(Problem("asynchronous", what, table, "none with [secure]"))
+        found.append(Problem("asynchronous", NOT_SECURE, table, "none with [secure]"))
     if tables.get("privacy") is not None:
         what = "adds noise to sums of updates that are not rounded"
         found.append(Problem("privacy", what, tables["privacy"], "none with [secure]"))

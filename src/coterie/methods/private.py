@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from coterie.config.participation_table import NOT_PRIVATE
 from coterie.core.own_model import SendsBeside
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
@@ -135,8 +136,7 @@ def _check_whole_updates(method: Method) -> None:
     # drawn: neither is what the budget counts.
     if method.asynchronous is not None:
         raise ConfigError(
-            "asynchronous: updates move models in later rounds than their clients are drawn for, got "
-            "asynchronous rounds; expected none with privacy"
+            f"asynchronous: {NOT_PRIVATE}, got asynchronous rounds; expected none with [privacy]"
         )
     # What stays with a client is added to its model after the sums, and would not be clipped.
     if method.local.upload is not None or method.local.keep is not None:

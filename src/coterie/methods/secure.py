@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coterie.config.participation_table import NOT_SECURE
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
@@ -45,8 +46,7 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
         )
     if method.asynchronous is not None:
         raise ConfigError(
-            "asynchronous: updates move models in later rounds, and sums are of one round, got "
-            "asynchronous rounds; expected none with [secure]"
+            f"asynchronous: {NOT_SECURE}, got asynchronous rounds; expected none with [secure]"
         )
     if method.local.mixture:
         raise ConfigError(
