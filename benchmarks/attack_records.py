@@ -66,6 +66,8 @@ MNIST = (
 # A fifth of the clients attacks, and no method loses more points than that.
 SHARE = 0.2
 MOST_LOST = 3.0
+# Without attack, defences move no method by more points, up or down.
+MOST_MOVED = 0.3
 # A round with defences takes so many times as long at most.
 MOST_TIME = 1.1
 AIMED_AT = ("sign flip", "scaling", "1e14", "label flip")
@@ -134,6 +136,21 @@ def lost_records(
             one = record(case, subject, attack, "points", lost, measured, rounds)
             aim = {"at_most": MOST_LOST} if attack in AIMED_AT else {}
             records.append(one | aim)
+    return records
+
+
+def change_records(found: Found, case: str, measured: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The points by which robust rules move each method without an attack, seed by seed."""
+    records = []
+    for method, title in NAMES.items():
+        off = found.get((method, "none", 0.0, "off"), {})
+        for defences in ("on", "even"):
+            on = found.get((method, "none", 0.0, defences), {})
+            moved = {seed: round(on[seed] - off[seed], 2) for seed in off if seed in on}
+            if not moved:
+                continue
+            one = record(case, title, METRICS[defences], "points", moved, measured[defences], 30)
+            records.append(one | {"at_least": -MOST_MOVED, "at_most": MOST_MOVED})
     return records
 
 
@@ -342,6 +359,7 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
         *lost_records(digits_runs, "points lost, seeds of the choice", "memory"),
         *lost_records(new, "points lost, new seeds", "new"),
         *attack_records(digits_runs),
+        *change_records(digits_runs, "change without attack", MEASURED),
         *attack_records(new, after=", new seeds", measured=dict.fromkeys(METRICS, "new")),
         *other_records(folder),
         *mnist_records(folder),
@@ -366,6 +384,7 @@ def mnist_records(folder: Path) -> list[dict[str, Any]]:
         *lost_records(found, "points lost, MNIST", "mnist"),
         *lost_records(found, "points lost, MNIST, one vote a client", "votes", "even"),
         *attack_records(found, after=" on MNIST", measured=where),
+        *change_records(found, "change without attack, MNIST", where),
     ]
 
 
