@@ -245,3 +245,40 @@ def test_the_table_of_a_configuration() -> None:
     assert config_hash(said) != config_hash(check(tables).resolved())
     with pytest.raises(ConfigError, match=r"bounds\.ceiling: less than the floor, got 2\.0"):
         check(tables | {"bounds": {"ceiling": 2.0}})
+
+
+def scored(sizes: Any, share: float) -> tuple[Reply, dict[str, int]]:
+    """The bounded results of real clients, of whose samples this share is right."""
+    size = np.asarray(sizes, np.float64)
+    histogram = size[:, None, None] * np.array([0.25, 0.75])
+    fields = {"size": size, "correct": share * size[:, None], "scores": histogram}
+    reply, clipped = Bounds(scores=True).scored(Reply(0, np.arange(len(size)), fields))
+    return reply, dict(clipped)
+
+
+@given(
+    st.lists(st.integers(10, 29), min_size=10, max_size=40),
+    st.floats(1e4, 1e9),
+    st.floats(0, 1),
+)
+def test_a_claim_of_test_samples_has_little_weight_and_its_own_rates(
+    honest: list[int], claim: float, share: float
+) -> None:
+    reply, clipped = scored([*honest, claim], share)
+    size = reply.fields["size"]
+    assert clipped == {"size": 1}
+    assert size[:-1].tolist() == honest
+    # The same whatever was claimed, and in whole samples.
+    assert size[-1] == scored([*honest, 1e9], share)[0].fields["size"][-1] == np.floor(size[-1])
+    assert reply.fields["correct"][-1, 0] <= size[-1]
+    np.testing.assert_allclose(reply.fields["correct"][-1, 0] / size[-1], share, rtol=1e-12)
+    np.testing.assert_allclose(reply.fields["scores"][-1].sum(), size[-1], rtol=1e-12)
+
+
+def test_results_of_a_simulation_are_the_same_arrays() -> None:
+    fields = {"size": np.array([4.0] * 12 + [1e9]), "correct": np.ones((13, 1))}
+    reply = Reply(0, np.arange(13), fields)
+    after, clipped, refused = Bounds().apply(Evaluate(), reply, np.zeros(13, np.int64))
+    assert after is reply
+    assert not clipped
+    assert not refused

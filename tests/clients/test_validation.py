@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.task import Binned, KnowsPossibleSums, Task
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine, make_clients
@@ -21,6 +23,7 @@ from coterie.objectives import plain
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import simulate
 from coterie.runs.schedule import Schedule
+from coterie.tasks import TASKS
 from tests.conftest import blobs, small_net
 
 SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
@@ -106,4 +109,71 @@ def test_wins_that_do_not_add_up_to_the_samples_are_refused(wins: list[float]) -
         expected, [Reply(3, np.array([1, 2]), fields)]
     )
     assert reply.ids.tolist() == [1]
+    assert sum(refused.values()) == 1
+
+
+def task_sums(name: str) -> tuple[Task, dict[str, np.ndarray]]:
+    """A task, and the sums of one client with 40 samples under one model."""
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randn(40, 2, generator=generator)
+    outputs = torch.randn(40, 2, generator=generator)
+    if name == "regression":
+        task: Task = TASKS[name]().fitted(targets, 0)
+    elif name == "multilabel":
+        targets = (targets > 0).long()
+        task = TASKS[name]().fitted(targets, 0)
+    elif name == "binary":
+        targets = (targets[:, 0] > 0).long()
+        outputs = outputs[:, :1]
+        task = TASKS[name]().fitted(targets, 2)
+    else:
+        targets = torch.randint(3, (40, 5), generator=generator)
+        outputs = torch.randn(40, 5, 3, generator=generator)
+        task = TASKS[name]().fitted(targets, 3)
+    sums = {"size": np.array([40.0])}
+    for field, added in task.added(outputs, targets).items():
+        if isinstance(added, Binned):
+            weight = None if added.weight is None else added.weight.numpy()
+            found = np.bincount(added.place.numpy(), weight, minlength=added.bins)
+        else:
+            found = added.double().sum(dim=0).numpy()
+        sums[field] = found[None, None].astype(np.float64)
+    return task, sums
+
+
+IMPOSSIBLE = [
+    ("binary", "squared", -1.0),
+    ("binary", "squared", 41.0),
+    ("binary", "scores", 1e9),
+    ("binary", "answers", 1e9),
+    ("binary", "correct", 0.0),
+    ("binary", "calibration", 1e9),
+    ("binary", "log_loss", -1.0),
+    ("multilabel", "right", 1e9),
+    ("multilabel", "hits", 41.0),
+    ("multilabel", "called", 41.0),
+    ("multilabel", "exact", 41.0),
+    ("regression", "squared", -1.0),
+    ("regression", "squared", 0.0),
+    ("regression", "absolute", 1e9),
+    ("regression", "target", 1e9),
+    ("next_token", "right", 1e9),
+    ("next_token", "surprise", -1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "field", "value"), IMPOSSIBLE)
+def test_sums_that_no_samples_have_are_refused(name: str, field: str, value: float) -> None:
+    task, sums = task_sums(name)
+    work = Evaluate("test", loss=False, sums=task.sums)
+    expected = Expected(work, np.array([1]), round=3, d=5)
+    assert isinstance(task, KnowsPossibleSums)
+    validator = ReplyValidator(task=task)
+    reply, refused = validator.validate(expected, [Reply(3, np.array([1]), sums)])
+    assert len(reply) == 1
+    assert not refused
+    spoilt = {**sums, field: np.full_like(sums[field], value)}
+    reply, refused = validator.validate(expected, [Reply(3, np.array([1]), spoilt)])
+    assert len(reply) == 0
+    assert set(refused) <= {"sums", "correct"}
     assert sum(refused.values()) == 1

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coterie.clients.score_claims import scaled_to_size
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.threads import one_torch_thread
-from coterie.core.work import Train, Work
+from coterie.core.work import Evaluate, Train, Work
 
 # Fewer replies are too few to tell which of them is unusual.
 FEWEST = 4
@@ -143,12 +144,16 @@ class Bounds:
 
     Updates are those of rounds, of cold starts, and slices of them (the signatures of FedClust).
     Statistics are treated alike: a subspace or centres as an update, counts of labels as samples.
+    With ``scores`` so are the results of evaluations: who claims too many samples counts as having
+    as many as its limit, with the same share of right answers (``clipped: size``).
 
     Args:
         enabled: whether anything is bounded.
         norm: of the Euclidean length of an update, among clients that trained the same model.
         size: of samples, among all clients of the request.
         refuse: multiple of the limit from which an update is refused.
+        scores: whether evaluations are bounded, too: real clients count their samples themselves,
+            those of a simulation are counted by the simulation.
 
     Example:
         >>> delta = np.array([[1.0], [1.1], [0.9], [-1.0], [-1e3], [1e9]], np.float32)
@@ -164,6 +169,7 @@ class Bounds:
     norm: Scale = Scale(spread=6.0, ceiling=20.0)
     size: Scale = Scale(spread=10.0)
     refuse: float = 100.0
+    scores: bool = False
 
     @classmethod
     def between(cls, floor: float = 3.0, ceiling: float = 20.0) -> Bounds:
@@ -198,6 +204,8 @@ class Bounds:
         """
         clipped: Counter[str] = Counter()
         refused: Counter[str] = Counter()
+        if isinstance(work, Evaluate):
+            return *self.scored(reply), refused
         if not self.enabled or not len(reply) or not isinstance(work, Train | Describe):
             return reply, clipped, refused
         # It places its own client, and moves no model and no other client.
@@ -210,6 +218,18 @@ class Bounds:
                 group = group[kept]
         reply = self._bound_sizes(reply, clipped)
         return reply, +clipped, +refused
+
+    def scored(self, reply: Reply) -> tuple[Reply, Counter[str]]:
+        """The replies to an evaluation within their bounds, and how many were clipped, by reason.
+
+        Args:
+            reply: one clean block, as validation leaves it.
+        """
+        if not self.enabled or not self.scores:
+            return reply, Counter()
+        limits = self._most_samples(reply.fields["size"])
+        reply, scaled = scaled_to_size(reply, limits)
+        return reply, +Counter(size=scaled)
 
     def _bound_norms(
         self, reply: Reply, name: str, group: IntArray, clipped: Counter[str], refused: Counter[str]
@@ -232,16 +252,20 @@ class Bounds:
         values[long[kept]] *= shorter.astype(values.dtype).reshape(shape)
         return replace(reply, ids=reply.ids[kept], fields=fields), kept
 
+    def _most_samples(self, claimed: NDArray[Any]) -> FloatArray:
+        """The limit of each client's claim among all claims of a request, float64 ``[n]``."""
+        everyone = np.zeros(len(claimed), np.int64)
+        return self.size.limits(claimed.astype(np.float64), everyone)
+
     def _bound_sizes(self, reply: Reply, clipped: Counter[str]) -> Reply:
         """Claims of samples, and counts of labels, lowered to their limit."""
-        everyone = np.zeros(len(reply), np.int64)
         fields = dict(reply.fields)
         for name in ("size", "histogram", "imbalance"):
             if name not in fields:
                 continue
             values = fields[name]
             totals = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
-            limits = self.size.limits(totals, everyone)
+            limits = self._most_samples(totals)
             many = totals > limits
             if not many.any():
                 continue

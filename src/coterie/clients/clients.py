@@ -188,6 +188,10 @@ class Clients:
             # Checked as every reply is: what is measured goes into the rows of the run.
             reply, refused = self._validate(work, ids, models, which, fetch(), key)
             self.ledger.refused += refused
+            if not isinstance(work, Evaluate):
+                return reply
+            reply, clipped = self.bounds.scored(reply)
+            self.ledger.clipped += clipped
             return reply
 
         if isinstance(self.engine, SendsTogether):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
+from coterie.core.task import KnowsPossibleSums
 from coterie.core.work import Evaluate, Train, Work
 from coterie.data.population import Population
 
@@ -59,6 +60,8 @@ class ReplyValidator:
     Args:
         cap: the most samples a client may claim.
         tested: the most test samples, ``None``: as many.
+        task: what is learned: sums over test samples that no samples have are refused (``sums``).
+            ``None``: they are not looked at, as those of a simulation.
         limit: the largest absolute value of any number in a reply.
 
     Example:
@@ -75,6 +78,7 @@ class ReplyValidator:
     tested: float | None = None
     # A square of such a number, summed over all values of a model, still fits float32.
     limit: float = 1e15
+    task: KnowsPossibleSums | None = None
 
     def validate(self, expected: Expected, replies: Sequence[Reply]) -> tuple[Reply, Counter[str]]:
         """One clean block in ascending order of clients, and what was refused, by reason."""
@@ -117,6 +121,8 @@ class ReplyValidator:
             correct = reply.fields["correct"]
             possible = ((correct >= 0) & (correct <= size[:, None])).all(axis=1)
             reasons[(reasons == _GOOD) & ~possible] = "correct"
+        if self.task is not None and isinstance(expected.work, Evaluate):
+            reasons[(reasons == _GOOD) & ~_possible(self.task, reply.fields)] = "sums"
         if "wins" in expected.fields:
             reasons[(reasons == _GOOD) & ~_shared_out(reply.fields["wins"], size)] = "wins"
         if "shares" in expected.fields:
@@ -153,6 +159,20 @@ class ReplyValidator:
         if isinstance(work, Evaluate) and work.split == "test" and self.tested is not None:
             return self.tested
         return self.cap
+
+
+def _possible(task: KnowsPossibleSums, fields: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    """Whether some samples have each client's sums, under all models that it was sent."""
+    sums = {name: fields[name].astype(np.float64) for name, _ in task.sums if name in fields}
+    # A method may ask for some of them, which alone say too little.
+    if len(sums) < len(task.sums):
+        return np.ones(len(fields["size"]), np.bool_)
+    size = fields["size"].astype(np.float64)[:, None]
+    # What is not finite was refused before.
+    with np.errstate(invalid="ignore", over="ignore"):
+        possible = task.possible({**sums, "size": size})
+    whole: NDArray[np.bool_] = possible.all(axis=1)
+    return whole
 
 
 def _shared_out(wins: NDArray[Any], size: NDArray[Any]) -> NDArray[np.bool_]:

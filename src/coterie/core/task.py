@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor
 
-from coterie.core.arrays import FloatArray
+from coterie.core.arrays import BoolArray, FloatArray
 from coterie.errors import ConfigError
 from coterie.headline import Headline
 
@@ -175,6 +175,19 @@ def has_squared_error(task: Task) -> bool:
 
 
 @runtime_checkable
+class KnowsPossibleSums(Task, Protocol):
+    """A task that can tell sums that no samples give, as real clients may send them."""
+
+    def possible(self, sums: Sums) -> BoolArray:
+        """Whether some samples have these sums, bool ``[...]``.
+
+        Args:
+            sums: the task's `sums`, each ``[..., *shape]``, and ``size [...]``.
+        """
+        ...
+
+
+@runtime_checkable
 class Smoothable(Task, Protocol):
     """A task whose loss has labels that can be smoothed."""
 
@@ -196,6 +209,17 @@ def with_smoothing(task: Task, share: float) -> Task:
     raise ConfigError(
         f"local.label_smoothing: the task {task.name} has none, got {share}; expected 0"
     )
+
+
+def close_to(first: FloatArray, second: FloatArray) -> BoolArray:
+    """Whether two sums over samples are the same up to the rounding of float32."""
+    close: BoolArray = np.isclose(first, second, rtol=1e-5, atol=1e-5)
+    return close
+
+
+def at_most(first: FloatArray, second: FloatArray) -> BoolArray:
+    """Whether one sum over samples is at most another, up to the rounding of float32."""
+    return (first <= second) | close_to(first, second)
 
 
 def headline_of(task: Task) -> Headline:

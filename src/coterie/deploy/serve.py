@@ -16,7 +16,7 @@ from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.config.trust import remember
 from coterie.core.client_store import ClientStore
-from coterie.core.task import CORRECT, headline_of
+from coterie.core.task import CORRECT, KnowsPossibleSums, Task, headline_of
 from coterie.core.vectors import Layout
 from coterie.deploy.agreement import agree, describe_tables, make_flower_engine
 from coterie.deploy.attendance import Attendance
@@ -207,15 +207,22 @@ def _make_clients(
     return Clients(
         engine,
         # A simulation caps claims at what its largest client holds; here nobody knows that.
-        ReplyValidator(cap=settings.most_samples),
+        ReplyValidator(cap=settings.most_samples, task=_possible_sums(federation.task)),
         spec.quorum,
         _model_shape(federation),
         drift_reports=engine,
-        bounds=spec.bounds,
+        bounds=replace(spec.bounds, scores=True),
         store=store,
         clip=True,
         solver=spec.local,
     )
+
+
+def _possible_sums(task: Task) -> KnowsPossibleSums | None:
+    """The task, where it can tell sums that no samples have."""
+    if isinstance(task, KnowsPossibleSums):
+        return task
+    return None
 
 
 def _model_shape(federation: FederationSpec) -> ModelShape:

@@ -105,9 +105,20 @@ class FederationStatus:
     @property
     def refused(self) -> dict[str, int]:
         """What was refused in all rounds, by reason."""
+        return self._counted("refused")
+
+    @property
+    def clipped(self) -> dict[str, int]:
+        """What was brought within its bounds in all rounds, by reason."""
+        return self._counted("clipped")
+
+    def _counted(self, column: str) -> dict[str, int]:
+        """The sums of a column of counts by reason over all rounds."""
         found: Counter[str] = Counter()
         for row in self.rows:
-            found.update({str(name): int(count) for name, count in row["refused"].items()})
+            # Only rounds in which there were any have `clipped`.
+            counts = row.get(column, {})
+            found.update({str(name): int(count) for name, count in counts.items()})
         return dict(sorted(found.items()))
 
     @property
@@ -137,6 +148,9 @@ class FederationStatus:
         found.append(("sent to clients", amount(down)))
         found.append(("sent by clients", amount(up)))
         found.append(("not taken", str(sum(self.refused.values()))))
+        if self.clipped:
+            reasons = ", ".join(f"{name} {count}" for name, count in self.clipped.items())
+            found.append(("clipped", reasons))
         return found
 
 

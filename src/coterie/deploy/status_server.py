@@ -41,6 +41,8 @@ def metrics_text(status: FederationStatus) -> str:
     metric("up_bytes_total", "counter", "Bytes sent by clients.", ({}, up))
     refused = [({"reason": reason}, float(count)) for reason, count in status.refused.items()]
     metric("refused_total", "counter", "Replies that were not taken or did not come.", *refused)
+    clipped = [({"reason": reason}, float(count)) for reason, count in status.clipped.items()]
+    metric("clipped_total", "counter", "Replies that were brought within their bounds.", *clipped)
     exchange = status.exchange
     awaited = float(len(exchange["awaited"])) if exchange is not None else 0.0
     metric("clients_awaited", "gauge", "Clients whose answer is awaited.", ({}, awaited))

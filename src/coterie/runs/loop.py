@@ -233,7 +233,7 @@ def simulate(
         scores_before = steps.ask_scores_before(snapshot, groups, number)
         round = steps.begin(snapshot, number)
         groups, notes = steps.step(groups, round)
-        # To read the ledger empties it, so what scoring refuses is counted apart, below.
+        # To read the ledger empties it, so what scoring refuses and clips is counted apart, below.
         ledger = clients.ledger.read()
         row = round_row(number, before, groups, notes, ledger, evaluation.keys)
         if schedule.shift is not None:
@@ -243,13 +243,15 @@ def simulate(
         evaluation_began = time.perf_counter()
         row |= steps.scores(groups, snapshot, round, scores_before)
         row |= evaluation.measured(snapshot, groups, notes, round.key)
-        row |= attack_columns(ledger, schedule.attackers, round.cohort)
+        of_scoring = clients.ledger.read()
+        clipped = ledger.clipped + of_scoring.clipped
+        row |= attack_columns(clipped, schedule.attackers, round.cohort)
         row |= privacy_columns(schedule.budget, number, notes) | secure_columns(notes)
         if schedule.evaluation.order == "before":
             row["scored"] = "after" if scores_before is None else "before"
 
         # Step 4: what was refused and how long it took.
-        row["refused"] = counts_by_name(ledger.refused + clients.ledger.read().refused)
+        row["refused"] = counts_by_name(ledger.refused + of_scoring.refused)
         row["seconds"] = round_seconds(ledger, notes, began, evaluation_began)
         yield RoundResult(number, groups, row, snapshot, algorithm.serve, tuple(ledger.blocks))
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.

@@ -100,19 +100,19 @@ def shift_columns(
 
 
 def attack_columns(
-    ledger: Ledger, attackers: Sequence[int], cohort: IntArray
+    clipped: Mapping[str, int], attackers: Sequence[int], cohort: IntArray
 ) -> dict[str, dict[str, int] | int]:
     """What the bounds cut down, and how many clients of the round attacked.
 
     Args:
-        ledger: of the round.
+        clipped: replies of the round that were brought within their bounds, by reason.
         attackers: clients that attack, in a simulation.
         cohort: int64 ``[n]``, the clients of the round.
     """
     found: dict[str, dict[str, int] | int] = {}
     # Only where there is something to say, which without attackers is hardly ever.
-    if ledger.clipped:
-        found["clipped"] = counts_by_name(ledger.clipped)
+    if clipped:
+        found["clipped"] = counts_by_name(clipped)
     if attackers:
         found["attackers"] = int(np.isin(cohort, attackers).sum())
     return found

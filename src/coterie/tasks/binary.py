@@ -14,8 +14,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
-from coterie.core.task import Added, Binned, Metric, Sums, SumShapes, mean_metric, ratio
+from coterie.core.arrays import BoolArray, FloatArray
+from coterie.core.task import (
+    Added,
+    Binned,
+    Metric,
+    Sums,
+    SumShapes,
+    at_most,
+    close_to,
+    mean_metric,
+    ratio,
+)
 from coterie.data.lazy import is_lazy
 from coterie.errors import DataError
 from coterie.headline import Headline
@@ -133,6 +143,22 @@ class Binary:
             # How much surer a bin's samples are than right, summed: all that its error needs.
             "calibration": Binned(bins, CALIBRATION_BINS, probability - y),
         }
+
+    def possible(self, sums: Sums) -> BoolArray:
+        """See ``coterie.core.task.KnowsPossibleSums``."""
+        size = sums["size"]
+        answers = sums["answers"]
+        negative, positive = _by_label(sums)
+        counts = (answers >= 0).all(axis=-1) & (sums["scores"] >= 0).all(axis=-1)
+        # The rows of `answers` are negative and positive samples, and so are halves of `scores`.
+        same = close_to(answers[..., :2].sum(axis=-1), negative.sum(axis=-1))
+        same &= close_to(answers[..., 2:].sum(axis=-1), positive.sum(axis=-1))
+        same &= close_to(answers.sum(axis=-1), size)
+        same &= close_to(answers[..., 0] + answers[..., 3], sums["correct"])
+        errors = (sums["squared"] >= 0) & at_most(sums["squared"], size) & (sums["log_loss"] >= 0)
+        surer = at_most(np.abs(sums["calibration"]).sum(axis=-1), size)
+        possible: BoolArray = counts & same & errors & surer
+        return possible
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The probability of 1, ``[n]``."""

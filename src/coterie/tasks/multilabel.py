@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
-from coterie.core.task import Added, Metric, Sums, SumShapes, mean_metric
+from coterie.core.arrays import BoolArray, FloatArray
+from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, close_to, mean_metric
 from coterie.errors import DataError
 from coterie.headline import Headline
 
@@ -96,6 +96,21 @@ class Multilabel:
             "positive": positive,
             "exact": right.all(dim=1),
         }
+
+    def possible(self, sums: Sums) -> BoolArray:
+        """See ``coterie.core.task.KnowsPossibleSums``."""
+        size = sums["size"][..., None]
+        hits = sums["hits"]
+        called = sums["called"]
+        positive = sums["positive"]
+        # A label is right where it is called and there, and where it is neither.
+        right = size - called - positive + 2 * hits
+        by_label = (hits >= 0) & at_most(hits, called) & at_most(hits, positive)
+        by_label &= at_most(called, size) & at_most(positive, size)
+        by_label &= close_to(sums["right"], right)
+        exact = (sums["exact"] >= 0) & at_most(sums["exact"], sums["right"].min(axis=-1))
+        possible: BoolArray = by_label.all(axis=-1) & exact
+        return possible
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The probability of each label, ``[n, l]``."""

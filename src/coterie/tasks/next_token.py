@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
-from coterie.core.task import Added, Metric, Sums, SumShapes, ratio
+from coterie.core.arrays import BoolArray, FloatArray
+from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, ratio
 from coterie.errors import DataError
 from coterie.headline import Headline
 
@@ -111,6 +111,13 @@ class NextToken:
             "tokens": counted.sum(dim=1),
             "right": right.sum(dim=1),
         }
+
+    def possible(self, sums: Sums) -> BoolArray:
+        """See ``coterie.core.task.KnowsPossibleSums``. How many tokens a sample has is not known
+        here."""
+        right = (sums["right"] >= 0) & at_most(sums["right"], sums["tokens"])
+        possible: BoolArray = right & (sums["surprise"] >= 0)
+        return possible
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The likeliest token of each place, int64 ``[n, l]``."""

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
-from coterie.core.task import Added, Metric, Sums, SumShapes, mean_metric, ratio
+from coterie.core.arrays import BoolArray, FloatArray
+from coterie.core.task import Added, Metric, Sums, SumShapes, at_most, mean_metric, ratio
 from coterie.errors import ConfigError, DataError
 from coterie.headline import Headline
 
@@ -137,6 +137,18 @@ class Regression:
         if self.kind == "quantile":
             found["pinball"] = self._losses(error)
         return found
+
+    def possible(self, sums: Sums) -> BoolArray:
+        """See ``coterie.core.task.KnowsPossibleSums``."""
+        size = sums["size"][..., None]
+        # The square of a sum is at most the number of its terms times the sum of their squares.
+        possible = at_most(sums["absolute"] ** 2, size * sums["squared"])
+        possible &= at_most(sums["target"] ** 2, size * sums["target_squared"])
+        possible &= (sums["absolute"] >= 0) & (sums["squared"] >= 0)
+        if self.kind == "quantile":
+            possible &= sums["pinball"] >= 0
+        of_all_targets: BoolArray = possible.all(axis=-1)
+        return of_all_targets
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The predictions ``[n, t]``."""
