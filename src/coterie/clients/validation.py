@@ -171,7 +171,7 @@ def _possible(task: KnowsPossibleSums, fields: Mapping[str, NDArray[Any]]) -> ND
     # What is not finite was refused before.
     with np.errstate(invalid="ignore", over="ignore"):
         possible = task.possible({**sums, "size": size})
-    whole: NDArray[np.bool_] = possible.all(axis=1)
+    whole: NDArray[np.bool_] = np.all(possible, axis=1)
     return whole
 
 

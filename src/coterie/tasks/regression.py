@@ -147,7 +147,7 @@ class Regression:
         possible &= (sums["absolute"] >= 0) & (sums["squared"] >= 0)
         if self.kind == "quantile":
             possible &= sums["pinball"] >= 0
-        of_all_targets: BoolArray = possible.all(axis=-1)
+        of_all_targets: BoolArray = np.all(possible, axis=-1)
         return of_all_targets
 
     def predict(self, outputs: Tensor) -> Tensor:
