@@ -126,6 +126,10 @@ def task_sums(name: str) -> tuple[Task, dict[str, np.ndarray]]:
         targets = (targets[:, 0] > 0).long()
         outputs = outputs[:, :1]
         task = TASKS[name]().fitted(targets, 2)
+    elif name == "classification":
+        targets = torch.randint(3, (40,), generator=generator)
+        outputs = torch.randn(40, 3, generator=generator)
+        task = TASKS[name](headline="macro_f1").fitted(targets, 3)
     else:
         targets = torch.randint(3, (40, 5), generator=generator)
         outputs = torch.randn(40, 5, 3, generator=generator)
@@ -142,6 +146,10 @@ def task_sums(name: str) -> tuple[Task, dict[str, np.ndarray]]:
 
 
 IMPOSSIBLE = [
+    ("classification", "held", 1e9),
+    ("classification", "hits", 41.0),
+    ("classification", "predicted", 41.0),
+    ("classification", "correct", 0.0),
     ("binary", "squared", -1.0),
     ("binary", "squared", 41.0),
     ("binary", "scores", 1e9),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
+from coterie.core.arrays import BoolArray, FloatArray
 from coterie.core.task import (
     CORRECT,
     Added,
@@ -20,7 +20,9 @@ from coterie.core.task import (
     Metric,
     Sums,
     SumShapes,
+    at_most,
     check_label_logits,
+    close_to,
     mean_metric,
     ratio,
 )
@@ -130,6 +132,22 @@ class Classification:
             "predicted": Binned(predicted.clamp(max=c - 1), c, of_a_class),
         }
         return {name: counts[name] for name, _ in self.sums}
+
+    def possible(self, sums: Sums) -> BoolArray:
+        """See ``coterie.core.task.KnowsPossibleSums``."""
+        size = sums["size"]
+        correct = sums["correct"]
+        possible: BoolArray = (correct >= 0) & at_most(correct, size)
+        if "held" in sums:
+            hits = sums["hits"]
+            possible &= close_to(sums["held"].sum(axis=-1), size)
+            possible &= np.all((hits >= 0) & at_most(hits, sums["held"]), axis=-1)
+            possible &= close_to(hits.sum(axis=-1), correct)
+        if "predicted" in sums:
+            # Predictions of no class are left out.
+            possible &= at_most(sums["predicted"].sum(axis=-1), size)
+            possible &= np.all(at_most(sums["hits"], sums["predicted"]), axis=-1)
+        return possible
 
     def predict(self, outputs: Tensor) -> Tensor:
         """The class with the largest logit, int64 ``[n]``."""
