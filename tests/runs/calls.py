@@ -56,7 +56,7 @@ class Thread(threading.Thread):
 class WorkerHere(Worker):
     """A sweep's worker without a process: the same loop and pipes, in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         tasks, self_tasks = os.pipe()
         self_answers, answers = os.pipe()
         self.tasks = os.fdopen(self_tasks, "w")

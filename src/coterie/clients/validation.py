@@ -247,7 +247,7 @@ def validator_for(population: Population) -> ReplyValidator:
         >>> import torch
         >>> x, y = torch.zeros(6, 2), torch.zeros(6, dtype=torch.long)
         >>> validator_for(Population(x, y, (np.arange(2),), (np.arange(2, 6),), 2))
-        ReplyValidator(cap=2.0, tested=4.0, limit=1000000000000000.0)
+        ReplyValidator(cap=2.0, tested=4.0, limit=1000000000000000.0, task=None)
     """
     trained = float(max(1, population.sizes("train").max()))
     tested = float(max(1, population.sizes("test").max()))
