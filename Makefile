@@ -91,7 +91,7 @@ bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with ma
 bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
 
-scoreboard: $(VENV)/.dev ## the small scoreboard, whose results and page come with Coterie: a quarter of an hour
+scoreboard: $(VENV)/.dev ## the small scoreboard, whose results and page come with Coterie: up to half an hour
 	@$(BIN)/coterie scoreboard small --out runs/scoreboard-small $(ARGS)
 	@$(BIN)/python docs/scoreboard_page.py runs/scoreboard-small/scoreboard.json
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.clients.bounds import Bounds, Scale, norms
+from coterie.clients.bounds import Bounds, norms
+from coterie.clients.robust_scale import Scale
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply

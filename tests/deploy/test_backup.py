@@ -186,7 +186,10 @@ def change(file: Path, edit: Callable[[str, bytes], tuple[str, bytes] | None]) -
         (lambda name, data: (name, data[:-1] + b"!" if name == "run.toml" else data), "run.toml"),
         (lambda name, data: None if name == "run.toml" else (name, data), "run.toml"),
         (lambda name, data: ("../x" if name == "run.toml" else name, data), "'../x'"),
-        (lambda name, data: ("/tmp/x" if name == "run.toml" else name, data), "'/tmp/x'"),
+        (
+            lambda name, data: ("/elsewhere/x" if name == "run.toml" else name, data),
+            "'/elsewhere/x'",
+        ),
         (lambda name, data: None if name == MANIFEST else (name, data), "no backup"),
         (lambda name, data: (name, b"[]" if name == MANIFEST else data), "no backup"),
         (

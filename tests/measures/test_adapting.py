@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,13 @@ from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
+from tests.measures import small_runs
+from tests.measures.small_runs import digits
 
-SOLVER = ct.Solver(epochs=2, lr=0.1)
 EXTRA = ("adapted", "unseen", "local")
 
 
-def digits() -> ct.Population:
-    return ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 2})
-
-
-def measured(method: Any, **options: Any) -> ct.Result:
-    settings: dict[str, Any] = {
-        "data": digits(),
-        "model": "mclr",
-        "local": SOLVER,
-        "rounds": 2,
-        "clients_per_round": 6,
-        "sampler": "uniform",
-        "engine": "serial",
-    }
-    return ct.run(method, **settings | options)
+measured = partial(small_runs.measured, sampler="uniform")
 
 
 def without_extra(rows: Any) -> list[dict[str, Any]]:

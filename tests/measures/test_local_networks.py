@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +26,13 @@ from coterie.objectives import plain
 from coterie.runs.prepare import prepare
 from coterie.runs.run import Stopped, execute, make_folder, run_config
 from coterie.runs.store import RunFolder
+from tests.measures import small_runs
+from tests.measures.small_runs import SOLVER, digits
 
 LOCAL_KEYS = ("evaluated_local", "accuracy_local", "accuracy_local_mean")
-SOLVER = ct.Solver(epochs=2, lr=0.1)
 
 
-def digits() -> ct.Population:
-    return ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 2})
-
-
-def measured(method: Any, **options: Any) -> ct.Result:
-    settings: dict[str, Any] = {
-        "data": digits(),
-        "model": "mclr",
-        "local": SOLVER,
-        "rounds": 3,
-        "clients_per_round": 4,
-        "sampler": "uniform",
-        "engine": "serial",
-    }
-    return ct.run(method, **settings | options)
+measured = partial(small_runs.measured, rounds=3, clients_per_round=4, sampler="uniform")
 
 
 def test_both_figures_are_those_of_the_networks_by_hand() -> None:

@@ -19,24 +19,7 @@ from coterie.config import check
 from coterie.deploy.only_simulated import check_real
 from coterie.runs.run import run_config
 from coterie.runs.store import RunFolder
-
-SOLVER = ct.Solver(epochs=2, lr=0.1)
-
-
-def digits() -> ct.Population:
-    return ct.load("digits", partition={"kind": "planted", "clients": 12, "groups": 2})
-
-
-def measured(method: Any, **options: Any) -> ct.Result:
-    settings: dict[str, Any] = {
-        "data": digits(),
-        "model": "mclr",
-        "local": SOLVER,
-        "rounds": 2,
-        "clients_per_round": 6,
-        "engine": "serial",
-    }
-    return ct.run(method, **settings | options)
+from tests.measures.small_runs import digits, measured
 
 
 def without(row: Mapping[str, Any]) -> dict[str, Any]:

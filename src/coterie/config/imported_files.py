@@ -7,6 +7,7 @@ import site
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -120,8 +121,14 @@ def _is_installed(module: FoundModule) -> bool:
     """Whether a module came with Python, was installed, or is Coterie's."""
     if module.name.partition(".")[0] == "coterie":
         return True
+    file = module.file.resolve()
+    return any(file.is_relative_to(place) for place in _installed_places())
+
+
+@cache
+def _installed_places() -> tuple[Path, ...]:
+    """The folders of the standard library and of installed packages."""
     paths = sysconfig.get_paths()
     places = [paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     places += [*site.getsitepackages(), site.getusersitepackages()]
-    file = module.file.resolve()
-    return any(file.is_relative_to(Path(place).resolve()) for place in places)
+    return tuple(Path(place).resolve() for place in places)

@@ -41,7 +41,9 @@ def memory_size(solver: Solver, shapes: Sequence[Shape]) -> int:
     return 1 + sum(math.prod(shape) for of_one in form for _, shape in of_one)
 
 
-def recall(rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor) -> None:
+def load_memory(
+    rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor
+) -> None:
     """Let an optimiser that took no step yet go on from what it remembered.
 
     Args:
@@ -60,7 +62,7 @@ def recall(rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memor
     rule.recall(params, velocity, state)
 
 
-def remember(
+def store_memory(
     rule: UpdateRule, params: list[Tensor], velocity: list[Tensor], memory: Tensor
 ) -> None:
     """Write what an optimiser remembers into a vector; nothing where it took no step.

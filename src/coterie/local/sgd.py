@@ -16,7 +16,7 @@ from coterie.core.vectors import Layout, bind, copy_module, training_mode
 from coterie.local.batches import MiniBatch, TrainingSamples, convolves, minibatches
 from coterie.local.device import autocast
 from coterie.local.fused_recurrent import use_fused_gru
-from coterie.local.optimizer_memory import recall, remember
+from coterie.local.optimizer_memory import load_memory, store_memory
 from coterie.local.optimizer_step import make_rule
 from coterie.local.step import UpdateRule
 
@@ -187,7 +187,7 @@ class Autograd:
                     seen += len(batch.y)
         torch.sub(self.vector, start, out=out)
         if pull.memory is not None:
-            remember(memory.rule, self.params, memory.velocity, pull.memory)
+            store_memory(memory.rule, self.params, memory.velocity, pull.memory)
         if self.stays is not None:
             out[self.stays] = 0
         if not seen:
@@ -234,7 +234,7 @@ class Autograd:
             constant = self._moving(pull.constant)
         rule = make_rule(solver, self.mu, self.decayed, steps)
         if pull.memory is not None:
-            recall(rule, self.params, velocity, pull.memory)
+            load_memory(rule, self.params, velocity, pull.memory)
         return StepMemory(rule, anchor, velocity, constant)
 
     def _moving(self, vector: Tensor) -> list[Tensor]:

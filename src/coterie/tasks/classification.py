@@ -76,7 +76,7 @@ class Classification:
             "balanced_accuracy": Metric(
                 Headline("balanced_accuracy", "higher", "%", "balanced accuracy"), mean_recall
             ),
-            "macro_f1": Metric(Headline("macro_f1", "higher", "%", "macro-F1"), macro_f1),
+            "macro_f1": Metric(Headline("macro_f1", "higher", "%", "macro-F1"), mean_f1),
         }
         first = known.pop(self.headline)
         others = [metric for name, metric in known.items() if name in ("accuracy", *self.further)]
@@ -123,15 +123,16 @@ class Classification:
         """See ``coterie.core.task.CountsClasses``."""
         c = self.classes
         right = predicted == targets
-        # A network may have more outputs than there are classes: these predictions are of none.
-        of_a_class = predicted < c
-        counts: dict[str, Added] = {
-            "correct": right,
-            "hits": Binned(targets, c, right),
-            "held": Binned(targets, c),
-            "predicted": Binned(predicted.clamp(max=c - 1), c, of_a_class),
-        }
-        return {name: counts[name] for name, _ in self.sums}
+        asked = dict(self.sums)
+        counts: dict[str, Added] = {"correct": right}
+        if "held" in asked:
+            counts["hits"] = Binned(targets, c, right)
+            counts["held"] = Binned(targets, c)
+        if "predicted" in asked:
+            # A network may have more outputs than there are classes: these predictions are of none.
+            of_a_class = predicted < c
+            counts["predicted"] = Binned(predicted.clamp(max=c - 1), c, of_a_class)
+        return counts
 
     def possible(self, sums: Sums) -> BoolArray:
         """See ``coterie.core.task.KnowsPossibleSums``."""
@@ -179,8 +180,8 @@ def mean_recall(sums: Sums) -> FloatArray:
     return _mean_of_known(ratio(sums["hits"], sums["held"]))
 
 
-def macro_f1(sums: Sums) -> FloatArray:
-    """The F1 score of a class, the mean over the classes that have samples or are predicted,
+def mean_f1(sums: Sums) -> FloatArray:
+    """Macro-F1: the F1 score of a class, the mean over the classes that have samples or are predicted,
     ``mean_j 2 hits_j / (held_j + predicted_j)``.
 
     A class that is in neither has no score, as in scikit-learn. NaN without a sample.
