@@ -45,15 +45,18 @@ METHODS: Mapping[str, Callable[[], ct.Method]] = {
     "FedAvg": ct.fedavg,
     "FedGroup": lambda: ct.fedgroup(groups=GROUPS),
     "IFCA": lambda: ct.ifca(groups=GROUPS),
+    "IFCA, best of ten starts": lambda: ct.ifca(groups=GROUPS, restarts=10),
     "SR-FCA": lambda: ct.sr_fca(refine_every=5),
     "CORNFLQS": lambda: ct.cornflqs(groups=GROUPS),
 }
-# Means of the authors' five seeds: accuracy in percent, adjusted Rand index.
+# Means of the authors' five seeds: accuracy in percent, adjusted Rand index. Their row of IFCA is the
+# best of several starts, so it stands beside both of ours.
 PRINTED: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "rotation": {
         "FedAvg": (56.45, 0.0),
         "FedGroup": (91.50, 1.0),
         "IFCA": (91.53, 1.0),
+        "IFCA, best of ten starts": (91.53, 1.0),
         "SR-FCA": (89.99, 1.0),
         "CORNFLQS": (91.59, 1.0),
     },
@@ -61,6 +64,7 @@ PRINTED: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "FedAvg": (71.02, 0.0),
         "FedGroup": (91.49, 1.0),
         "IFCA": (91.52, 1.0),
+        "IFCA, best of ten starts": (91.52, 1.0),
         "SR-FCA": (89.95, 1.0),
         "CORNFLQS": (91.58, 1.0),
     },
