@@ -67,6 +67,8 @@ def test_once_says_how_a_run_stands(going: RunFolder, finished: Path, capsys) ->
     rows = RunFolder.open(finished).rows()
     assert "flexcfl on digits, mclr, seed 0" in printed
     assert "round 2/5" in printed
+    # The curve says what it is of.
+    assert f"accuracy, now {100 * rows[1]['accuracy']:.1f} %\n" in printed
     assert " left\n" in printed
     for size, accuracy in zip(rows[1]["sizes"], rows[1]["accuracy_groups"], strict=True):
         assert any(

@@ -37,7 +37,8 @@ def screen(run: Follower) -> RenderableType:
         return Group(*parts, Text(silence or "waiting for the first round"))
     headline = run.headline
     values = [row[headline.name] for row in run.rows if row.get(headline.name) is not None]
-    parts += [Text(), *(Text(line) for line in curve(values, headline=headline))]
+    parts += [Text(), Text(_now(values, headline))]
+    parts += [Text(line) for line in curve(values, headline=headline)]
     parts += _other_scores(run.rows, headline)
     parts += _groups(run.rows[-1], headline)
     parts += [Text(), Text(_totals(run.rows))]
@@ -63,6 +64,13 @@ def _progress(run: Follower) -> str:
     if usual is None:
         return text
     return f"{text} {duration(usual * (run.rounds - done))} left"
+
+
+def _now(values: Sequence[float], headline: Headline) -> str:
+    """The title of the curve: what it is of, and the newest value."""
+    if not values:
+        return headline.title
+    return f"{headline.title}, now {headline.text(values[-1])}"
 
 
 def _usual_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
