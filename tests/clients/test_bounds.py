@@ -164,6 +164,21 @@ def test_statistics_are_bounded_as_what_they_stand_for() -> None:
     after, clipped, _ = bounded(reply, none, Describe("subspace", 2, 4, 1))
     assert clipped == {"norm": 1}
     np.testing.assert_allclose(after.fields["subspace"][11], 1.0, rtol=1e-6)
+    latent = np.ones((12, 8, 3), np.float32)
+    latent[11] *= 1e15
+    reply = Reply(0, np.arange(12), {"latent": latent, "size": np.ones(12)})
+    after, _, refused = bounded(reply, work=Describe("latent", 3, vectors=3))
+    assert refused == {"norm": 1}
+    assert after.ids.tolist() == list(range(11))
+
+
+def test_sums_over_claimed_samples_are_lowered_with_them() -> None:
+    """FedRC's server adds up how many samples of each class each model explains."""
+    size = np.array([20.0] * 11 + [1e6])
+    label_sums = np.full((12, 2, 2), 0.25) * size[:, None, None]
+    after, clipped, _ = bounded(block([1.0] * 12, size, label_sums=label_sums))
+    assert clipped == {"size": 1}
+    np.testing.assert_allclose(after.fields["label_sums"].sum(axis=(1, 2)), after.fields["size"])
 
 
 def test_bounds_can_be_other_ones_or_off() -> None:

@@ -28,6 +28,8 @@ from coterie.core.work import Evaluate, Train, Work
 
 # The field of a bounded reply with the samples as they were claimed.
 CLAIMED = "claimed"
+# The fields whose Euclidean lengths are bounded.
+LENGTHS = ("delta", "subspace", "centres", "latent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Bounds:
     As weights are made of these claims, no client can take over the mean of its group.
 
     Updates are those of rounds, of cold starts, and slices of them (the signatures of FedClust).
-    Statistics are treated alike: a subspace or centres as an update, counts of labels as samples.
+    Statistics are treated alike: a subspace, centres or moments as an update, counts of labels as
+    samples.
     With ``scores`` so are the results of evaluations: who claims too many samples counts as having
     as many as its limit, with the same share of right answers (``clipped: size``).
 
@@ -111,7 +114,7 @@ class Bounds:
         if isinstance(work, Describe) and not work.labelled:
             return reply, clipped, refused
         group = _group(work, reply, which)
-        for name in ("delta", "subspace", "centres"):
+        for name in LENGTHS:
             if name in reply.fields:
                 reply, kept = self._bound_norms(reply, name, group, clipped, refused)
                 group = group[kept]
@@ -168,16 +171,25 @@ class Bounds:
             many = totals > limits
             if not many.any():
                 continue
-            lower = values.astype(np.float64)
-            shape = (-1, *(1,) * (values.ndim - 1))
-            lower[many] *= (limits[many] / totals[many]).reshape(shape)
-            fields[name] = lower.astype(values.dtype)
+            factor = limits[many] / totals[many]
+            fields[name] = _scaled(values, many, factor)
             if name == "size":
                 # A claim also says how many steps a client took, which lowering it would change.
                 fields[CLAIMED] = values.astype(np.float64)
+                # Sums over the claimed samples weigh as many as these do.
+                if "label_sums" in fields:
+                    fields["label_sums"] = _scaled(fields["label_sums"], many, factor)
             # One reply is counted once, though a histogram and its size say the same.
             clipped["size"] = max(clipped["size"], int(many.sum()))
         return replace(reply, fields=fields)
+
+
+def _scaled(values: NDArray[Any], rows: BoolArray, factor: FloatArray) -> NDArray[Any]:
+    """A copy of ``[n, ...]``, some rows of which are multiplied by a number each, in float64."""
+    scaled = values.astype(np.float64)
+    shape = (-1, *(1,) * (values.ndim - 1))
+    scaled[rows] *= factor.reshape(shape)
+    return scaled.astype(values.dtype)
 
 
 def _group(work: Work, reply: Reply, which: IntArray) -> IntArray:
