@@ -21,6 +21,8 @@ from coterie.errors import ConfigError
         "[" + "a." * 20_000 + "a]",
         "x = {" + "a." * 20_000 + "a = 1}",
         '"a".' * 10_000 + "a = 1",
+        'x = ["""y"""", {' + "a." * 10_000 + 'a = 1}, "z"]',
+        "x = ['''y'''', {" + "a." * 10_000 + "a = 1}, 'z']",
         "x = " + "[" * 40_000,
         "x = " + "{a = " * 10_000,
         "# " + "x" * 1_000_001,
@@ -52,9 +54,11 @@ b = '{dots}'
 c = \"\"\"{dots}
 \\" {dots}\"\"\"
 d = '''{dots}'''
+f = [\"\"\"{dots}\"\"\"\", '''{dots}''''', \"\"\"\"\"\"]
 e = [{"1.5, " * 100}]
 "f.{dots}" = 1
 """
     tables = parse_toml(text)
     assert tables["a"] == tables["b"] == tables["d"] == dots
+    assert tables["f"] == [f'{dots}"', f"{dots}''", ""]
     assert len(tables["e"]) == 100

@@ -269,6 +269,9 @@ def test_a_slip_in_a_suite_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(SUITE.replace("rates =", "rate ="))
     with pytest.raises(ConfigError, match=r"^rate: unknown key.* did you mean 'rates'"):
         find_suite(str(tmp_path / "mine.toml"))
+    (tmp_path / "deep.toml").write_text("rates = " + "[" * 40_000)
+    with pytest.raises(ConfigError, match=r"deep\.toml: not TOML, got 'keys or brackets nested"):
+        find_suite(str(tmp_path / "deep.toml"))
 
 
 def test_the_suite_of_the_page_is_valid(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.config.problems import problems, refuse
+from coterie.config.reading import read
 from coterie.config.wording import nearest
 from coterie.errors import ConfigError
 
@@ -134,11 +135,7 @@ def find_suite(name: str) -> Suite:
         raise ConfigError(
             f"suite: unknown, got {name!r}; expected one of {names}, or a .toml file{also}"
         )
-    try:
-        tables = tomllib.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{name}: cannot be read, got {error}; expected a TOML file") from None
-    whole = {"name": Path(name).stem, **tables}
+    whole = {"name": Path(name).stem, **read(name)}
     try:
         return Suite.model_validate(whole)
     except ValidationError as error:
