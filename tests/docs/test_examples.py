@@ -87,6 +87,20 @@ def test_snippets_run(page, sweeps, tmp_path, monkeypatch, capsys):
                 sys.modules.pop(name, None)
 
 
+# Pages whose Python snippets are whole programs, one after another.
+PYTHON_ONLY = ("attacks", "local-training", "measures", "models", "private-updates", "tasks")
+
+
+@pytest.mark.parametrize("page", PYTHON_ONLY)
+def test_python_snippets_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    snippets = blocks("python", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    assert snippets
+    space: dict[str, object] = {}
+    for text in snippets:
+        exec(compile(text, f"{page}.md", "exec"), space)
+
+
 def assert_planned(plan) -> None:
     assert len(plan.runs) > 1
 

@@ -19,6 +19,7 @@ from coterie.core.served import Served
 from coterie.core.task import Metric, Sums, Task, headline_of, ratio
 from coterie.core.work import Evaluate, Train
 from coterie.data.population import Split
+from coterie.math.labellings import adjusted_rand_index, normalised_mutual_information
 from coterie.measures.adapting import adapted_figures, score_adapted
 from coterie.measures.fairness import client_figures
 from coterie.measures.local_networks import score_local_networks
@@ -284,8 +285,5 @@ def agreement(member: IntArray, planted: IntArray) -> dict[str, float] | None:
 @lru_cache(maxsize=2)
 def _agreement(true: bytes, found: bytes) -> tuple[float, float]:
     """The adjusted Rand index and the mutual information of two labellings, int64 as bytes."""
-    # Imported late: it takes a second, and most federations have no planted groups.
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
     labels = [np.frombuffer(one, np.int64) for one in (true, found)]
-    return float(adjusted_rand_score(*labels)), float(normalized_mutual_info_score(*labels))
+    return adjusted_rand_index(*labels), normalised_mutual_information(*labels)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.errors import ConfigError
 from coterie.headline import ACCURACY, Headline
+from coterie.math.labellings import adjusted_rand_index
 from coterie.report.tree import Tree
 
 # The fields of a view that have one entry per client.
@@ -163,14 +164,11 @@ def group_agreement(view: RunView) -> float | None:
         >>> group_agreement(RunView("run", [], np.array([1, 1, 0, 0]), "abcd", planted=planted))
         1.0
     """
-    # Imported late: it is slow to load, and pages without planted groups do not need it.
-    from sklearn.metrics import adjusted_rand_score
-
     # Clients without a group would count as a group of their own.
     known = view.groups >= 0
     if view.planted is None or not known.any():
         return None
-    return float(adjusted_rand_score(view.planted[known], view.groups[known]))
+    return adjusted_rand_index(view.planted[known], view.groups[known])
 
 
 def population_groups(view: RunView) -> dict[int, int]:

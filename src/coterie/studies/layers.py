@@ -22,6 +22,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
+from coterie.math.labellings import adjusted_rand_index
 from coterie.objectives import plain
 from coterie.runs.prepare import Prepared
 
@@ -214,6 +215,5 @@ def _mean(values: FloatArray) -> float | None:
 
 def _rand_index(tree: FloatArray, clusters: int, planted: IntArray) -> float:
     """Adjusted Rand index of a tree cut into so many clusters, against the planted groups."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(planted, fcluster(tree, clusters, "maxclust")))
+    found = fcluster(tree, clusters, "maxclust").astype(np.int64)
+    return adjusted_rand_index(planted, found)
