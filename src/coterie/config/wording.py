@@ -25,7 +25,13 @@ NAMES: Mapping[Any, str] = {
     list: "a list",
 }
 # The constraints of annotated-types, by the name of their class: sign, and attribute of the bound.
-BOUNDS = {"Ge": (">=", "ge"), "Gt": (">", "gt"), "Le": ("<=", "le"), "Lt": ("<", "lt")}
+BOUNDS = {
+    "Ge": (">=", "ge"),
+    "Gt": (">", "gt"),
+    "Le": ("<=", "le"),
+    "Lt": ("<", "lt"),
+    "MultipleOf": ("a multiple of", "multiple_of"),
+}
 
 
 def describe_type(kind: Any, metadata: Sequence[Any] = ()) -> str:
@@ -35,6 +41,8 @@ def describe_type(kind: Any, metadata: Sequence[Any] = ()) -> str:
         >>> from pydantic import Field
         >>> describe_type(Annotated[float, Field(ge=0, lt=1)]), describe_type(int | None)
         ('a number >= 0 and < 1', 'an integer')
+        >>> describe_type(Annotated[int, Field(ge=2, multiple_of=2)])
+        'an integer >= 2 and a multiple of 2'
         >>> describe_type(Literal["edc", "madc"])
         "one of 'edc', 'madc'"
     """
