@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["fork", "spawn"],
         help="how the pool's workers start: spawn is the only way on macOS and Windows",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the search for garbage, and leave what was collected out of later ones.
+
+    Nothing of it becomes garbage before the end. A search also writes into the memory that it looks
+    through, and each process that was forked would get a copy of that.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,6 +9,8 @@ recorded; it is never filled in from memory.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +155,7 @@ class ResultPage(_Strict):
                 f"measurements: {used ^ set(self.measurements)} are not in both places"
             )
         places = [(record.key, record.rounds) for record in self.records]
-        twice = {place for place in places if places.count(place) > 1}
+        twice = {place for place, count in Counter(places).items() if count > 1}
         if twice:
             raise ValueError(f"records: {sorted(map(str, twice))} occur more than once")
         return self
@@ -192,7 +194,13 @@ def names() -> list[str]:
 
 def read(name: str) -> ResultPage:
     """Read and check a page's figures."""
-    return ResultPage.model_validate_json((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return _page((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@cache
+def _page(text: str) -> ResultPage:
+    """A file's figures. Sentences name those of other pages, so a file is read many times."""
+    return ResultPage.model_validate_json(text)
 
 
 def write(name: str, page: ResultPage) -> None:

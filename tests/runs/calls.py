@@ -72,6 +72,16 @@ class WorkerHere(Worker):
 
 
 @contextlib.contextmanager
+def sweeps_here() -> Iterator[None]:
+    """Let commands execute the runs of a sweep in this process, where torch is imported.
+
+    For tests of what comes out. Those of the processes themselves are in `tests.sweep.test_runner`.
+    """
+    with mock.patch.object(runner, "Worker", WorkerHere):
+        yield
+
+
+@contextlib.contextmanager
 def without_waiting() -> Iterator[None]:
     """Spare commands what takes time and does not depend on a folder's files.
 
@@ -83,7 +93,7 @@ def without_waiting() -> Iterator[None]:
     tree = typer.main.get_command(command_line.app)
     with (
         mock.patch.object(digests, "PAUSE", 0.0),
-        mock.patch.object(runner, "Worker", WorkerHere),
+        sweeps_here(),
         mock.patch.object(command_line, "app", tree),
         altair.utils.schemapi.debug_mode(False),
     ):

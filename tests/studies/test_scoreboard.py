@@ -24,6 +24,7 @@ from coterie.studies.scoreboard.results_file import (
 )
 from coterie.studies.scoreboard.settings import Setting, default_setting, sweep_run
 from coterie.studies.scoreboard.suite import ORACLE, built_in, find_suite
+from tests.runs.calls import sweeps_here
 
 SUITE = """
 title = "Two federations of digits"
@@ -63,7 +64,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a suite and its results in ``first``."""
     made = tmp_path_factory.mktemp("scoreboard")
     (made / "mine.toml").write_text(SUITE)
-    assert scoreboard(made, "first") == 0
+    with sweeps_here():
+        assert scoreboard(made, "first") == 0
     return made
 
 
@@ -143,7 +145,8 @@ def test_without_its_data_a_federation_is_left_out(
     text = SUITE.replace('title = "All alike"', 'title = "x"\ntables.data.source = "mnist"')
     (tmp_path / "mine.toml").write_text(text)
     nowhere = ["--data-root", str(tmp_path / "nowhere"), "--no-tune"]
-    assert scoreboard(tmp_path, "out", *nowhere) == 8
+    with sweeps_here():
+        assert scoreboard(tmp_path, "out", *nowhere) == 8
     shown = capsys.readouterr()
     assert "not run: fedavg, fedclust on alike: " in shown.out
     first, second = shown.err.splitlines()

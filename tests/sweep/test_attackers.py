@@ -10,13 +10,15 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.report.attack_chart import attack_chart
 from coterie.sweep.attackers import AttackPoint
+from tests.runs.calls import sweeps_here
 from tests.sweep.cases import errors
 
 
 def test_honest_clients_are_compared_over_shares_of_attackers(config: str) -> None:
     arguments = ["compare", config, "--algorithms", "fedavg,ifca", "--seeds", "0-1", "--out", "s"]
     attack = ["--attack", "sign_flip", "--attackers", "0,0.25", "--set", "attack.factor=5"]
-    assert invoke([*arguments, *attack]) == 0
+    with sweeps_here():
+        assert invoke([*arguments, *attack]) == 0
     with (Path("s") / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["algorithm"], row["attack.kind"], row["attack.share"]) for row in rows] == [
@@ -47,7 +49,8 @@ def test_shares_without_an_attack_are_refused(
 
 
 def test_without_an_attack_there_is_no_chart(config: str) -> None:
-    assert invoke(["compare", config, "--algorithms", "fedavg", "--out", "s"]) == 0
+    with sweeps_here():
+        assert invoke(["compare", config, "--algorithms", "fedavg", "--out", "s"]) == 0
     assert not (Path("s") / "attack.svg").exists()
 
 

@@ -17,6 +17,7 @@ from coterie.runs.data import read_samples
 from coterie.sweep import data_hash
 from coterie.sweep.grid import read_seeds, split_values
 from coterie.sweep.plan import SweepPlan, make_plan
+from tests.runs.calls import sweeps_here
 from tests.sweep.cases import TABLES, errors
 
 
@@ -222,7 +223,8 @@ def test_a_comparison_goes_on_without_a_method_that_refuses(
     command = ["compare", config, "--out", str(tmp_path / "out"), "--algorithms", "fedper,fedavg"]
     command += ["--set", 'personal.layers=["head"]', "--set", "model.name=mlp"]
     command += ["--set", "train.rounds=1", "--set", "evaluate.adapt.epochs=1"]
-    assert invoke(command) == 0
+    with sweeps_here():
+        assert invoke(command) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert lines[0].startswith("refused: personal.layers: the method says itself what stays")

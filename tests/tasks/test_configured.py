@@ -14,6 +14,7 @@ from coterie.cli.main import invoke
 from coterie.config import check
 from coterie.errors import ConfigError
 from coterie.runs.store import RunFolder
+from tests.runs.calls import sweeps_here
 
 
 def write_data(path: Path, targets: int = 1) -> None:
@@ -91,7 +92,8 @@ def test_a_classification_by_macro_f1_from_its_file_to_its_commands(
     )
     file = configuration(tmp_path, task=asked)
     out = tmp_path / "sweep"
-    assert call("compare", file, "--algorithms", "ifca,fesem", "--out", out) == 0
+    with sweeps_here():
+        assert call("compare", file, "--algorithms", "ifca,fesem", "--out", out) == 0
     printed = capsys.readouterr().out
     assert "macro-F1" in printed
     runs = sorted(path.parent for path in out.rglob("summary.json"))
@@ -148,7 +150,8 @@ def test_a_comparison_says_which_way_is_better(
     write_data(tmp_path / "data.npz")
     out = tmp_path / "sweep"
     command = ["compare", configuration(tmp_path), "--algorithms", "fedavg,ifca"]
-    assert call(*command, "--out", out, "--target", "5", "--figure", "max") == 0
+    with sweeps_here():
+        assert call(*command, "--out", out, "--target", "5", "--figure", "max") == 0
     printed = capsys.readouterr().out
     assert "MAE (best), mm" in printed
     assert "rounds to 5 mm" in printed

@@ -1,5 +1,7 @@
 """Metrics of every task against torchmetrics, on the pooled predictions of random federations.
 
+torchmetrics imports all of transformers, so a test imports it when it runs, and not every process
+that collects this file.
 `tests.tasks.test_others` and `tests.tasks.test_regression` compare them with scikit-learn.
 """
 
@@ -12,9 +14,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torchmetrics.functional import classification as of_classes
-from torchmetrics.functional import regression as of_numbers
-from torchmetrics.functional.text import perplexity
 
 import coterie as ct
 from coterie.core.task import Task
@@ -57,6 +56,8 @@ def check(
 
 @every
 def test_classification(seed: int) -> None:
+    from torchmetrics.functional import classification as of_classes
+
     rng = np.random.default_rng(seed)
     # All classes have test samples: torchmetrics counts a class without any where it is predicted.
     y = torch.tensor(rng.choice(3, size=90, p=[0.5, 0.3, 0.2]))
@@ -75,6 +76,9 @@ def test_classification(seed: int) -> None:
 
 @every
 def test_binary(seed: int) -> None:
+    from torchmetrics.functional import classification as of_classes
+    from torchmetrics.functional import regression as of_numbers
+
     rng = np.random.default_rng(seed)
     y = torch.tensor(rng.random(90) < rng.uniform(0.2, 0.8)).long()
 
@@ -100,6 +104,8 @@ def test_binary(seed: int) -> None:
 
 @every
 def test_multilabel(seed: int) -> None:
+    from torchmetrics.functional import classification as of_classes
+
     rng = np.random.default_rng(seed)
     y = torch.tensor(rng.random((90, 4)) < 0.4).float()
 
@@ -118,6 +124,8 @@ def test_multilabel(seed: int) -> None:
 @every
 @pytest.mark.parametrize("targets", [1, 3])
 def test_regression(seed: int, targets: int) -> None:
+    from torchmetrics.functional import regression as of_numbers
+
     rng = np.random.default_rng(seed)
     y = torch.tensor(rng.normal(size=(90, targets)), dtype=torch.float32)
 
@@ -136,6 +144,9 @@ def test_regression(seed: int, targets: int) -> None:
 
 @every
 def test_next_token(seed: int) -> None:
+    from torchmetrics.functional import classification as of_classes
+    from torchmetrics.functional.text import perplexity
+
     rng = np.random.default_rng(seed)
     y = torch.tensor(rng.integers(3, size=(90, 2)))
     y[rng.random((90, 2)) < 0.2] = -100

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 import coterie as ct
 from coterie.core.vectors import flatten
@@ -73,6 +75,32 @@ def test_a_kernel_is_compiled_anew_when_another_file_has_changed(
     assert loaded_from_disk(again)
     # The caller's own file is as it was.
     assert load(folder, 5).two_steps(0) == 10
+
+
+def test_one_process_compiles_while_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept_kernels"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "calling.py").write_text(CALLING)
+    shutil.copy(Path(compilation.__file__), folder)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    kernel = load(folder, 1).two_steps
+    other = FileLock(f"{kernel._cache._cache_file._index_path}.lock")
+    other.acquire()
+    with ThreadPoolExecutor(1) as threads:
+        loading = threads.submit(load, folder, 1)
+        with pytest.raises(TimeoutError):
+            loading.result(timeout=1)
+        other.release()
+        assert loaded_from_disk(loading.result().two_steps)
+    # A process that was halted while it compiled keeps nobody from it for ever.
+    module = sys.modules["kept_kernels.compilation"]
+    monkeypatch.setattr(module, "LONGEST_WAIT", 0.1)
+    with other, module._others_waiting(kernel):
+        assert kernel(1) == 3
 
 
 LOADED = """

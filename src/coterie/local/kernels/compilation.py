@@ -6,12 +6,14 @@ Machine code is kept on disk where there is room for it, so that only the first 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
@@ -20,6 +22,8 @@ Real = float | np.floating[Any]
 # Kernels with a signature that only networks of convolutions need, and their signatures.
 put_off: list[tuple[Any, Any]] = []
 _F = TypeVar("_F", bound=Callable[..., Any])
+# Seconds for another process to compile a kernel: that of convolutions takes ten.
+LONGEST_WAIT = 120
 ZERO = np.float32(0)
 ONE = np.float32(1)
 
@@ -93,9 +97,33 @@ def compiled(
 def _with_signature(kernel: Any, signature: Any) -> Any:
     """Compile for these types and no others; without any, each caller's types are compiled."""
     if signature is not None:
-        kernel.compile(signature)
+        with _others_waiting(kernel):
+            kernel.compile(signature)
         kernel.disable_compile()
     return kernel
+
+
+@contextmanager
+def _others_waiting(kernel: Any) -> Iterator[None]:
+    """Let one process at a time compile a kernel, so that the others read its code from disk.
+
+    A sweep on a new machine starts several processes at once. Each would compile the same kernels,
+    and take the time of the others for it.
+    """
+    kept = getattr(kernel._cache, "_cache_file", None)
+    if kept is None:  # nowhere to keep the machine code
+        yield
+        return
+    lock = FileLock(f"{kept._index_path}.lock")
+    try:
+        lock.acquire(timeout=LONGEST_WAIT)
+    # A process that was halted holds it, or the file system has no locks: it costs time alone.
+    except (OSError, NotImplementedError):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def compile_the_rest() -> None:
