@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -115,11 +115,9 @@ def _others_waiting(kernel: Any) -> Iterator[None]:
         yield
         return
     lock = FileLock(f"{kept._index_path}.lock")
-    try:
-        lock.acquire(timeout=LONGEST_WAIT)
     # A process that was halted holds it, or the file system has no locks: it costs time alone.
-    except (OSError, NotImplementedError):
-        pass
+    with suppress(OSError, NotImplementedError):
+        lock.acquire(timeout=LONGEST_WAIT)
     try:
         yield
     finally:
