@@ -35,7 +35,8 @@ def with_accuracies(page: ResultPage, lines: Sequence[Line], how: Measurement) -
     ]
     near = sum(gap <= NEAR for gap in gaps)
     counts = [_count("within 2 points of the paper", near), _count("all", len(gaps))]
-    kept = [record for record in page.records if record.measured != ACCURACIES]
+    # Counts of an earlier page may belong to a measurement of another name.
+    kept = [record for record in page.records if ACCURACIES not in (record.measured, record.case)]
     return ResultPage(
         question=page.question,
         topic=page.topic,
@@ -55,7 +56,7 @@ def _accuracy(line: Line, notes: dict[str, str | None]) -> Record:
     found = record_of(line, ACCURACIES, None)
     named = {
         "case": paper(line["paper"]).title,
-        "subject": f"{case_of(line['table'])}, {line['line']}",
+        "subject": f"{case_of(line['table'])}, {line['line']}, {line['rounds']} rounds",
     }
     record = Record(**{**dict(found), **named})
     return Record(**{**dict(record), "note": notes.get(record.key)})
