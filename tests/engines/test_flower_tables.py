@@ -24,6 +24,7 @@ from coterie.config import check
 from coterie.data.tabular.options import Encode
 from coterie.data.tabular.raw import Column
 from coterie.deploy.client_table import loaded_table, read_client_table
+from coterie.deploy.column_description import usual_reports
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import trial_share
 from coterie.deploy.settings import DeploymentSettings, form_of
@@ -194,7 +195,13 @@ def test_a_run_that_goes_on_asks_nobody_again(federation: Federation, tmp_path: 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [(lambda report: -report, "columns"), (lambda report: report * np.nan, "not finite")],
+    [
+        (lambda report: -report, "columns"),
+        (lambda report: report * np.nan, "not finite"),
+        # Nobody's age is that far from the others', and all inputs would become one number by it.
+        (lambda report: np.r_[report[:1], 1e14, report[2:]], "columns"),
+        (lambda report: np.r_[report[:2], 1e14, report[3:]], "columns"),
+    ],
 )
 def test_an_impossible_report_is_counted_and_not_used(
     change: Any, reason: str, federation: Federation, tmp_path: Path
@@ -212,6 +219,30 @@ def test_an_impossible_report_is_counted_and_not_used(
     reported = deploy(tmp_path, config, grid, **settings)
     assert reported.refused == {reason: 1}
     assert len(reported.rows) == 2
+
+
+def test_reports_of_hospitals_that_differ_are_all_used() -> None:
+    columns = [
+        Column("age", "number"),
+        Column("sex", "category", ("f", "m")),
+        Column("rare", "number"),
+    ]
+    rng = np.random.default_rng(0)
+    count = rng.integers(5, 500, 40).astype(np.float64)
+    mean = rng.lognormal(3, 1, 40)
+    sex = np.stack([count, 0 * count, 0 * count], axis=1)
+    # What most hospitals never saw, and one has no value of.
+    rare = np.where(np.arange(40) < 3, 1.0, 0.0)
+    known = np.where(np.arange(40) == 9, 0.0, count)
+    number = [count, mean, count * mean**2]
+    reports = np.column_stack([*number, sex, known, rare * (known > 0), 0.1 * rare * known])
+    assert usual_reports(columns, reports).all()
+    for at in (1, 2):
+        wrong = reports.copy()
+        wrong[7, at] = 1e15
+        assert np.flatnonzero(~usual_reports(columns, wrong)).tolist() == [7]
+    # Of three nobody can say which is wrong.
+    assert usual_reports(columns, wrong[6:9]).all()
 
 
 def test_a_node_with_other_columns_is_refused(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from coterie.clients.clients import Clients
+from coterie.clients.robust_scale import Scale
 from coterie.clients.validation import ReplyValidator
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
@@ -30,6 +32,11 @@ from coterie.runs.files import MALFORMED
 from coterie.runs.store import RunFolder
 
 COLUMNS_ARE_PLAIN = "privacy: covers updates, and not what clients report of their columns, which is sent without noise"
+
+# How far the values of a client may be from those of the others, in multiples of the typical distance.
+# Hospitals differ more than updates of one model do, and a report that is left out costs its client
+# nothing: it takes part all the same.
+FAR = Scale(spread=10.0, floor=30.0, few=30.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +78,13 @@ def describe_columns(
     key = Key(seed, round=0).of("describe")
     reply = clients.run(work, ids, torch.zeros(1, 0), none, key=key)
     reports = reply.fields["columns"].astype(np.float64)
-    possible = _possible(columns, reports, reply.fields["size"])
-    refused = clients.ledger.refused + Counter(columns=int((~possible).sum()))
-    reports = reports[possible]
-    rows = int(reply.fields["size"][possible].sum())
+    used = _possible(columns, reports, reply.fields["size"])
+    used[used] = usual_reports(columns, reports[used])
+    refused = clients.ledger.refused + Counter(columns=int((~used).sum()))
+    reports = reports[used]
+    rows = int(reply.fields["size"][used].sum())
     encoder = Encoder.of(add_reports(columns, reports), encode, rows)
-    return Description(encoder, reply.ids[possible], report_bytes(columns, reports), +refused)
+    return Description(encoder, reply.ids[used], report_bytes(columns, reports), +refused)
 
 
 def _possible(columns: tuple[Column, ...], reports: FloatArray, size: FloatArray) -> BoolArray:
@@ -96,6 +104,41 @@ def _possible(columns: tuple[Column, ...], reports: FloatArray, size: FloatArray
             possible &= part[:, 2] >= 0
         possible &= ((counts >= 0) & (counts <= size[:, None])).all(axis=1)
     return possible
+
+
+def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
+    """Which reports are not far from all others, bool ``[n]``.
+
+    One client with a mean of ``1e15`` would give a column such a deviation that the inputs of all others
+    became the same number. With ``m_i`` the mean of a column and ``s_i`` its standard deviation, and ``m``
+    the median of the ``m_i``, a report is far if ``|m_i - m| + s_i`` is beyond the limit of `FAR`.
+
+    Args:
+        columns: of the table.
+        reports: float64 ``[n, report_width]``, possible ones.
+
+    Example:
+        >>> reports = np.array([[9.0, mean, 9.0] for mean in (1.0, 2.0, 3.0, 4.0, 1e15)])
+        >>> usual_reports([Column("age", "number")], reports).tolist()
+        [True, True, True, True, False]
+    """
+    usual = np.ones(len(reports), bool)
+    everyone = np.zeros(len(reports), np.int64)
+    at = 0
+    for column in columns:
+        width = report_width([column])
+        part = reports[:, at : at + width]
+        at += width
+        if column.kind == "category":
+            continue
+        count, mean, squares = part.T
+        held = count > 0
+        if not held.any():
+            continue
+        deviation = np.sqrt(np.divide(squares, count, out=np.zeros_like(squares), where=held))
+        apart = np.where(held, np.abs(mean - np.median(mean[held])) + deviation, 0.0)
+        usual &= apart <= FAR.limits(apart, everyone)
+    return usual
 
 
 def description_text(encoder: Encoder) -> str:
