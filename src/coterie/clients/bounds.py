@@ -29,7 +29,7 @@ from coterie.core.work import Evaluate, Train, Work
 # The field of a bounded reply with the samples as they were claimed.
 CLAIMED = "claimed"
 # The fields whose Euclidean lengths are bounded.
-LENGTHS = ("delta", "subspace", "centres", "latent")
+_LENGTHS = ("delta", "subspace", "centres", "latent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Bounds:
         if isinstance(work, Describe) and not work.labelled:
             return reply, clipped, refused
         group = _group(work, reply, which)
-        for name in LENGTHS:
+        for name in _LENGTHS:
             if name in reply.fields:
                 reply, kept = self._bound_norms(reply, name, group, clipped, refused)
                 group = group[kept]

@@ -36,7 +36,7 @@ COLUMNS_ARE_PLAIN = "privacy: covers updates, and not what clients report of the
 # How far the values of a client may be from those of the others, in multiples of the typical distance.
 # Hospitals differ more than updates of one model do, and a report that is left out costs its client
 # nothing: it takes part all the same.
-FAR = Scale(spread=10.0, floor=30.0, few=30.0)
+_FAR = Scale(spread=10.0, floor=30.0, few=30.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
 
     One client with a mean of ``1e15`` would give a column such a deviation that the inputs of all others
     became the same number. With ``m_i`` the mean of a column and ``s_i`` its standard deviation, and ``m``
-    the median of the ``m_i``, a report is far if ``|m_i - m| + s_i`` is beyond the limit of `FAR`.
+    the median of the ``m_i``, a report is far if ``|m_i - m| + s_i`` is beyond the limit.
 
     Args:
         columns: of the table.
@@ -137,7 +137,7 @@ def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
             continue
         deviation = np.sqrt(np.divide(squares, count, out=np.zeros_like(squares), where=held))
         apart = np.where(held, np.abs(mean - np.median(mean[held])) + deviation, 0.0)
-        usual &= apart <= FAR.limits(apart, everyone)
+        usual &= apart <= _FAR.limits(apart, everyone)
     return usual
 
 
