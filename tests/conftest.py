@@ -73,6 +73,17 @@ def worker_start_method(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def files_are_not_flushed() -> Iterator[None]:
+    """Nothing waits for the disk, which takes 4 ms a file: only a loss of power would show it.
+
+    Processes that tests start, and kill, flush as they do for users.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What tests trust is not remembered for the user who runs them."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

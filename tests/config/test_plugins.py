@@ -48,51 +48,55 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def python(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the package installed."""
-    paths = [str(ROOT / "src"), str(site)]
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+CACHES = (plugins.find_plugins, registry.table_model, choices._model, choices._engine_model)
 
 
-def coterie(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return python(site, folder, "-m", "coterie.cli", *arguments)
+def forget() -> None:
+    """Look for entry points again."""
+    for cached in CACHES:
+        cached.cache_clear()
 
 
-LISTS = """
-from coterie.cli.main import invoke
+@pytest.fixture
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example package is installed for this process."""
+    monkeypatch.syspath_prepend(str(site))
+    forget()
+    yield
+    forget()
+    for name in [name for name in sys.modules if name.startswith("coterie_clipped")]:
+        del sys.modules[name]
 
-assert invoke(["list", "algorithms"]) == 0
-print("---")
-assert invoke(["list", "models"]) == 0
-"""
 
-
-def test_the_example_is_listed_with_its_package(site: Path, tmp_path: Path) -> None:
-    done = python(site, tmp_path, "-c", LISTS)
-    assert done.returncode == 0, done.stderr
-    for listed, name in zip(done.stdout.split("---\n"), ("clipped", "narrow"), strict=True):
+@pytest.mark.usefixtures("installed")
+def test_the_example_is_listed_with_its_package(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, name in (("algorithms", "clipped"), ("models", "narrow")):
+        assert invoke(["list", kind]) == 0
+        listed = capsys.readouterr().out
         assert name in listed
         assert "coterie-clipped" in listed
 
 
 def test_the_example_runs(site: Path, tmp_path: Path) -> None:
-    done = coterie(site, tmp_path, "run", str(PLUGIN / "clipped.toml"), "--out", "run")
+    """In a process of its own, as users run it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "coterie.cli", "run", str(PLUGIN / "clipped.toml"), "--out", "run"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["algorithm"], summary["model"], summary["rounds"]) == ("clipped", "narrow", 3)
 
 
-def test_its_options_are_validated_by_its_signature(site: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("installed")
+def test_its_options_are_validated_by_its_signature(capsys: pytest.CaptureFixture[str]) -> None:
     setting = "algorithm.largest_step=-1"
-    done = coterie(site, tmp_path, "run", str(PLUGIN / "clipped.toml"), "--set", setting)
-    assert done.returncode == ConfigError.code
-    assert "algorithm.largest_step: out of range, got -1; expected a number > 0" in done.stderr
+    assert invoke(["run", str(PLUGIN / "clipped.toml"), "--set", setting]) == ConfigError.code
+    said = capsys.readouterr().err
+    assert "algorithm.largest_step: out of range, got -1; expected a number > 0" in said
 
 
 # --- entry points made up -------------------------------------------------------------------------
@@ -115,11 +119,6 @@ Install = Callable[..., None]
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Pretends that entry points are installed: ``install(("name", "module:factory", ...))``."""
-    caches = (plugins.find_plugins, registry.table_model, choices._model, choices._engine_model)
-
-    def forget() -> None:
-        for cached in caches:
-            cached.cache_clear()
 
     def pretend(*points: tuple[str, str, str, str]) -> None:
         found = [entry(*point) for point in points]

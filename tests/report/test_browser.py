@@ -274,13 +274,19 @@ REDRAWN = """async () => {
 }"""
 
 
-@pytest.mark.parametrize("width", [390, 700, 1000])
-def test_legends_of_twenty_groups_are_not_cut_off(browser, tmp_path, width):
+@pytest.fixture(scope="module")
+def twenty_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of which one run has twenty groups."""
     names, labels = both()[0], [str(c) for c in range(10)]
     base = run("fedavg", 0, names, labels)
     ours = run("fedclust", 0, names, labels)
     many = replace(ours, groups=np.arange(N) % 20, planted=np.arange(N) % 12)
-    with Opened(browser, write_page(tmp_path / "page.html", [base, many]), width) as opened:
+    return write_page(tmp_path_factory.mktemp("twenty") / "page.html", [base, many])
+
+
+@pytest.mark.parametrize("width", [390, 700, 1000])
+def test_legends_of_twenty_groups_are_not_cut_off(browser, twenty_groups, width):
+    with Opened(browser, twenty_groups, width) as opened:
         ids = opened.draw_all()
         assert {"gain-1", "before-after-1", "map-1", "near-1", "tree-1"} <= set(ids)
         assert opened.page.locator("#gain-1 .role-legend-entry text").count() == 20

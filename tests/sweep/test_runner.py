@@ -25,6 +25,7 @@ from coterie.sweep.plan import SweepPlan, make_plan
 from coterie.sweep.run_once import carry_out, is_done, is_taken
 from coterie.sweep.runner import sweep
 from coterie.sweep.table_files import write_tables
+from tests.runs.calls import sweeps_here
 
 RUNS = ("--algorithms", "fedavg,fedgroup", "--seeds", "0-1", "--target", "0.3", "--out", "s")
 
@@ -127,7 +128,8 @@ def test_a_killed_sweep_ends_like_one_that_was_not(
             assert done.setdefault(file, file.stat().st_mtime_ns) == file.stat().st_mtime_ns
         assert rows(Path("s")) < count * rounds
     assert landed == [-signal.SIGKILL] * kills
-    assert invoke(["compare", config, *command]) == 0
+    with sweeps_here():
+        assert invoke(["compare", config, *command, "--jobs", "1"]) == 0
     assert all(
         file.stat().st_mtime_ns == at for file, at in done.items()
     )  # what was done was not done again
@@ -224,11 +226,14 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_others(
 def test_a_sweep_reports_and_skips(config: str, tmp_path: Path) -> None:
     plan = make_plan(config, ["fedavg"], [0, 1])
     states = []
-    for _ in range(2):
-        failures = sweep(
-            plan.runs, tmp_path / "s", report=lambda run, state: states.append((run.seed, state))
-        )
-        assert failures == []
+    with sweeps_here():
+        for _ in range(2):
+            failures = sweep(
+                plan.runs,
+                tmp_path / "s",
+                report=lambda run, state: states.append((run.seed, state)),
+            )
+            assert failures == []
     assert states == [(0, "done"), (1, "done"), (0, "skipped"), (1, "skipped")]
     alone = make_plan(config, ["fedavg"], [1]).runs[0]
     assert is_done(alone, tmp_path / "s")  # a part of one sweep is a part of another
