@@ -15,10 +15,10 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate
 from coterie.data.lazy import lazy_columns
+from coterie.data.population import Split
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.kept_scores import KeptScores
-from coterie.local.scoring import Scorer
 from tests.lazy_federations import SOLVER, federation, make_two_samples, score
 
 
@@ -46,13 +46,14 @@ def test_what_did_not_change_is_not_scored_again(
     data = federation(12, lazy=False)
     runner = LocalRunner(data, net, SOLVER)
     scored = []
-    per_sample = Scorer._per_sample
+    keep = KeptScores.keep
 
-    def counted(self: Scorer, vector: Tensor, ids: IntArray, *rest: Any) -> Any:
+    def counted(self: KeptScores, vector: Tensor, ids: IntArray, *rest: Any) -> Any:
+        # What is scored is handed over to be kept, and nothing else is.
         scored.append(ids.tolist())
-        return per_sample(self, vector, ids, *rest)
+        return keep(self, vector, ids, *rest)
 
-    monkeypatch.setattr(Scorer, "_per_sample", counted)
+    monkeypatch.setattr(KeptScores, "keep", counted)
     ids = np.arange(12)
     which = ids % 2
     even, odd = ids[::2].tolist(), ids[1::2].tolist()
@@ -121,3 +122,20 @@ def test_scored_samples_that_were_made_are_kept_up_to_a_bound(
         rows_of = runner.scorer.rows
         rows_of.gathered(np.arange(6 * at, 6 * at + 6), "test")
         assert sum(len(rows.y) for rows in rows_of.kept["test"].values()) <= max(300, each[at])
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_clients_with_a_model_each_have_the_bits_of_one_scored_alone(split: Split) -> None:
+    data = federation(12, lazy=False)
+    net = nn.Sequential(nn.Linear(60, 5), nn.ReLU(), nn.Linear(5, 10))
+    models = torch.stack([(1 + 0.1 * j) * flatten(net) for j in range(12)])
+    ids = np.arange(12)
+    # Two models for each client, of which no two clients have the same.
+    which = np.stack([ids, ids[::-1]], axis=1)
+    together = LocalRunner(data, net, SOLVER).answer(Evaluate(split), ids, models, which, Key(1))
+    for client in range(12):
+        alone = LocalRunner(data, net, SOLVER).answer(
+            Evaluate(split), ids[client : client + 1], models, which[client : client + 1], Key(1)
+        )
+        for name, values in together.fields.items():
+            assert values[client].tolist() == alone.fields[name][0].tolist()

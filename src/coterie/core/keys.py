@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
@@ -35,7 +35,9 @@ class Key:
 
     def of(self, purpose: str) -> Key:
         """The stream for a purpose inside this one; purposes nest as a path."""
-        return replace(self, purpose=f"{self.purpose}/{purpose}")
+        # Written out, here and below: `dataclasses.replace` takes several times as long, and each
+        # training of a client makes a few keys.
+        return Key(self.seed, f"{self.purpose}/{purpose}", self.round, self.id)
 
     @property
     def what(self) -> str:
@@ -44,11 +46,11 @@ class Key:
 
     def at(self, round: int) -> Key:
         """The same stream in another round."""
-        return replace(self, round=round)
+        return Key(self.seed, self.purpose, round, self.id)
 
     def client(self, id: int) -> Key:
         """The stream of one client."""
-        return replace(self, id=int(id))
+        return Key(self.seed, self.purpose, self.round, int(id))
 
     def integer(self) -> int:
         """A 128-bit integer that is a fixed function of this key on every platform.

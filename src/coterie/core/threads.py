@@ -43,7 +43,13 @@ def one_library_thread() -> Iterator[None]:
         ...     {pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"}
         {1}
     """
-    with _pools().limit(limits=1):
+    pools = _pools()
+    # To set and restore the limits takes longer than to look at them, and a process that was started
+    # with one thread has nothing to change.
+    if all(library.num_threads == 1 for library in pools.lib_controllers):
+        yield
+        return
+    with pools.limit(limits=1):
         yield
 
 

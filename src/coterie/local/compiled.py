@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,10 +32,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.config.local_problems import optimizer_defaults
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.local.batches import TrainingSamples, batches
+from coterie.local.scored_samples import ScoredSamples, flat_values
 from coterie.local.sgd import NO_PULL, Pull, Trained
 from coterie.local.stack import Stack
 
@@ -47,8 +46,8 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "adam": frozenset({"betas", "eps"}),
     "adamw": frozenset({"betas", "eps"}),
 }
-MANY = 500  # samples from which on scoring takes threads
 _NOTHING = np.empty(0, np.float32)
+_NO_NUMBERS = np.empty((0, 0), np.float32)
 
 
 @cache
@@ -87,13 +86,9 @@ def _denormals_flushed() -> Iterator[None]:
 
 def _rows(x: Tensor) -> NDArray[np.float32]:
     """Inputs ``[n, ...]`` as the kernels take them, ``[n, i]``, side by side in memory."""
-    return x.contiguous().numpy().reshape(len(x), math.prod(x.shape[1:]))
-
-
-def _values(vector: Tensor) -> NDArray[np.float32]:
-    """A model as the kernels take it. They are compiled for arrays whose values are side by side,
-    and for nothing else."""
-    return vector.contiguous().numpy()
+    values = x.contiguous().numpy()
+    # Of NumPy's shape: to ask a tensor for its length takes as long as all of the rest.
+    return values.reshape(values.shape[0], math.prod(values.shape[1:]))
 
 
 class CompiledTrainer:
@@ -112,6 +107,7 @@ class CompiledTrainer:
         # The network as the kernels know it, by the shape of a sample.
         self._layers_of: dict[tuple[int, ...], Any] = {}
         self._loaded: dict[str, Any] = {}
+        self._penalties_of: dict[float, Any] = {}
 
     def load_scoring(self) -> None:
         """Load what scores, and compile it where this machine never did: before worker processes
@@ -185,15 +181,24 @@ class CompiledTrainer:
         kernels = _kernels()
         found = torch.empty_like(at)
         moments = (_NOTHING, _NOTHING)
-        training = kernels.Training(_values(at), _values(sent), found.numpy(), *moments)
-        # Only the weights of the penalties are read.
-        none = np.float32(0)
-        penalties = (np.float32(l2), np.float32(self.mu))
-        rule = kernels.Rule(kernels.SGD_RULE, _NOTHING, 0.0, 0.0, none, *penalties, none)
+        training = kernels.Training(flat_values(at), flat_values(sent), found.numpy(), *moments)
+        rule = self._penalties(l2)
         layers = self._layers(x.shape[1:])
         gradient = self._kernel("batch_gradient")
-        summed = gradient(training, layers, _rows(x), self._targets(y), rule)
-        return found, float(summed) / len(y)
+        targets = self._targets(y)
+        summed = gradient(training, layers, _rows(x), targets, rule)
+        return found, float(summed) / y.shape[0]
+
+    def _penalties(self, l2: float) -> Any:
+        """The rule of which a gradient reads only the weights of the penalties."""
+        if l2 not in self._penalties_of:
+            kernels = _kernels()
+            none = np.float32(0)
+            weights = (np.float32(l2), np.float32(self.mu))
+            rule = kernels.Rule(kernels.SGD_RULE, _NOTHING, 0.0, 0.0, none, *weights, none)
+            # Kept, as the layers are: a step may take no longer than making it.
+            self._penalties_of[l2] = rule
+        return self._penalties_of[l2]
 
     def _sgd(self, solver: Solver) -> Any:
         """Plain SGD as the kernels know it."""
@@ -224,54 +229,25 @@ class CompiledTrainer:
         if not self.squared:
             labels = y.numpy()
             self._check(labels)
-            return _kernels().Targets(labels, np.empty((len(y), 0), np.float32))
+            return _kernels().Targets(labels, _NO_NUMBERS)
         numbers = y.numpy().reshape(len(y), -1).astype(np.float32, copy=False)
         if numbers.shape[1] != self.stack.widths[-1]:
             what = f"a model of {self.stack.widths[-1]} outputs, got {numbers.shape[1]} targets"
             raise IndexError(what)
         return _kernels().Targets(np.empty(0, np.int64), numbers)
 
-    def score(
-        self, x: Tensor, y: Tensor, rows: IntArray, vector: Tensor
-    ) -> tuple[IntArray, FloatArray]:
-        """What a model predicts, and its cross-entropy, sample by sample.
+    def samples(self, x: Tensor, y: Tensor, rows: IntArray) -> ScoredSamples:
+        """Samples that models are scored on, one after another.
 
         Args:
             x: pooled inputs ``[S, ...]``.
             y: their labels ``[S]``.
             rows: int64 ``[n]``, which of them to score.
-            vector: the model ``[d]``.
-
-        Returns:
-            the class with the largest output, int64, and the cross-entropy, both ``[n]``.
-            A sample's figures have the same bits whatever samples are scored beside it.
         """
+        labels = y.numpy()[rows]
+        self._check(labels)
         layers = self._layers(x.shape[1:])
-        labels = y.numpy()
-        samples = _rows(x)
-        self._check(labels[rows])
-        best = np.empty(len(rows), np.int64)
-        loss = np.empty(len(rows), np.float32)
-        weights = _values(vector)
-
-        score = self._kernel("score")
-
-        def part(at: slice) -> None:
-            score(weights, layers, samples, labels, rows[at], best[at], loss[at])
-
-        threads = 1
-        if len(rows) > MANY:
-            threads = torch.get_num_threads()
-        ends = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
-        parts = [slice(first, last) for first, last in pairwise(ends)]
-        if threads == 1:
-            part(parts[0])
-        else:
-            # Compiled code runs without the interpreter's lock, so threads do run side by side.
-            # A list, since what a thread raised is raised only where its result is taken.
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(part, parts))
-        return best, loss.astype(np.float64)
+        return ScoredSamples(self._kernel("score"), layers, _rows(x), y.numpy(), rows, labels)
 
     def _layers(self, shape: tuple[int, ...]) -> Any:
         """The network as the kernels know it, for samples of a shape."""

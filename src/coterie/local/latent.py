@@ -103,14 +103,25 @@ def moments(points: FloatArray, labels: IntArray, classes: int) -> FloatArray:
         [3.0, 2.9, 1.0, -1.0, 1.0, -1.0]
     """
     found = np.full((2 + 2 * classes, points.shape[1]), MISSING)
-    found[0] = points.mean(axis=0)
-    found[1] = points.std(axis=0)
+    found[0], found[1] = _mean_and_deviation(points)
     for label in range(classes):
         own = points[labels == label]
         if len(own) > 1:
-            found[2 + label] = own.mean(axis=0)
-            found[2 + classes + label] = own.std(axis=0)
+            found[2 + label], found[2 + classes + label] = _mean_and_deviation(own)
     return found
+
+
+def _mean_and_deviation(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``points.mean(axis=0)`` and ``points.std(axis=0)``, to the bit.
+
+    Of the few samples of a class these two take ten times as long as their arithmetic, and a
+    client has twenty of them.
+    """
+    n = len(points)
+    mean = np.add.reduce(points, axis=0) / n
+    centred = points - mean
+    variance = np.add.reduce(centred * centred, axis=0) / n
+    return mean, np.sqrt(variance)
 
 
 class LatentMoments:
@@ -129,6 +140,7 @@ class LatentMoments:
         self._network = copy.deepcopy(module).eval()
         features = latent_layer(module).in_features
         self._projection = projection(features, work.vectors, key)
+        self._loaded: Tensor | None = None
 
     def of(self, vector: Tensor, x: Tensor, y: Tensor) -> FloatArray:
         """The moments ``[2 + 2c, l]`` of some samples.
@@ -138,7 +150,10 @@ class LatentMoments:
             x: ``[n, ...]``, the inputs, at least one.
             y: int64 ``[n]``, their labels.
         """
-        self._network.load_state_dict(state_dict(self._layout, vector), strict=False)
+        # All clients of a request are sent the same model more often than not.
+        if self._loaded is None or not torch.equal(self._loaded, vector):
+            self._network.load_state_dict(state_dict(self._layout, vector), strict=False)
+            self._loaded = vector.clone()
         with one_library_thread():
             points = latents(self._network, x) @ self._projection
         return moments(points, y.numpy(), self._work.classes)

@@ -22,7 +22,7 @@ from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.local.batches import TrainingSamples, channels_last, convolves, minibatches
+from coterie.local.batches import TrainingSamples, channels_last, minibatches
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.sgd import Autograd, Pull, Trained, Trainer
 
@@ -53,7 +53,7 @@ def train_own_model(
     """
     rule = work.own_model
     assert rule is not None, "the work has no rule for a model of the client's own"
-    d = Layout.of(trainers.module).d
+    d = trainers.layout.d
     lengths = rule.lengths(d)
     sent = len(row) - sum(lengths.values())
     received = row[:sent].view(-1, d)
@@ -106,7 +106,7 @@ class OwnTraining:
 
     @property
     def layout(self) -> Layout:
-        return Layout.of(self.trainers.module)
+        return self.trainers.layout
 
     def run(
         self,
@@ -144,13 +144,12 @@ class OwnTraining:
 
     def batches(self, stream: str = "") -> Iterator[Batch]:
         key = self.key.of(stream) if stream else self.key
-        images = convolves(self.trainers.module)
-        for batch in minibatches(self.samples, self.solver, key, images):
+        for batch in minibatches(self.samples, self.solver, key, self.trainers.convolves):
             yield Batch(batch.x, batch.y, batch.last_pass)
 
     def everything(self) -> Batch:
         x, y = self.samples
-        if convolves(self.trainers.module):
+        if self.trainers.convolves:
             x = channels_last(x)
         return Batch(x, y)
 

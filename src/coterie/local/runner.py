@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,8 @@ from coterie.local.trainers import Trainers
 from coterie.math.similarity import nearest_direction
 from coterie.objectives.weighted import weighted, with_weights
 from coterie.tasks import CLASSIFICATION
+
+_FEW = 2**24  # bytes of all clients' training samples that are kept side by side
 
 
 class LocalRunner:
@@ -65,6 +68,7 @@ class LocalRunner:
         # What is trained may be another loss than the task measures.
         self.trained_task = with_smoothing(task, solver.label_smoothing)
         self._trainers = Trainers(module, decay)
+        self._begin_gathering()
 
     def copy(self, device: str = "cpu") -> LocalRunner:
         """A runner of the same work that keeps nothing yet."""
@@ -101,6 +105,15 @@ class LocalRunner:
         self.population = population
         self.sizes = population.sizes("train")
         self.scorer.set_population(population, samples_changed=samples_changed)
+        self._begin_gathering()
+
+    def _begin_gathering(self) -> None:
+        """Forget what was gathered of a population before."""
+        self._gathered: dict[int, TrainingSamples] = {}
+        population = self.population
+        # To gather a small client takes a twentieth of its training. Larger ones gain nothing.
+        size = 4 * math.prod(population.shape) * int(self.sizes.sum())
+        self._gathers = not population.lazy and not population.on_disk and size <= _FEW
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -112,14 +125,24 @@ class LocalRunner:
 
     def train(self, work: Train, client: int, start: Tensor, out: Tensor, key: Key) -> Trained:
         """Train a client from ``start [d]`` and write its update into ``out [d]``."""
-        held = torch.from_numpy(self.population.train[client])
-        x = self.population.x[held]
-        y = self.population.y[held]
+        samples = self._training_samples(client)
         if work.weights is not None:
-            y = with_weights(y, work.weights.of(client))
+            y = with_weights(samples.y, work.weights.of(client))
             work = replace(work, objective=weighted(work.objective), weights=None)
-        samples = TrainingSamples(x, y)
+            samples = TrainingSamples(samples.x, y)
         return self._trainers.train(work, self.solver, samples, start, out, key.client(client))
+
+    def _training_samples(self, client: int) -> TrainingSamples:
+        """The training samples of a client, gathered once where all of them are few."""
+        kept = self._gathered.get(client)
+        if kept is not None:
+            return kept
+        population = self.population
+        held = torch.from_numpy(population.train[client])
+        samples = TrainingSamples(population.x[held], population.y[held])
+        if self._gathers:
+            self._gathered[client] = samples
+        return samples
 
     # --- everything else --------------------------------------------------------------------------
 
@@ -159,18 +182,7 @@ class LocalRunner:
         if work.shares is not None:
             found = self._evaluate_mixtures(work, work.shares, ids, models, which)
             return Reply(key.round, ids, {**found, "size": size}, key.purpose)
-        shapes = dict(work.sums)
-        if work.loss:
-            shapes["loss"] = ()
-        found = {name: np.zeros((*which.shape, *shape)) for name, shape in shapes.items()}
-        for column in range(which.shape[1]):
-            for row in np.unique(which[:, column]):
-                # One pass for all clients that are scored on this model.
-                mine = np.flatnonzero(which[:, column] == row)
-                sums = self.scorer.score(models[row], ids[mine], work, ids)
-                for name, values in found.items():
-                    # Clients without a sample add nothing to any sum.
-                    values[mine, column] = sums.get(name, 0.0)
+        found = self.scorer.score(models, ids, which, work)
         return Reply(key.round, ids, {**found, "size": size}, key.purpose)
 
     def _count_wins(
@@ -194,11 +206,10 @@ class LocalRunner:
         """
         for rows in np.unique(which, axis=0):
             mine = np.flatnonzero((which == rows).all(axis=1))
-            scored = [
-                self.scorer.sample_losses(models[row], ids[mine], split, ids)
-                for row in rows.tolist()
-            ]
-            yield mine, np.stack([losses for losses, _ in scored], axis=1), scored[0][1]
+            losses, bounds = self.scorer.sample_losses(
+                models[torch.from_numpy(rows)], ids[mine], split, ids
+            )
+            yield mine, losses, bounds
 
     def explained(
         self, ids: IntArray, models: Tensor, which: IntArray, told: ClientShares

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.task import CORRECT, Added, Binned, CountsClasses, Task, is_classes
+from coterie.core.task import CORRECT, Added, CountsClasses, Task, is_classes
 from coterie.core.vectors import Layout, bind
 from coterie.core.work import Evaluate
 from coterie.data.population import Population, Split
 from coterie.local.batches import channels_last, convolves
 from coterie.local.compiled import CompiledTrainer
+from coterie.local.compiled_scoring import CompiledScorer
 from coterie.local.kept_scores import KeptScores
+from coterie.local.sample_sums import PerSample, Places, joined, on_cpu, summed
 from coterie.local.scored_rows import ClientSamples, ScoredRows
 from coterie.local.stack import Stack
 
@@ -52,10 +54,10 @@ class Scorer:
         self._convolves = convolves(module)
         self.rows = ScoredRows(population, self._vector.device, copies=not self._convolves)
         self._kept = KeptScores()
-        self._compiled: CompiledTrainer | None = None
+        self._compiled: CompiledScorer | None = None
         stack = Stack.of(module, decay)
         if stack is not None and device == "cpu" and _of_classes(task):
-            self._compiled = CompiledTrainer(stack)
+            self._compiled = CompiledScorer(CompiledTrainer(stack), task, self._kept)
 
     @property
     def batch_invariant(self) -> bool:
@@ -70,18 +72,75 @@ class Scorer:
     def load(self) -> None:
         """Load the compiled code, where there is any."""
         if self._compiled is not None:
-            self._compiled.load_scoring()
+            self._compiled.trainer.load_scoring()
 
     @torch.inference_mode()
     def score(
-        self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
+        self, models: Tensor, ids: IntArray, which: IntArray, work: Evaluate
     ) -> dict[str, FloatArray]:
+        """Score clients on their models.
+
+        Args:
+            models: float32 ``[k, d]``.
+            ids: int64 ``[n]``, the clients.
+            which: int64 ``[n, r]``, the rows of ``models`` that each is scored on.
+            work: which split, which sums, and whether the loss is asked for.
+
+        Returns:
+            the sums by name, float64 ``[n, r, *shape]`` each, and the summed ``loss``; zeros for
+            clients without a sample.
+        """
+        shapes = dict(work.sums)
+        if work.loss:
+            shapes["loss"] = ()
+        found = {name: np.zeros((*which.shape, *shape)) for name, shape in shapes.items()}
+        rows = self._rows_side_by_side(ids, work.split)
+        for column, models_of in enumerate(which.T):
+            if self._compiled is not None and rows is not None:
+                sums = self._compiled.sums(models, ids, models_of, work, rows)
+            else:
+                sums = self._column_by_models(models, ids, models_of, work)
+            for name, values in found.items():
+                if name in sums:
+                    values[:, column] = sums[name]
+        return found
+
+    def _rows_side_by_side(self, ids: IntArray, split: Split) -> ClientSamples | None:
+        """The samples of all these clients for compiled code; ``None`` where there is none, or where
+        clients share samples, each of which is scored once then."""
+        if not self._reads_in_place:
+            return None
+        rows = self.rows.in_place(ids, split, ids)
+        return rows if rows.spread is None else None
+
+    @property
+    def _reads_in_place(self) -> bool:
+        """Whether compiled code reads samples where they lie, which saves a copy."""
+        population = self.rows.population
+        return self._compiled is not None and not population.lazy and population.x.is_contiguous()
+
+    def _column_by_models(
+        self, models: Tensor, ids: IntArray, models_of: IntArray, work: Evaluate
+    ) -> dict[str, FloatArray]:
+        """The same where samples of different clients cannot be scored side by side."""
+        found: dict[str, FloatArray] = {}
+        for row in np.unique(models_of).tolist():
+            mine = np.flatnonzero(models_of == row)
+            for name, values in self._score_one(models[row], ids[mine], work, ids).items():
+                if name not in found:
+                    found[name] = np.zeros((len(ids), *values.shape[1:]))
+                found[name][mine] = values
+        return found
+
+    def _score_one(
+        self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
+    ) -> Mapping[str, FloatArray]:
         """Score one model.
 
         Args:
             vector: float32 ``[d]``.
             ids: int64 ``[n]``, the clients.
-            work: which split, which sums, and whether the loss is asked for.
+            work: as in `score`.
             everyone: int64, the clients that are scored in this round, on this model or another.
 
         Returns:
@@ -90,35 +149,38 @@ class Scorer:
         """
         known = self._kept.find(vector, ids, work)
         if known is not None:
-            return dict(known)
-        added, rows = self._per_sample(vector, ids, work, everyone)
-        found = {name: _summed(values, rows) for name, values in added.items()}
+            return known
+        [added], rows = self._per_sample(vector[None], ids, work, everyone)
+        found = {name: summed(values, rows) for name, values in added.items()}
         self._kept.keep(vector, ids, work, found)
         return found
 
     @torch.inference_mode()
     def sample_losses(
-        self, vector: Tensor, ids: IntArray, split: Split, everyone: IntArray
+        self, vectors: Tensor, ids: IntArray, split: Split, everyone: IntArray
     ) -> tuple[FloatArray, IntArray]:
-        """The loss of each sample under one model.
+        """The loss of each sample under some models.
 
         Args:
-            vector: float32 ``[d]``.
+            vectors: float32 ``[r, d]``.
             ids: int64 ``[n]``, the clients.
             split: which of their samples.
-            everyone: as in `score`.
+            everyone: int64, the clients that are scored in this round, on these models or others.
 
         Returns:
-            float64 ``[s]``, client after client, and int64 ``[n + 1]``, where each client's samples
-            begin and end.
+            float64 ``[s, r]``, client after client, and int64 ``[n + 1]``, where each client's
+            samples begin and end.
         """
         work = Evaluate(split, sums=())
-        added, rows = self._per_sample(vector, ids, work, everyone)
-        loss = added.get("loss", np.empty(0))
-        assert not isinstance(loss, _Places), "a loss is a number for each sample"
-        if rows.spread is not None:
-            loss = loss[rows.spread]
-        return loss, rows.bounds
+        added, rows = self._per_sample(vectors, ids, work, everyone)
+        found = []
+        for of_model in added:
+            loss = of_model.get("loss", np.empty(0))
+            assert not isinstance(loss, Places), "a loss is a number for each sample"
+            if rows.spread is not None:
+                loss = loss[rows.spread]
+            found.append(loss)
+        return np.stack(found, axis=1), rows.bounds
 
     @torch.inference_mode()
     def score_mixture(
@@ -151,51 +213,31 @@ class Scorer:
             return {}
         # The softmax of logarithms of probabilities is these probabilities.
         added = self._added(mixed.log(), rows.y, work)
-        return {name: _summed(_on_cpu(values), rows) for name, values in added.items()}
+        return {name: summed(on_cpu(values), rows) for name, values in added.items()}
 
     def _per_sample(
-        self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
-    ) -> tuple[dict[str, _PerSample], ClientSamples]:
-        """What each sample adds to each sum, and whose samples they are."""
-        population = self.rows.population
-        if self._compiled is not None:
-            # Compiled code reads rows where they lie, which saves a copy, unless they are made when
-            # asked for.
-            if population.lazy or not population.x.is_contiguous():
-                rows = self.rows.gathered(ids, work.split)
-            else:
-                rows = self.rows.in_place(ids, work.split, everyone)
-            return self._compiled_scores(self._compiled, rows, vector, work), rows
-        if population.on_disk:
-            # All at once they may be larger than memory.
+        self, vectors: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
+    ) -> tuple[list[dict[str, PerSample]], ClientSamples]:
+        """What each sample adds to each sum under each model, and whose samples they are."""
+        in_place = self._reads_in_place
+        # On disk all samples at once may be larger than memory.
+        if self._compiled is None and self.rows.population.on_disk:
+            in_place = True
+        if in_place:
             rows = self.rows.in_place(ids, work.split, everyone)
         else:
             rows = self.rows.gathered(ids, work.split)
-        return self._forward(rows, vector, work), rows
+        if self._compiled is None:
+            return [self._forward(rows, vector, work) for vector in vectors], rows
+        return self._compiled.per_sample(vectors, rows, work), rows
 
-    def _compiled_scores(
-        self, compiled: CompiledTrainer, rows: ClientSamples, vector: Tensor, work: Evaluate
-    ) -> dict[str, _PerSample]:
-        """What each sample adds to each sum, by compiled code."""
-        predicted, loss = compiled.score(rows.x, rows.y, rows.index, vector)
-        labels = rows.y[torch.from_numpy(rows.index)]
-        found: dict[str, _PerSample] = {"loss": loss}
-        # A method that compares models asks for right answers alone, which cost the least.
-        if work.sums == CORRECT or not isinstance(self._task, CountsClasses):
-            correct = predicted == labels.numpy()
-            return {"correct": correct.astype(np.float64), **found}
-        counted = self._task.counted(torch.from_numpy(predicted), labels)
-        return {name: _on_cpu(values) for name, values in counted.items()} | found
-
-    def _forward(
-        self, rows: ClientSamples, vector: Tensor, work: Evaluate
-    ) -> dict[str, _PerSample]:
+    def _forward(self, rows: ClientSamples, vector: Tensor, work: Evaluate) -> dict[str, PerSample]:
         """What each sample adds to each sum, by the network itself."""
-        parts: dict[str, list[_PerSample]] = {}
+        parts: dict[str, list[PerSample]] = {}
         for outputs, y in self._outputs(rows, vector):
             for name, values in self._added(outputs, y, work).items():
-                parts.setdefault(name, []).append(_on_cpu(values))
-        return {name: _joined(values) for name, values in parts.items()}
+                parts.setdefault(name, []).append(on_cpu(values))
+        return {name: joined(values) for name, values in parts.items()}
 
     def _outputs(self, rows: ClientSamples, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """What the network puts out for some samples at a time, and their targets."""
@@ -223,68 +265,3 @@ class Scorer:
 def _of_classes(task: Task) -> bool:
     """Whether compiled code has all that the sums of a task need."""
     return is_classes(task) and (task.sums == CORRECT or isinstance(task, CountsClasses))
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """What samples add to a histogram, on the CPU; see ``coterie.core.task.Binned``."""
-
-    place: IntArray
-    weight: FloatArray
-    bins: int
-
-
-_PerSample = FloatArray | _Places
-
-
-def _on_cpu(added: Added) -> _PerSample:
-    """What samples add, in float64: the order of sums, and so their bits, is that of samples."""
-    if not isinstance(added, Binned):
-        return added.cpu().double().numpy()
-    weight = added.weight
-    if weight is None:
-        weight = torch.ones(len(added.place))
-    return _Places(added.place.cpu().numpy(), weight.cpu().double().numpy(), added.bins)
-
-
-def _joined(parts: list[_PerSample]) -> _PerSample:
-    """Parts of the samples one after another."""
-    first = parts[0]
-    if isinstance(first, _Places):
-        places = [part for part in parts if isinstance(part, _Places)]
-        place = np.concatenate([part.place for part in places])
-        weight = np.concatenate([part.weight for part in places])
-        return _Places(place, weight, first.bins)
-    return np.concatenate([part for part in parts if not isinstance(part, _Places)])
-
-
-def _summed(added: _PerSample, rows: ClientSamples) -> FloatArray:
-    """The sum of each client, ``[n, *shape]``."""
-    if not isinstance(added, _Places):
-        if rows.spread is not None:
-            added = added[rows.spread]
-        return _sums(added, rows.bounds)
-    place = added.place
-    weight = added.weight
-    if rows.spread is not None:
-        place = place[rows.spread]
-        weight = weight[rows.spread]
-    clients = len(rows.bounds) - 1
-    owner = np.repeat(np.arange(clients), np.diff(rows.bounds))
-    # Cell by cell in the order of samples, so a client's histogram has the same bits whoever is
-    # counted beside it.
-    cells = np.bincount(owner * added.bins + place, weight, clients * added.bins)
-    return cells.astype(np.float64).reshape(clients, added.bins)
-
-
-def _sums(values: FloatArray, bounds: IntArray) -> FloatArray:
-    """Sums of ``values`` between consecutive bounds.
-
-    `numpy.add.reduceat` adds each part by itself, so that a sum has the same bits whatever stands
-    beside it. It cannot do empty parts, which are left out.
-    """
-    sums = np.zeros((len(bounds) - 1, *values.shape[1:]))
-    some = np.diff(bounds) > 0
-    if some.any():
-        sums[some] = np.add.reduceat(values, bounds[:-1][some])
-    return sums

@@ -10,10 +10,10 @@ from coterie.core.keep import Keep
 from coterie.core.keys import Key
 from coterie.core.objective import AddsToTask, Objective, is_cross_entropy, is_squared_error
 from coterie.core.solver import Solver
-from coterie.core.vectors import copy_module
+from coterie.core.vectors import Layout, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
-from coterie.local.batches import TrainingSamples
+from coterie.local.batches import TrainingSamples, convolves
 from coterie.local.compiled import CompiledTrainer, compiles
 from coterie.local.own_training import train_own_model
 from coterie.local.sgd import Autograd, Pull, Trained, Trainer
@@ -32,6 +32,9 @@ class Trainers:
     def __init__(self, module: nn.Module, decay: tuple[str, ...]) -> None:
         self.module = module
         self.decay = decay
+        # Of the network once, since each client of a method with models of its own asks for them.
+        self.layout = Layout.of(module)
+        self.convolves = convolves(module)
         self.stack = Stack.of(module, decay)
         self._autograd: dict[tuple[Objective, float], Autograd] = {}
         self._compiled: dict[tuple[Objective, float], Trainer] = {}

@@ -11,7 +11,7 @@ from coterie.core.served import Served
 from coterie.core.task import Task
 from coterie.data.population import Population
 from coterie.methods.override import method_of
-from coterie.runs.outputs import outputs_of
+from coterie.runs.outputs import ModelOutputs
 from coterie.runs.spec import RunSpec
 from coterie.terminal import warn
 
@@ -94,10 +94,11 @@ def predicted_classes(
     """
     # A model is loaded once for all of its clients' samples, and not for each client.
     vectors, model = served.for_clients(owner)
+    outputs = ModelOutputs(module)
     classes = torch.empty(len(rows), dtype=torch.int64)
     for number in np.unique(model).tolist():
         mine = torch.from_numpy(model == number)
-        found = task.predict(outputs_of(module, vectors[number], population.x[rows[mine]]))
+        found = task.predict(outputs.of(vectors[number], population.x[rows[mine]]))
         # A binary task predicts probabilities, a classification classes.
         if found.is_floating_point():
             found = (found > 0.5).long()

@@ -13,17 +13,31 @@ from coterie.core.vectors import Layout, state_dict
 CHUNK = 1024
 
 
-@torch.no_grad()
-def outputs_of(module: nn.Module, vector: Tensor, x: Tensor) -> Tensor:
-    """The outputs of a model in evaluation mode, ``[n, ...]``.
+class ModelOutputs:
+    """What many models of one network make of samples. The network is copied once.
 
     Args:
         module: the network; its own parameters stay.
-        vector: float32 ``[d]``, the flat parameters of the model.
-        x: ``[n, ...]``, the inputs; at least one.
     """
-    # A copy: the network of a run has its first weights, from which it may be resumed.
-    model = copy.deepcopy(module).eval()
-    # Frozen parameters and integer buffers are in no vector; the copy has them already.
-    model.load_state_dict(state_dict(Layout.of(module), vector), strict=False)
-    return torch.cat([model(part) for part in x.split(CHUNK)])
+
+    def __init__(self, module: nn.Module) -> None:
+        # A copy: the network of a run has its first weights, from which it may be resumed.
+        self._model = copy.deepcopy(module).eval()
+        self._layout = Layout.of(module)
+
+    @torch.no_grad()
+    def of(self, vector: Tensor, x: Tensor) -> Tensor:
+        """The outputs of a model in evaluation mode, ``[n, ...]``.
+
+        Args:
+            vector: float32 ``[d]``, the flat parameters of the model.
+            x: ``[n, ...]``, the inputs; at least one.
+        """
+        # Frozen parameters and integer buffers are in no vector; the copy has them already.
+        self._model.load_state_dict(state_dict(self._layout, vector), strict=False)
+        return torch.cat([self._model(part) for part in x.split(CHUNK)])
+
+
+def outputs_of(module: nn.Module, vector: Tensor, x: Tensor) -> Tensor:
+    """The outputs of one model, see `ModelOutputs`."""
+    return ModelOutputs(module).of(vector, x)

@@ -144,8 +144,10 @@ def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
             _take_code_of_convolutions(trainer)
         out = torch.empty_like(start)
         trained = trainer.train(TrainingSamples(x, y), start, out, solver, ct.Key(0))
-        predicted, loss = trainer.score(x, y, np.arange(43), start + out)
-        found.append((out.numpy().tobytes(), trained.loss, predicted.tolist(), loss.tobytes()))
+        scored = trainer.samples(x, y, np.arange(43))
+        scored.score(start + out)
+        of_samples = (scored.best.tolist(), scored.loss.tobytes())
+        found.append((out.numpy().tobytes(), trained.loss, *of_samples))
     assert found[0] == found[1]
 
 
