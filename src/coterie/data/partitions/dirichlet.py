@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
@@ -74,7 +75,7 @@ def dirichlet(
             f"data.partition.clients: {total} training samples cannot give {min_size} to each, "
             f"got {clients}; expected at most {total // max(1, min_size)}"
         )
-    counts = _draw_counts(key.of("shares").generator(), sizes, clients, beta, min_size)
+    counts = _draw_counts(key.of("shares"), tuple(sizes.tolist()), clients, beta, min_size)
     # Clients get runs of a class; unshuffled these would follow the order of the source, which may
     # be that of its writers.
     pools = [
@@ -88,13 +89,20 @@ def dirichlet(
     return Partition(rows, cut_pools(tests, np.stack(shares, axis=1)))
 
 
+# Kept, since a sweep runs many methods on the same clients, and a small beta takes hundreds of draws:
+# longer than a method trains on small data.
+@lru_cache(maxsize=16)
 def _draw_counts(
-    rng: np.random.Generator, sizes: IntArray, clients: int, beta: float, min_size: int
+    key: Key, sizes: tuple[int, ...], clients: int, beta: float, min_size: int
 ) -> IntArray:
     """Training samples per client and class, int64 ``[N, c]``; drawn until all are large enough."""
+    rng = key.generator()
+    of_class = np.array(sizes)
     for _ in range(TRIES):
-        counts = _one_draw(rng, sizes, clients, beta)
+        counts = _one_draw(rng, of_class, clients, beta)
         if counts is not None and counts.sum(1).min() >= min_size:
+            # Whoever splits alike is handed the same array.
+            counts.flags.writeable = False
             return counts
     raise DataError(
         f"data.partition: no Dirichlet split in {TRIES} draws gives every client min_size samples, "
