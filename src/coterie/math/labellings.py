@@ -97,9 +97,10 @@ def normalised_mutual_information(first: IntArray, second: IntArray) -> float:
     log_clients = np.log(counts.sum())
     log_shares = np.log(counts[met]) - log_clients
     log_by_chance = np.log(np.outer(of_first, of_second)[met]) - log_clients - log_clients
-    mutual = float((shares * log_shares - shares * log_by_chance).sum())
-    # Rounding may take it below zero.
-    return max(mutual, 0.0) / entropy
+    terms = shares * log_shares - shares * log_by_chance
+    # What chance gives is zero, and rounding leaves less than this of it.
+    terms[np.abs(terms) < np.finfo(np.float64).eps] = 0.0
+    return max(float(terms.sum()), 0.0) / entropy
 
 
 def _pairs(counts: IntArray) -> int:
