@@ -39,7 +39,7 @@ def attack_chart(points: Sequence[AttackPoint], title: str, scale: float = PERCE
     )
     height = alt.Y("value:Q", title=title)
     lines = base.mark_line(point=True).encode(height)
-    spread = base.mark_rule(opacity=0.5).encode(alt.Y("low:Q", title=title), y2="high:Q")
+    spread = base.mark_rule(opacity=0.5).encode(alt.Y("low:Q", title=title), y2=alt.Y2("high:Q"))
     return to_spec(alt.layer(lines, spread), 300)
 
 

@@ -46,7 +46,7 @@ def accuracy_chart(runs: Sequence[RunView]) -> Spec:
         layers.append(_first_newcomers(min(arrivals)))
     if many_seeds:
         band = base.mark_area(opacity=0.16, line=False, tooltip=False)
-        layers.append(band.encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"))
+        layers.append(band.encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q")))
     return to_spec(alt.layer(*layers, lines), HEIGHT)
 
 
@@ -67,11 +67,15 @@ def _rows(series: Series) -> list[dict[str, Any]]:
 def _tooltip(many_seeds: bool, headline: Headline) -> list[Any]:
     digits = headline.format
     if not many_seeds:
-        return ["run:N", "round:Q", alt.Tooltip("mean:Q", format=digits, title=headline.axis)]
+        return [
+            alt.Tooltip("run:N"),
+            alt.Tooltip("round:Q"),
+            alt.Tooltip("mean:Q", format=digits, title=headline.axis),
+        ]
     unit = f", {headline.unit}" if headline.unit else ""
     return [
-        "run:N",
-        "round:Q",
+        alt.Tooltip("run:N"),
+        alt.Tooltip("round:Q"),
         alt.Tooltip("mean:Q", format=digits, title=f"mean{unit}"),
         alt.Tooltip("low:Q", format=digits, title=f"lowest seed{unit}"),
         alt.Tooltip("high:Q", format=digits, title=f"highest seed{unit}"),
@@ -112,7 +116,7 @@ def _arrivals(run: RunView) -> list[int]:
 
 def _first_newcomers(round: int) -> alt.LayerChart:
     frame = pd.DataFrame([{"round": displayed_round(round), "text": "first newcomers"}])
-    base = alt.Chart(frame).encode(x="round:Q")
+    base = alt.Chart(frame).encode(x=alt.X("round:Q"))
     rule = base.mark_rule(strokeDash=[4, 4], opacity=0.55)
     text = base.mark_text(align="left", dx=6, baseline="bottom", fontSize=11, opacity=0.85)
-    return alt.layer(rule, text.encode(text="text:N", y=alt.value(HEIGHT - 4)))
+    return alt.layer(rule, text.encode(text=alt.Text("text:N"), y=alt.value(HEIGHT - 4)))

@@ -35,7 +35,12 @@ def map_chart(run: RunView) -> Spec:
         x=_axis("x:Q", "first axis of spread"),
         y=_axis("y:Q", "second axis"),
         color=colour_by_group(run.groups),
-        tooltip=["client:N", "group:N", "population:N", "came:N"],
+        tooltip=[
+            alt.Tooltip("client:N"),
+            alt.Tooltip("group:N"),
+            alt.Tooltip("population:N"),
+            alt.Tooltip("came:N"),
+        ],
     )
     if run.planted is not None:
         letters = sorted({row["population"] for row in rows})
@@ -124,7 +129,7 @@ def mix_chart(run: RunView) -> Spec:
         y=alt.Y("group:N", title=None, sort=[group_name(group) for group in groups]),
         color=colour_by("label", labels, LABELS, "label"),
         order=alt.Order("order:Q"),
-        tooltip=["group:N", "label:N", "samples:Q"],
+        tooltip=[alt.Tooltip("group:N"), alt.Tooltip("label:N"), alt.Tooltip("samples:Q")],
     )
     return to_spec(chart, BAR * max(2, run.group_count) + 20)
 

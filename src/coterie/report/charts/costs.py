@@ -76,10 +76,10 @@ def bytes_chart(series: Sequence[Series]) -> Spec | None:
             color=series_colour(series),
             # Without an order Vega joins the points by their place on the axis. Rounds that move
             # no bytes share a place.
-            order="round:Q",
+            order=alt.Order("round:Q"),
             tooltip=[
-                "run:N",
-                "round:Q",
+                alt.Tooltip("run:N"),
+                alt.Tooltip("round:Q"),
                 alt.Tooltip("amount:N", title="moved"),
                 alt.Tooltip("accuracy:Q", format=headline.format, title=headline.axis),
             ],
@@ -158,8 +158,12 @@ def time_chart(series: Sequence[Series]) -> Spec | None:
             alt.Y("run:N", title=None, sort=names, axis=alt.Axis(labelLimit=150)),
             alt.X("seconds:Q", title="seconds a round, mean", axis=alt.Axis(tickCount=5)),
             colour,
-            order="order:Q",
-            tooltip=["run:N", "part:N", alt.Tooltip("seconds:Q", format=".4f")],
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("run:N"),
+                alt.Tooltip("part:N"),
+                alt.Tooltip("seconds:Q", format=".4f"),
+            ],
         )
     )
     return to_spec(bars, 34 * len(names) + 24)

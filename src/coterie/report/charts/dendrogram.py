@@ -36,7 +36,9 @@ def dendrogram(tree: Tree, groups: IntArray, names: Sequence[str]) -> Spec:
         {"x": i, "client": str(names[c]), "group": group_name(int(groups[c]))}
         for i, c in enumerate(tree.order)
     ]
-    leaves = alt.Chart(pd.DataFrame(clients)).encode(x=across, tooltip=["client:N", "group:N"])
+    leaves = alt.Chart(pd.DataFrame(clients)).encode(
+        x=across, tooltip=[alt.Tooltip("client:N"), alt.Tooltip("group:N")]
+    )
     size = 30 if n > MOST_NAMES else 60
     marks = leaves.mark_point(filled=True, size=size, opacity=1).encode(colour, y=GROUND)
     layers: list[Any] = [_branches(merges, across, colour), marks]
@@ -72,23 +74,23 @@ def _branches(merges: Sequence[Bracket], across: alt.X, colour: alt.Color) -> al
         alt.Y("y:Q", title="distance at the merge"),
         colour,
         alt.Detail("merge:N"),
-        order="corner:O",
-        tooltip=["group:N", alt.Tooltip("height:Q", format=".4g")],
+        order=alt.Order("corner:O"),
+        tooltip=[alt.Tooltip("group:N"), alt.Tooltip("height:Q", format=".4g")],
     )
 
 
 def _client_names(leaves: alt.Chart) -> alt.Chart:
     short = leaves.transform_calculate(short=f"slice(datum.client, 0, {LETTERS})")
     text = short.mark_text(angle=270, align="right", dx=-9, fontSize=11)
-    return text.encode(text="short:N", y=GROUND)
+    return text.encode(text=alt.Text("short:N"), y=GROUND)
 
 
 def _cut(threshold: float, n: int) -> list[Any]:
     """The height at which the tree is cut into groups."""
     frame = pd.DataFrame([{"y": threshold, "x": n - 0.3, "text": f"cut at {threshold:.4g}"}])
-    base = alt.Chart(frame).encode(y="y:Q")
+    base = alt.Chart(frame).encode(y=alt.Y("y:Q"))
     text = base.mark_text(align="right", dy=-7, fontSize=11, opacity=0.8)
     return [
         base.mark_rule(strokeDash=[5, 4], opacity=0.7),
-        text.encode(x="x:Q", text="text:N"),
+        text.encode(x=alt.X("x:Q"), text=alt.Text("text:N")),
     ]

@@ -108,9 +108,15 @@ def lanes(events: Sequence[Event], height: int, start: int) -> list[Any]:
         ticks = alt.Chart(pd.DataFrame(rows)).mark_tick(
             orient="vertical", thickness=2, height=11, opacity=0.85
         )
-        layers.append(ticks.encode(x="round:Q", y=y, tooltip=["event:N", "round:Q", "clients:Q"]))
+        layers.append(
+            ticks.encode(
+                x=alt.X("round:Q"),
+                y=y,
+                tooltip=[alt.Tooltip("event:N"), alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")],
+            )
+        )
         name = alt.Chart(pd.DataFrame([{"event": of_kind[0].name[:LETTERS]}])).mark_text(
             align="right", baseline="middle", fontSize=11
         )
-        layers.append(name.encode(x=alt.value(-8), y=y, text="event:N"))
+        layers.append(name.encode(x=alt.value(-8), y=y, text=alt.Text("event:N")))
     return layers

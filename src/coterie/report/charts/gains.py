@@ -67,12 +67,12 @@ def gain_chart(run: RunView, base: RunView) -> Spec:
             across,
             alt.Y("gain:Q", title=f"gain over {base.name}{_unit(run.headline.step)}"),
             colour_by_group(run.groups),
-            x2="right:Q",
-            y2="zero:Q",
+            x2=alt.X2("right:Q"),
+            y2=alt.Y2("zero:Q"),
             tooltip=_tooltip(run.headline),
         )
     )
-    zero = alt.Chart(pd.DataFrame([{"gain": 0}])).mark_rule(opacity=0.8).encode(y="gain:Q")
+    zero = alt.Chart(pd.DataFrame([{"gain": 0}])).mark_rule(opacity=0.8).encode(y=alt.Y("gain:Q"))
     return to_spec(alt.layer(bars, zero), 240)
 
 
@@ -108,7 +108,7 @@ def scatter_chart(run: RunView, base: RunView) -> Spec:
     diagonal = alt.Chart(pd.DataFrame([{"x": end, "y": end} for end in ends])).mark_line(
         strokeDash=[4, 4], strokeWidth=1.2, opacity=0.6, color="#838d99"
     )
-    return to_spec(alt.layer(diagonal.encode(x="x:Q", y="y:Q"), points), 300)
+    return to_spec(alt.layer(diagonal.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), points), 300)
 
 
 def _digits(headline: Headline) -> int:
@@ -134,8 +134,8 @@ def _tooltip(headline: Headline) -> Sequence[Any]:
     digits = headline.format
     unit = _unit(headline.unit)
     return [
-        "client:N",
-        "group:N",
+        alt.Tooltip("client:N"),
+        alt.Tooltip("group:N"),
         alt.Tooltip("before:Q", format=digits, title=f"before{unit}"),
         alt.Tooltip("after:Q", format=digits, title=f"after{unit}"),
         alt.Tooltip("gain:Q", format=f"+{digits}", title=f"gain{_unit(headline.step)}"),

@@ -85,7 +85,11 @@ def _cells(cells: pd.DataFrame, sides: pd.DataFrame, small: bool) -> alt.Chart:
         distance,
         x2="a1:Q",
         y2="b1:Q",
-        tooltip=["one:N", "other:N", alt.Tooltip("distance:Q", format=".4g")],
+        tooltip=[
+            alt.Tooltip("one:N"),
+            alt.Tooltip("other:N"),
+            alt.Tooltip("distance:Q", format=".4g"),
+        ],
     )
 
 
@@ -96,9 +100,15 @@ def _strips(sides: pd.DataFrame, colour: alt.Color) -> alt.LayerChart:
     placed = alt.Chart(sides).transform_calculate(
         start="datum.at", stop="datum.at + 1", low=low, high=high
     )
-    strip = placed.mark_rect().encode(colour, tooltip=["who:N", "group:N"])
-    top = strip.encode(x="start:Q", x2="stop:Q", y="low:Q", y2="high:Q")
-    left = strip.encode(y="start:Q", y2="stop:Q", x="low:Q", x2="high:Q")
+    strip = placed.mark_rect().encode(
+        colour, tooltip=[alt.Tooltip("who:N"), alt.Tooltip("group:N")]
+    )
+    top = strip.encode(
+        x=alt.X("start:Q"), x2=alt.X2("stop:Q"), y=alt.Y("low:Q"), y2=alt.Y2("high:Q")
+    )
+    left = strip.encode(
+        y=alt.Y("start:Q"), y2=alt.Y2("stop:Q"), x=alt.X("low:Q"), x2=alt.X2("high:Q")
+    )
     return alt.layer(top, left)
 
 

@@ -66,11 +66,11 @@ def _lines(run: RunView, stays: Sequence[Stay]) -> alt.Chart:
             _all_rounds(run, "left:Q"),
             alt.Y("low:Q", title=f"{run.clients} clients", scale=scale, axis=bare),
             colour_by_group(stay.group for stay in stays),
-            x2="right:Q",
-            y2="high:Q",
+            x2=alt.X2("right:Q"),
+            y2=alt.Y2("high:Q"),
             tooltip=[
-                "client:N",
-                "group:N",
+                alt.Tooltip("client:N"),
+                alt.Tooltip("group:N"),
                 alt.Tooltip("from:Q", title="from round"),
                 alt.Tooltip("to:Q", title="to round"),
             ],
@@ -122,8 +122,8 @@ def _sizes(run: RunView, rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
             _all_rounds(run, "round:Q"),
             alt.Y("clients:Q", stack="zero", scale=alt.Scale(domain=[0, run.clients], nice=False)),
             colour_by_group([*range(most), NO_GROUP]),
-            order="order:Q",
-            tooltip=["group:N", alt.Tooltip("round:Q"), "clients:Q"],
+            order=alt.Order("order:Q"),
+            tooltip=[alt.Tooltip("group:N"), alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")],
         )
     )
 

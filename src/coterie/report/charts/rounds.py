@@ -55,13 +55,15 @@ def shift_chart(run: RunView) -> Spec | None:
     colour = colour_by("what", names, [SHIFT_COLOURS[name] for name in names], None)
     colour.legend = alt.Legend(symbolOpacity=1, columns=1)
     # Bars are rectangles: Vega's own bars of one round cannot have two widths.
-    base = alt.Chart(pd.DataFrame(bars)).encode(colour, tooltip=["what:N", "round:Q", "clients:Q"])
+    base = alt.Chart(pd.DataFrame(bars)).encode(
+        colour, tooltip=[alt.Tooltip("what:N"), alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")]
+    )
     across = round_axis("left:Q")
     first = displayed_round(shifted[0]["round"])
     last = displayed_round(shifted[-1]["round"])
     across.scale = alt.Scale(domain=[first - 0.7, last + 0.7], nice=False)
     up = alt.Y("low:Q", title="clients")
-    rectangles = base.mark_rect().encode(across, up, x2="right:Q", y2="high:Q")
+    rectangles = base.mark_rect().encode(across, up, x2=alt.X2("right:Q"), y2=alt.Y2("high:Q"))
     changed = rectangles.transform_filter(f"datum.what == '{CHANGED}'").mark_rect(opacity=0.35)
     # What was noticed is drawn upon what changed, and leaves its edges in sight.
     noticed = rectangles.transform_filter(f"datum.what != '{CHANGED}'")
@@ -125,7 +127,9 @@ def agreement_chart(runs: Sequence[RunView]) -> Spec | None:
     )
     value = alt.Tooltip("agreement:Q", format=".3f")
     base = alt.Chart(pd.DataFrame(rows)).encode(
-        x=round_axis("round:Q"), y=up, tooltip=["run:N", "what:N", "round:Q", value]
+        x=round_axis("round:Q"),
+        y=up,
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("what:N"), alt.Tooltip("round:Q"), value],
     )
     names = list(AGREEMENT_NAMES.values())
     shown = list(dict.fromkeys(row["run"] for row in rows))
@@ -145,7 +149,7 @@ def _dashed(base: alt.Chart, names: Sequence[str]) -> alt.LayerChart:
     dashed = base.mark_line(strokeWidth=2.2).encode(dash)
     # The points that answer the mouse are a layer apart: as points of the dashed lines they would
     # make the strokes of the legend invisible.
-    points = base.mark_point(size=60, opacity=0, tooltip=True).encode(detail="what:N")
+    points = base.mark_point(size=60, opacity=0, tooltip=True).encode(detail=alt.Detail("what:N"))
     return alt.layer(dashed, points)
 
 
@@ -172,6 +176,6 @@ def divergence_chart(run: RunView) -> Spec | None:
         colour,
         x=round_axis("round:Q"),
         y=alt.Y("divergence:Q", title="gradient divergence"),
-        tooltip=["what:N", "round:Q", value],
+        tooltip=[alt.Tooltip("what:N"), alt.Tooltip("round:Q"), value],
     )
     return to_spec(encoded, 240)
