@@ -2,13 +2,13 @@
 
     python -m benchmarks.attack_records FOLDER --machine "..." --commit db7a952
 
-With ``--part mnist`` or ``--part other`` only these records are made, and the others stay as they are.
+With ``--part mnist``, ``other`` or ``mean`` only these records are made, and the others stay as they are.
 The folder has runs of ``benchmarks.attacks``: ``attacks-*.json`` (planted digits), ``new-*.json`` (the
-same, with seeds by which nothing was chosen), ``other-*.json`` (other shares of attackers) and
-``mnist-*.json``. It has ``starts.json`` (accuracy of IFCA by seed), ``honest-*.json`` (bounds on honest
-clients: lists of ``data``, ``method``, ``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round
-by kind of defence). ``measured.json`` says by key which measurements are older, and their ``commit``,
-``date`` and so on.
+same, with seeds by which nothing was chosen), ``other-*.json`` (other shares of attackers),
+``mnist-*.json`` and ``mean-*.json`` (a mean in which clients count the same). It has ``starts.json``
+(accuracy of IFCA by seed), ``honest-*.json`` (bounds on honest clients: lists of ``data``, ``method``,
+``seed``, ``on``, ``off``) and ``time.json`` (milliseconds a round by kind of defence). ``measured.json``
+says by key which measurements are older, and their ``commit``, ``date`` and so on.
 """
 
 from __future__ import annotations
@@ -154,6 +154,23 @@ def change_records(found: Found, case: str, measured: Mapping[str, str]) -> list
     return records
 
 
+def mean_records(folder: Path) -> list[dict[str, Any]]:
+    """The points by which a mean moves where clients count the same, without attack and defence."""
+    found = accuracies(_read(folder, "mean-*.json"))
+    records = []
+    for method, title in NAMES.items():
+        by_samples = found.get((method, "none", 0.0, "off"), {})
+        evenly = found.get((method, "none", 0.0, "mean"), {})
+        moved = {seed: round(evenly[seed] - by_samples[seed], 2) for seed in evenly}
+        if moved:
+            case = "mean without attack, MNIST"
+            # Not the title alone, by which the tables of all attacks are made.
+            subject = f"{title}, a mean"
+            metric = "one vote a client in place of one a sample"
+            records.append(record(case, subject, metric, "points", moved, "mean", 30))
+    return records
+
+
 def start_records(values: Mapping[str, float]) -> list[dict[str, Any]]:
     """IFCA from random models without attackers: accuracies in per cent by seed."""
     by_seed = {int(seed): value for seed, value in values.items()}
@@ -295,6 +312,12 @@ def measurements(where: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "command": f"{command} mnist --shares 0,0.1,0.2,0.3 --defences off,even",
             **where,
         },
+        "mean": {
+            "what": "A mean in which all clients of a round count the same, on MNIST",
+            "settings": f"{MNIST} No defence and no attackers.",
+            "command": f"{command} mnist --attacks none --shares 0 --defences off,mean",
+            **where,
+        },
         "without": {
             "what": "Attacks on planted digits, without defences",
             "settings": f"{DIGITS} Not every attack was run with every seed.",
@@ -363,6 +386,7 @@ def page_records(folder: Path) -> list[dict[str, Any]]:
         *attack_records(new, after=", new seeds", measured=dict.fromkeys(METRICS, "new")),
         *other_records(folder),
         *mnist_records(folder),
+        *mean_records(folder),
         *start_records(starts),
         *chance_records(),
         *honest_records(_read(folder, "honest-*.json")),
@@ -392,6 +416,7 @@ def mnist_records(folder: Path) -> list[dict[str, Any]]:
 PARTS: Mapping[str, tuple[Sequence[str], Callable[[Path], list[dict[str, Any]]]]] = {
     "mnist": (("mnist", "votes"), mnist_records),
     "other": (("other",), other_records),
+    "mean": (("mean",), mean_records),
 }
 
 

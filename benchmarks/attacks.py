@@ -20,6 +20,7 @@ import coterie as ct
 from coterie.data.population import Population
 from coterie.engines.attacks import ATTACKS, Attack
 from coterie.rules.robust import geometric_median
+from coterie.rules.weighing import evenly
 
 METHODS = ("fedavg", "fedgroup", "flexcfl", "ifca", "fedclust")
 # Name -> kind of attack, its options.
@@ -33,7 +34,7 @@ ATTACKS_TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "ALIE": ("alie", {}),
     "collusion": ("collusion", {}),
 }
-DEFENCES = ("off", "bounds", "rule", "on", "even")
+DEFENCES = ("off", "bounds", "rule", "on", "even", "mean")
 RULES = {
     "rule": geometric_median(),
     "on": geometric_median(remember=True),
@@ -51,7 +52,8 @@ class Case:
         share: of attackers; 0 with an attack is one attacker.
         defences: ``off``; ``bounds``, as by default; ``rule``: with the geometric median and without
             outliers in cold starts, too, of which IFCA has one then; ``on``: all of it, and the
-            geometric median remembers; ``even``: all of that, and clients count the same.
+            geometric median remembers; ``even``: all of that, and clients count the same; ``mean``: no
+            defence, and clients count the same.
         seed: of everything.
     """
 
@@ -154,8 +156,8 @@ def run_case(case: Case, federation: Federation) -> dict[str, Any]:
         engine="serial",
         seed=case.seed,
         attack=make_attack(case, data.clients),
-        bounds=case.defences != "off",
-        weigh=RULES.get(case.defences),
+        bounds=case.defences not in ("off", "mean"),
+        weigh=evenly if case.defences == "mean" else RULES.get(case.defences),
         evaluate_every=2,
         **federation.settings,
     )
