@@ -10,13 +10,16 @@ import numpy as np
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Count
-from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.groups import Groups
+from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate
 from coterie.math.clustering import kmeans
+from coterie.math.outliers import far_from_neighbours
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
+from coterie.rules.cold_start import Outliers
 
 
 def match_to_models(losses: FloatArray, cluster: IntArray) -> IntArray:
@@ -53,7 +56,13 @@ class ClusterLossVectors(PlacesClients):
     """The assign rule of CLoVE: clients whose losses under all models are alike train together.
 
     A client of the cohort that does not tell its losses keeps its group, and does not train.
+
+    Args:
+        outliers: ``leave_out``: clients whose losses are far from those of all others have no part in
+            the clusters; they train the model under which their loss is least.
     """
+
+    outliers: Outliers = "keep"
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         every_model = np.tile(np.arange(groups.k), (len(round.cohort), 1))
@@ -66,14 +75,33 @@ class ClusterLossVectors(PlacesClients):
             return groups, Plan(ids, ids)
         # Means, since a sum would put clients with many samples far from those with few.
         losses = reply.fields["loss"] / reply.fields["size"][:, None]
-        cluster = kmeans(losses, min(groups.k, len(ids)), round.key.of("kmeans"))
-        row = match_to_models(losses, cluster)[cluster]
+        far = self._far(losses)
+        row = losses.argmin(axis=1)
+        row[~far] = _clustered(losses[~far], round.key.of("kmeans"))
         notes = {"newcomers": int((groups.member[ids] < 0).sum())}
+        if far.any():
+            notes["outliers"] = int(far.sum())
         return groups.with_members(ids, row), Plan(ids, row, notes=notes)
+
+    def _far(self, losses: FloatArray) -> BoolArray:
+        """The clients that have no part in the clusters, bool ``[n]``."""
+        if self.outliers == "keep":
+            return np.zeros(len(losses), bool)
+        # Imported late: it is slow to load, and every run loads this file.
+        from scipy.spatial.distance import cdist
+
+        return far_from_neighbours(cdist(losses, losses), losses.shape[1])
+
+
+def _clustered(losses: FloatArray, key: Key) -> IntArray:
+    """The model that each client trains, int64 ``[n]``, by clusters of their losses ``[n, k]``."""
+    clients, models = losses.shape
+    cluster = kmeans(losses, min(models, clients), key)
+    return match_to_models(losses, cluster)[cluster]
 
 
 @validated
-def clove(groups: Count = 3) -> Method:
+def clove(groups: Count = 3, outliers: Outliers = "keep") -> Method:
     """CLoVE: clients with like losses under all models form a group, which trains the model that
     fits it best.
 
@@ -84,6 +112,9 @@ def clove(groups: Count = 3) -> Method:
 
     Args:
         groups: number of models ``k``.
+        outliers: ``leave_out`` keeps clients whose losses are far from those of all others out of
+            k-means, of which a single one takes a cluster otherwise. They train the model under which
+            their loss is least.
 
     Models: one per group, their number set.
 
@@ -95,7 +126,7 @@ def clove(groups: Count = 3) -> Method:
         4
     """
     return Method(
-        ClusterLossVectors(),
+        ClusterLossVectors(outliers),
         groups=groups,
         # From equal models all losses of a client are equal, and say nothing of its data.
         distinct_init=True,

@@ -14,13 +14,16 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Count
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
 from coterie.math.clustering import agglomerate
 from coterie.math.correlation import pivot_clusters
+from coterie.math.outliers import far_from_neighbours
+from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
+from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import previous_group
 from coterie.rules.model_distances import group_distances, mean_losses, to_groups
 from coterie.rules.model_means import keep_groups, merge_groups
@@ -57,6 +60,7 @@ class SuccessiveRefinement(PlacesClients):
     every: int
     times: int
     least: int
+    outliers: Outliers
 
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         memory = groups.memory.get(RefinementMemory)
@@ -97,15 +101,25 @@ class SuccessiveRefinement(PlacesClients):
         own = own[torch.from_numpy(scored)]
         loss = of_own[:, scored].T
         distance = (loss + loss.T) / 2
+        near = ~self._far(distance)
+        distance = distance[np.ix_(near, near)]
         threshold = self.threshold
         if threshold == "auto":
             threshold = agglomerate(distance, "average").threshold
-        label = self._without_small(pivot_clusters(distance <= threshold, round.key.of("pivots")))
+        label = np.full(len(ids), NO_GROUP)
+        clusters = pivot_clusters(distance <= threshold, round.key.of("pivots"))
+        label[near] = self._without_small(clusters)
         count = int(label.max()) + 1
         models = torch.stack([_mean(own[torch.from_numpy(label == j)]) for j in range(count)])
         memory = RefinementMemory(ids, torch.from_numpy(loss), float(threshold), 0, 0)
         groups = replace(groups.select([0] * count), models=models)
         return groups.with_members(ids, label).remember(memory)
+
+    def _far(self, distance: Matrix) -> BoolArray:
+        """The clients that are far from all others and have no part in the clusters, bool ``[n]``."""
+        if self.outliers == "keep":
+            return np.zeros(len(distance), bool)
+        return far_from_neighbours(distance, max(1, len(distance) // self.least))
 
     def _without_small(self, label: IntArray) -> IntArray:
         """Clusters of fewer than ``least`` clients have none any more; the others are counted anew.
@@ -151,6 +165,7 @@ def sr_fca(
     refinements: Count = 2,
     least: Count = 3,
     trim: Share = 0.15,
+    outliers: Outliers = "keep",
 ) -> Method:
     """SR-FCA: groups clients by how well each other's models do, and refines the groups in training.
 
@@ -167,6 +182,8 @@ def sr_fca(
         refinements: how many there are.
         least: clusters of fewer clients are dissolved.
         trim: the share of values that is left out on either side of each coordinate, ``beta``.
+        outliers: ``leave_out`` keeps clients far from all others out of the first groups and of the
+            threshold, which a single one decides otherwise. They wait for the first refinement.
 
     Models: one per group, their number by a threshold.
 
@@ -176,5 +193,5 @@ def sr_fca(
         >>> sr_fca(threshold=0.5, refinements=1).assign.times
         1
     """
-    rule = SuccessiveRefinement(threshold, steps_alone, refine_every, refinements, least)
+    rule = SuccessiveRefinement(threshold, steps_alone, refine_every, refinements, least, outliers)
     return Method(rule, weigh=trimmed_mean(trim), reads=("start", "statistics"))
