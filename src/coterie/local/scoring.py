@@ -94,6 +94,9 @@ class Scorer:
         if work.loss:
             shapes["loss"] = ()
         found = {name: np.zeros((*which.shape, *shape)) for name, shape in shapes.items()}
+        if not len(ids):
+            # As where all clients attack and nobody is left to be scored.
+            return found
         rows = self._rows_side_by_side(ids, work.split)
         for column, models_of in enumerate(which.T):
             if self._compiled is not None and rows is not None:
