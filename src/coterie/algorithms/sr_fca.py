@@ -14,19 +14,17 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.config.tables import Count
-from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.plan import Plan
-from coterie.math.clustering import agglomerate
 from coterie.math.correlation import pivot_clusters
-from coterie.math.outliers import far_from_neighbours
-from coterie.math.similarity import Matrix
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
 from coterie.rules.migration import previous_group
 from coterie.rules.model_distances import group_distances, mean_losses, to_groups
 from coterie.rules.model_means import keep_groups, merge_groups
+from coterie.rules.near_clusters import left_out, near_clusters
 from coterie.rules.newcomers import least_loss_groups
 from coterie.rules.robust import Share, trimmed_mean
 
@@ -101,32 +99,21 @@ class SuccessiveRefinement(PlacesClients):
         own = own[torch.from_numpy(scored)]
         loss = of_own[:, scored].T
         distance = (loss + loss.T) / 2
-        near = ~self._far(distance)
-        distance = distance[np.ix_(near, near)]
-        threshold = self.threshold
-        if threshold == "auto":
-            threshold = agglomerate(distance, "average").threshold
-        label = np.full(len(ids), NO_GROUP)
-        clusters = pivot_clusters(distance <= threshold, round.key.of("pivots"))
-        label[near] = self._without_small(clusters)
+        far = left_out(distance, max(1, len(ids) // self.least), self.outliers)
+        label, threshold = near_clusters(distance, self.threshold, far, round.key.of("pivots"))
+        label = self._without_small(label)
         count = int(label.max()) + 1
         models = torch.stack([_mean(own[torch.from_numpy(label == j)]) for j in range(count)])
-        memory = RefinementMemory(ids, torch.from_numpy(loss), float(threshold), 0, 0)
+        memory = RefinementMemory(ids, torch.from_numpy(loss), threshold, 0, 0)
         groups = replace(groups.select([0] * count), models=models)
         return groups.with_members(ids, label).remember(memory)
 
-    def _far(self, distance: Matrix) -> BoolArray:
-        """The clients that are far from all others and have no part in the clusters, bool ``[n]``."""
-        if self.outliers == "keep":
-            return np.zeros(len(distance), bool)
-        return far_from_neighbours(distance, max(1, len(distance) // self.least))
-
     def _without_small(self, label: IntArray) -> IntArray:
-        """Clusters of fewer than ``least`` clients have none any more; the others are counted anew.
+        """Clients of clusters of fewer than ``least`` have none any more; the others are counted anew.
 
         Where all are that small, the largest stay.
         """
-        size = np.bincount(label)
+        size = np.bincount(label[label >= 0])
         large = np.flatnonzero(size >= min(self.least, int(size.max())))
         return np.where(np.isin(label, large), np.searchsorted(large, label), NO_GROUP)
 
