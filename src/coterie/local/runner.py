@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from coterie.local.scoring import Scorer
 from coterie.local.sgd import Trained
 from coterie.local.trainers import Trainers
 from coterie.math.similarity import nearest_direction
-from coterie.objectives.weighted import weighted, with_weights
 from coterie.tasks import CLASSIFICATION
 
 _FEW = 2**24  # bytes of all clients' training samples that are kept side by side
@@ -126,10 +124,6 @@ class LocalRunner:
     def train(self, work: Train, client: int, start: Tensor, out: Tensor, key: Key) -> Trained:
         """Train a client from ``start [d]`` and write its update into ``out [d]``."""
         samples = self._training_samples(client)
-        if work.weights is not None:
-            y = with_weights(samples.y, work.weights.of(client))
-            work = replace(work, objective=weighted(work.objective), weights=None)
-            samples = TrainingSamples(samples.x, y)
         return self._trainers.train(work, self.solver, samples, start, out, key.client(client))
 
     def _training_samples(self, client: int) -> TrainingSamples:

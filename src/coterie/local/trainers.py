@@ -3,6 +3,8 @@ autograd."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,7 @@ from coterie.local.compiled import CompiledTrainer, compiles
 from coterie.local.own_training import train_own_model
 from coterie.local.sgd import Autograd, Pull, Trained, Trainer
 from coterie.local.stack import Stack
+from coterie.objectives.weighted import weighted, with_weights
 
 
 class Trainers:
@@ -71,6 +74,10 @@ class Trainers:
                 own, what it stores from now on stands at the same places.
             key: the client's stream.
         """
+        if work.weights is not None:
+            # Here and not in the runner: actors of Ray have the trainers alone.
+            samples = TrainingSamples(samples.x, with_weights(samples.y, work.weights.of(key.id)))
+            work = replace(work, objective=weighted(work.objective), weights=None)
         if work.own_model is not None:
             return train_own_model(self, work, base, samples, start, out, key)
         solvers = work.solvers(base, key.round)
