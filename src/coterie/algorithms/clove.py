@@ -16,10 +16,10 @@ from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.work import Evaluate
 from coterie.math.clustering import kmeans
+from coterie.math.outliers import far_from_neighbours
 from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import Outliers
-from coterie.rules.near_clusters import left_out
 
 
 def match_to_models(losses: FloatArray, cluster: IntArray) -> IntArray:
@@ -90,7 +90,7 @@ class ClusterLossVectors(PlacesClients):
         # Imported late: it is slow to load, and every run loads this file.
         from scipy.spatial.distance import cdist
 
-        return left_out(cdist(losses, losses), losses.shape[1], self.outliers)
+        return far_from_neighbours(cdist(losses, losses), losses.shape[1])
 
 
 def _clustered(losses: FloatArray, key: Key) -> IntArray:

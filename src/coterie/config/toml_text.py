@@ -13,8 +13,8 @@ from typing import Any
 MOST_CHARACTERS = 1_000_000  # a configuration with all defaults has about 2,000
 MOST_DEPTH = 32  # parts of a key, and brackets around them
 # Texts and comments are skipped: what is in them is no key and no bracket. A text of several lines may
-# have up to two quotes of its own before the three that close it. Whoever stops at the first three takes
-# what follows for a text, and a deep key in it is not seen.
+# have up to two quotes of its own before the three that close it. A pattern that stops at the first
+# three takes what follows for a text, and does not see a deep key in it.
 TOKENS = re.compile(
     r'"""(?:\\.|[^\\])*?""""{0,2}'
     r"|'''.*?''''{0,2}"

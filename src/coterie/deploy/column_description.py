@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,19 +87,26 @@ def describe_columns(
     return Description(encoder, reply.ids[used], report_bytes(columns, reports), +refused)
 
 
-def _possible(columns: tuple[Column, ...], reports: FloatArray, size: FloatArray) -> BoolArray:
-    """Which reports can be those of so many rows: counts from 0 to ``size`` and no negative squares."""
-    possible = np.ones(len(reports), bool)
+def _by_column(
+    columns: Sequence[Column], reports: FloatArray
+) -> Iterator[tuple[Column, FloatArray]]:
+    """Each column, and what the reports say of it, ``[n, width]``."""
     at = 0
     for column in columns:
         width = report_width([column])
-        part = reports[:, at : at + width]
+        yield column, reports[:, at : at + width]
         at += width
+
+
+def _possible(columns: tuple[Column, ...], reports: FloatArray, size: FloatArray) -> BoolArray:
+    """Which reports can be those of so many rows: counts from 0 to ``size`` and no negative squares."""
+    possible = np.ones(len(reports), bool)
+    for column, part in _by_column(columns, reports):
         if column.kind == "category":
             counts = part
             possible &= part.sum(axis=1) == size
         else:
-            assert width == MOMENTS, "a count, a mean and squares"
+            assert part.shape[1] == MOMENTS, "a count, a mean and squares"
             counts = part[:, :1]
             possible &= part[:, 2] >= 0
         possible &= ((counts >= 0) & (counts <= size[:, None])).all(axis=1)
@@ -124,11 +131,7 @@ def usual_reports(columns: Sequence[Column], reports: FloatArray) -> BoolArray:
     """
     usual = np.ones(len(reports), bool)
     everyone = np.zeros(len(reports), np.int64)
-    at = 0
-    for column in columns:
-        width = report_width([column])
-        part = reports[:, at : at + width]
-        at += width
+    for column, part in _by_column(columns, reports):
         if column.kind == "category":
             continue
         count, mean, squares = part.T

@@ -34,7 +34,7 @@ def on_cpu(added: Added) -> PerSample:
     return Places(added.place.cpu().numpy(), weight.cpu().double().numpy(), added.bins)
 
 
-def joined(parts: list[PerSample]) -> PerSample:
+def concatenated(parts: list[PerSample]) -> PerSample:
     """Parts of the samples one after another."""
     first = parts[0]
     if isinstance(first, Places):
@@ -58,8 +58,8 @@ def summed(added: PerSample, rows: ClientSamples) -> FloatArray:
         weight = weight[rows.spread]
     clients = len(rows.bounds) - 1
     owner = np.repeat(np.arange(clients), np.diff(rows.bounds))
-    # Cell by cell in the order of samples, so a client's histogram has the same bits whoever is
-    # counted beside it.
+    # Cell by cell in the order of samples, so a client's histogram has the same bits whichever
+    # clients are counted beside it.
     cells = np.bincount(owner * added.bins + place, weight, clients * added.bins)
     return cells.astype(np.float64).reshape(clients, added.bins)
 

@@ -19,7 +19,7 @@ from coterie.local.batches import channels_last, convolves
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.compiled_scoring import CompiledScorer
 from coterie.local.kept_scores import KeptScores
-from coterie.local.sample_sums import PerSample, Places, joined, on_cpu, summed
+from coterie.local.sample_sums import PerSample, Places, concatenated, on_cpu, summed
 from coterie.local.scored_rows import ClientSamples, ScoredRows
 from coterie.local.stack import Stack
 
@@ -95,7 +95,7 @@ class Scorer:
             shapes["loss"] = ()
         found = {name: np.zeros((*which.shape, *shape)) for name, shape in shapes.items()}
         if not len(ids):
-            # As where all clients attack and nobody is left to be scored.
+            # All clients attack, for example, so that no honest one is left to score.
             return found
         rows = self._rows_side_by_side(ids, work.split)
         for column, models_of in enumerate(which.T):
@@ -240,7 +240,7 @@ class Scorer:
         for outputs, y in self._outputs(rows, vector):
             for name, values in self._added(outputs, y, work).items():
                 parts.setdefault(name, []).append(on_cpu(values))
-        return {name: joined(values) for name, values in parts.items()}
+        return {name: concatenated(values) for name, values in parts.items()}
 
     def _outputs(self, rows: ClientSamples, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """What the network puts out for some samples at a time, and their targets."""

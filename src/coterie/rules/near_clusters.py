@@ -22,7 +22,7 @@ def left_out(distance: Matrix, clusters: int, outliers: Outliers) -> BoolArray:
     Args:
         distance: ``[n, n]``, symmetric.
         clusters: how many there are, at least about.
-        outliers: ``keep``: nobody is left out.
+        outliers: ``keep``: all clients take part.
 
     Example:
         >>> at = np.array([0.0, 0.1, 0.2, 0.3, 90.0])

@@ -52,6 +52,19 @@ def load(folder: Path, amount: int) -> ModuleType:
     return importlib.import_module("kept_kernels.calling")
 
 
+def kept_kernels(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of its own with a kernel that calls another, which can be imported."""
+    folder = place / "kept_kernels"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "calling.py").write_text(CALLING)
+    shutil.copy(Path(compilation.__file__), folder)
+    monkeypatch.syspath_prepend(place)
+    # Python compares source files by second and size, which an edit in a test may not change.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return folder
+
+
 def loaded_from_disk(kernel: Any) -> bool:
     """Whether no machine code of a kernel had to be made."""
     return bool(kernel.stats.cache_hits) and not kernel.stats.cache_misses
@@ -60,15 +73,7 @@ def loaded_from_disk(kernel: Any) -> bool:
 def test_a_kernel_is_compiled_anew_when_another_file_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "kept_kernels"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    (folder / "calling.py").write_text(CALLING)
-    shutil.copy(Path(compilation.__file__), folder)
-    monkeypatch.syspath_prepend(tmp_path)
-    # Python compares source files by second and size, which an edit in this test may not change.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
+    folder = kept_kernels(tmp_path, monkeypatch)
     assert load(folder, 1).two_steps(0) == 2
     again = load(folder, 1).two_steps
     assert again(0) == 2
@@ -80,13 +85,7 @@ def test_a_kernel_is_compiled_anew_when_another_file_has_changed(
 def test_one_process_compiles_while_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "kept_kernels"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    (folder / "calling.py").write_text(CALLING)
-    shutil.copy(Path(compilation.__file__), folder)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folder = kept_kernels(tmp_path, monkeypatch)
     kernel = load(folder, 1).two_steps
     other = FileLock(f"{kernel._cache._cache_file._index_path}.lock")
     other.acquire()

@@ -101,7 +101,7 @@ def _draw_counts(
     for _ in range(TRIES):
         counts = _one_draw(rng, of_class, clients, beta)
         if counts is not None and counts.sum(1).min() >= min_size:
-            # Whoever splits alike is handed the same array.
+            # All calls with these arguments share the array.
             counts.flags.writeable = False
             return counts
     raise DataError(
