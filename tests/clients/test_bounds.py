@@ -298,3 +298,11 @@ def test_results_of_a_simulation_are_the_same_arrays() -> None:
     assert after is reply
     assert not clipped
     assert not refused
+
+
+@pytest.mark.parametrize("width", [3, 2**15 - 1, 2**15, 100_003])
+def test_a_length_is_the_same_to_the_bit_alone_and_beside_others(width: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((5, width)).astype(np.float32)
+    together = norms(rows)
+    np.testing.assert_array_equal(together, [norms(row[None])[0] for row in rows])
+    np.testing.assert_allclose(together, np.linalg.norm(rows.astype(np.float64), axis=1))

@@ -30,6 +30,7 @@ from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.threads import one_torch_thread
 from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
@@ -152,6 +153,7 @@ class PoolEngine(SimulationEngine):
 
     # --- training ---------------------------------------------------------------------------------
 
+    @one_torch_thread()
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:

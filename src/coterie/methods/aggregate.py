@@ -16,6 +16,7 @@ from coterie.core.keep import Keep
 from coterie.core.keys import Key
 from coterie.core.mixtures import ClientShares
 from coterie.core.plan import Plan
+from coterie.core.threads import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.math.similarity import Matrix
 from coterie.methods.discrepancy import discrepancy
@@ -51,6 +52,7 @@ def take_shares(groups: Groups, told: ClientShares, notes: dict[str, Any]) -> Gr
     return with_shares(groups, told.ids, told.shares)
 
 
+@one_torch_thread()
 def aggregate(
     method: Method,
     groups: Groups,

@@ -17,6 +17,7 @@ from coterie.core.keep import Keep
 from coterie.core.own_model import serves_as_sent
 from coterie.core.plan import Plan
 from coterie.core.served import Served
+from coterie.core.threads import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.errors import ConfigError
 from coterie.methods.aggregate import aggregate, take_choices, take_shares, training_notes
@@ -120,6 +121,7 @@ class Clustered:
         seconds["aggregation"] = time.perf_counter() - begun
         return groups, {**notes, **found}
 
+    @one_torch_thread()
     def serve(self, state: Groups) -> Served:
         """Which model serves each client."""
         served = self.method.serve(state)
