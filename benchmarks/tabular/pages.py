@@ -92,7 +92,9 @@ def of_whole_seeds(study: Study, runs: Sequence[Found]) -> list[Found]:
 
 def figures(study: Study, runs: Sequence[Found]) -> Iterable[Row]:
     """All records of a study."""
-    yield from _without_model(study, runs)
+    # Predictions without a network are the same for another network on the same samples.
+    if study.by_fold or study.name not in PAGES:
+        yield from _without_model(study, runs)
     for network in study.networks:
         for method in study.methods:
             ours = of_method(runs, network, method)

@@ -245,7 +245,6 @@ AIR_GRU = replace(
     AIR,
     name="beijing-air-gru",
     networks={"GRU": {"name": "forecaster", "hidden": 32}},
-    methods=(*ONE_MODEL, *GROUPED),
     trials=2,
     local={
         "lr": between(5e-3, 5e-2),
