@@ -5,7 +5,7 @@ All train the same clients from the same model in turn (FedAvg, K = 20, E = 10, 
 round, so that what else the machine does hits them alike; medians and the best of the ratios.
 Start-up is left out, and shown apart.
 
-    python benchmarks/engines.py [--rounds 8] [--epochs 10] [--models mclr mlp] [--engines ray vmap]
+    python -m benchmarks.engines [--rounds 8] [--epochs 10] [--models mclr mlp] [--engines ray vmap]
     [--json FILE]
 """
 
@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from local_sgd import SOLVER, population
 
 import coterie as ct
+from benchmarks.local_sgd import SGD, population
 from coterie.clients.clients import Clients
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
@@ -78,7 +78,7 @@ def compare(
     sampler = Sampler("uniform", np.arange(data.clients), 20, key)
     start = flatten(net)[None]
     clients_of = {
-        name: Clients(engine_of(name, LocalRunner(data, net, SOLVER), address))
+        name: Clients(engine_of(name, LocalRunner(data, net, SGD), address))
         for name in ("pool", *names)
     }
     seconds: dict[str, list[float]] = {name: [] for name in clients_of}

@@ -1,6 +1,6 @@
 """What FedClust's clients have before they are clustered: their layers, and their own networks.
 
-    python benchmarks/final_layers.py fedclust/fmnist --seeds 0-2
+    python -m benchmarks.final_layers fedclust/fmnist --seeds 0-2
 
 A line is one of Table 1a of ``coterie reproduce fedclust``. All clients train once from the first
 model. Prints, as one line of JSON for each seed,
