@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 import coterie as ct
-from benchmarks.local_sgd import SOLVER, population
+from benchmarks.local_sgd import SGD, population
 from benchmarks.memory import processor, proportional
 from coterie.core.vectors import flatten
 from coterie.local.batches import batches
@@ -129,7 +129,7 @@ def write_task(path: Path, model: str, rounds: int) -> None:
         for k, id in enumerate(cohort[t].tolist()):
             held = data.train[id]
             rng = key.of("train").at(t).client(id).of("shuffle").generator()
-            orders.append(np.concatenate([part.order for part in batches(len(held), SOLVER, rng)]))
+            orders.append(np.concatenate([part.order for part in batches(len(held), SGD, rng)]))
             at[t, k] = (start, start + len(held))
             start = start + len(held)
             rows.append(held)
@@ -143,9 +143,9 @@ def write_task(path: Path, model: str, rounds: int) -> None:
         y=y[kept],
         w0=w0,
         model=model,
-        lr=SOLVER.lr,
-        batch=SOLVER.batch_size,
-        epochs=SOLVER.epochs,
+        lr=SGD.lr,
+        batch=SGD.batch_size,
+        epochs=SGD.epochs,
         cohort=cohort,
         at=at,
         rows=place,

@@ -29,8 +29,4 @@ def test_what_is_called_as_a_file_imports_no_module_beside_it(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted({*named(SCRIPTS), *named(MODULES)}))
 def test_what_a_command_names_can_be_imported(name: str) -> None:
-    # That of the peers needs libraries that only their own environments have.
-    if name.startswith("peers"):
-        assert (FOLDER / "peers").is_dir()
-        return
     import_module(f"benchmarks.{name}")
