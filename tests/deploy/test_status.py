@@ -94,9 +94,10 @@ def test_a_run_says_who_is_awaited_and_until_when() -> None:
     assert status.sentence == (
         f"Round 2 of 4: training, waiting for 1 of 2 clients, for at most 1 min 30 s, until {clock}"
     )
-    waiting = {**ASKING, "exchanges": [], "waiting": {"round": 1, "least": 3, "until": 1005.0}}
+    awaited = {"round": 1, "least": 3, "awaited": "1 client", "until": 1005.0}
+    waiting = {**ASKING, "exchanges": [], "waiting": awaited}
     assert status_of(waiting, []).sentence.startswith(
-        "Round 1 of 4: waiting for 1 client more to connect, for at most 5.0 s"
+        "Round 1 of 4: waiting for 1 client to connect, for at most 5.0 s"
     )
     assert "no process writes this run" in status_of(ASKING, [], running=False).sentence
     rows = [row(at, [0.5]) for at in range(4)]
@@ -285,10 +286,39 @@ def test_a_run_that_waits_for_clients_says_for_whom(tmp_path: Path) -> None:
     grid = nodes(tmp_path, config, clients=4)
     with pytest.raises(QuorumError):
         deploy(tmp_path, config, grid, reported=reported, longest_wait=0.2)
-    assert reported.waiting == ["waiting for 6 clients to connect, for at most 0.2 s"]
+    # Four of six have said who they are. What does not change is said once.
+    assert reported.waiting[-1].startswith("waiting for 2 clients to connect, for at most ")
+    assert len(reported.waiting) <= 2
     live = json.loads((tmp_path / "run" / LIVE).read_bytes())
     assert live["waiting"]["least"] == 6
+    assert live["waiting"]["awaited"] == "2 clients"
+    assert len(live["connected"]) == 4
     assert read_status(tmp_path / "run").rows == []
+
+
+def test_a_run_names_the_client_that_it_waits_for_and_says_when_it_is_back(tmp_path: Path) -> None:
+    config = tables("fedavg", rounds=3)
+    grid = nodes(tmp_path, config)
+    every = dict(grid.contexts)
+
+    class Away(Waiting):
+        def __call__(self, what: str, value: Any) -> None:
+            super().__call__(what, value)
+            if what == "round" and value["round"] == 0:
+                grid.contexts.pop(104)
+            if what == "waiting" and 104 not in grid.contexts:
+                # What another process reads while the run waits.
+                self.status = read_status(tmp_path / "run")
+                grid.contexts[104] = every[104]
+
+    reported = Away()
+    deploy(tmp_path, config, grid, reported=reported, longest_wait=20.0)
+    assert reported.waiting[-1].startswith("waiting for client-04 to connect, for at most ")
+    assert "client 'client-04' is back" in reported.lines
+    there = reported.status.live["connected"]
+    assert "client-04" not in there
+    assert len(there) == 5
+    assert "waiting for client-04 to connect, for at most " in reported.status.sentence
 
 
 def test_the_file_does_not_grow_and_a_full_disk_ends_no_run(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from coterie.errors import QuorumError
 from coterie.terminal import counted, duration
 
 BoolArray = NDArray[np.bool_]
+MOST_NAMED = 3  # clients that a line names, in place of their number
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Attendance:
         live: where it is noted that the run waits; ``None``: nowhere.
         say: what to do with a line for the user.
         last: who was present in the round before, bool ``[N]``.
+        awaited: who was last said to be waited for.
     """
 
     engine: FlowerEngine
@@ -42,6 +44,7 @@ class Attendance:
     live: LiveState | None = None
     say: Callable[[str], None] = lambda line: None
     last: BoolArray | None = field(default=None)
+    awaited: str = ""
 
     def gather(self, round: int) -> None:
         """Wait for enough clients.
@@ -54,8 +57,13 @@ class Attendance:
         """
         least = self.settings.min_clients
         longest = self.settings.longest_wait
-        self._announce(round, least, longest)
-        self.engine.gather(least, longest)
+        known = set(self.engine.register.names)
+        # Seconds since 1970, which other processes read.
+        end = time.time() + longest
+        self.awaited = ""
+        came = self.engine.gather(least, longest, lambda: self._announce(round, end))
+        for name in sorted(known & set(came)):
+            self.engine.register.say(f"client {name!r} is back")
         able = self._able()
         if able < least:
             what = f"too few clients before round {round} after {longest:g} s, got {able}"
@@ -63,15 +71,31 @@ class Attendance:
         if self.live is not None:
             self.live.work(self._connected())
 
-    def _announce(self, round: int, least: int, longest: float) -> None:
-        """Say who is waited for, and for how long."""
-        connected = self._connected()
+    def _announce(self, round: int, end: float) -> None:
+        """Say who is waited for, and for how long, wherever that has changed."""
+        register = self.engine.register
+        least = self.settings.min_clients
+        awaited = self._missing(least - register.able)
+        if awaited == self.awaited:
+            return
+        self.awaited = awaited
         if self.live is not None:
-            self.live.wait(round, least, time.time() + longest, connected)
-        missing = least - self._able()
-        if missing > 0:
-            limit = duration(longest)
-            self.say(f"waiting for {counted(missing, 'client')} to connect, for at most {limit}")
+            self.live.wait(round, least, awaited, end, register.there)
+        limit = duration(max(0.0, end - time.time()))
+        self.say(f"waiting for {awaited} to connect, for at most {limit}")
+
+    def _missing(self, count: int) -> str:
+        """Those that are waited for: by name where it can be nobody else."""
+        register = self.engine.register
+        there = register.there
+        gone = [
+            name
+            for client, name in enumerate(register.names)
+            if register.trains[client] and name not in there
+        ]
+        if len(gone) == count <= MOST_NAMED:
+            return ", ".join(gone)
+        return counted(count, "client")
 
     def _able(self) -> int:
         """How many clients are there that can train: the others are no help in a round."""

@@ -88,17 +88,25 @@ class LiveState:
 
     # --- between rounds ---------------------------------------------------------------------------
 
-    def wait(self, round: int, least: int, until: float, connected: Sequence[str]) -> None:
+    def wait(
+        self, round: int, least: int, awaited: str, until: float, connected: Sequence[str]
+    ) -> None:
         """The run waits for clients.
 
         Args:
             round: before which, from 0.
             least: how many have to be there.
+            awaited: who is waited for, in words.
             until: seconds since 1970.
             connected: names of those that are there.
         """
         self.state["doing"] = "waiting"
-        self.state["waiting"] = {"round": round, "least": least, "until": until}
+        self.state["waiting"] = {
+            "round": round,
+            "least": least,
+            "awaited": awaited,
+            "until": until,
+        }
         self.state["connected"] = list(connected)
         self.write()
 

@@ -269,10 +269,13 @@ class FlowerEngine:
 
     # --- who is there -----------------------------------------------------------------------------
 
-    def gather(self, least: int, longest: float) -> list[str]:
+    def gather(
+        self, least: int, longest: float, waits: Callable[[], None] = lambda: None
+    ) -> list[str]:
         """Wait until so many clients are there, or the time is over; returns who joined or came
-        back. They are taken to have kept nothing."""
-        came = self.register.gather(least, longest)
+        back. They are taken to have kept nothing. ``waits`` is called after each look that finds too
+        few."""
+        came = self.register.gather(least, longest, waits)
         for name in came:
             self._kept.pop(self.register.names.index(name), None)
         return came

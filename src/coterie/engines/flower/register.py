@@ -132,17 +132,32 @@ class ClientRegister:
         present[list(self.nodes)] = True
         return present
 
-    def gather(self, least: int, longest: float) -> list[str]:
+    @property
+    def there(self) -> list[str]:
+        """The names of the clients that are there, or wait for a number, in their order."""
+        return sorted({*(self.names[client] for client in self.nodes), *self._waiting})
+
+    def gather(
+        self, least: int, longest: float, waits: Callable[[], None] = lambda: None
+    ) -> list[str]:
         """Wait until so many clients are there that can train, or the time is over; returns who
-        joined or came back."""
+        joined or came back.
+
+        Args:
+            least: how many.
+            longest: seconds.
+            waits: called after each look that finds too few.
+        """
         pause = Pause(time.monotonic() + longest, self.terms.least_poll)
         self.poll()
-        while self._able() < least and not pause.over:
+        while self.able < least and not pause.over:
+            waits()
             pause.wait()
             self.poll()
         return self.number_clients()
 
-    def _able(self) -> int:
+    @property
+    def able(self) -> int:
         """How many clients that can train are there, or wait for a number."""
         numbered = int((self.present & self.trains).sum())
         return numbered + sum(identity.trains for _, identity in self._waiting.values())
