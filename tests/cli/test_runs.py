@@ -57,6 +57,12 @@ def test_a_default_that_six_clients_do_not_allow_is_lowered_and_said(
         "needs more clients than there are"
     )
     assert "alpha = 2\n" in Path("lowered/config.toml").read_text()
+    # IFCA begins with random models unless it is told to have a cold start.
+    ifca = [*arguments, "--set", "algorithm.name=ifca"]
+    assert invoke([*ifca, "--out", "random"]) == 0
+    assert "by default" not in capsys.readouterr().out
+    assert invoke([*ifca, "--set", "algorithm.init=cold_start", "--out", "cold"]) == 0
+    assert "algorithm.alpha is 2" in capsys.readouterr().out
     assert invoke([*arguments, "--set", "algorithm.alpha=2", "--out", "set"]) == 0
     assert "by default" not in capsys.readouterr().out
     rows = [Path(run, "config.toml").read_text() for run in ("lowered", "set")]

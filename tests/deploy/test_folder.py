@@ -13,11 +13,12 @@ from coterie.cli.main import invoke
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import load_function, trial_share
 from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.folder import init
+from coterie.deploy.folder import init, next_step
 from coterie.deploy.settings import DeploymentSettings, load_deployment
 from coterie.errors import ConfigError, DataError
 from coterie.runs.data import load_data
 from tests.deploy.conftest import CONFIG
+from tests.runs.calls import call
 
 
 def test_the_folder_is_an_app_and_its_data_are_shares(deployment: Path) -> None:
@@ -51,6 +52,13 @@ def test_data_that_stay_on_their_nodes_need_only_a_shape_and_names(tmp_path: Pat
         load_data(config)
     with pytest.raises(NotImplementedError, match="to be filled in"):
         load_function(tmp_path / "d" / "client.py")(None)
+    # Sites have their own data, so the first step is a server for them and no trial here.
+    assert next_step(tmp_path / "d").startswith(f"next: coterie server up {tmp_path / 'd'}; sites ")
+    assert "deploy local" not in (tmp_path / "d" / "README.md").read_text()
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    code, _, said = call("deploy", "local", str(tmp_path / "d"))
+    assert (code, said.count("\n")) == (2, 1)
+    assert "client.py: load_client has no samples" in said
 
 
 def test_targets_that_are_numbers_have_no_classes(tmp_path: Path) -> None:

@@ -25,6 +25,15 @@ def test_headline_takes_the_best_of_each_kind():
     assert text == "g2 reached 90.0 %, strong 80.0 %: grouping gained 10.0 points"
 
 
+def test_runs_of_unlike_length_are_not_compared():
+    longer = [{"round": at, "accuracy": 0.8} for at in range(14)]
+    grouped_run = RunView("fedgroup", longer, np.array([0, 1, 1]), "abc")
+    short = RunView("fedavg", longer[:3], np.zeros(3, int), "abc")
+    assert headline([short, grouped_run]) == (
+        "fedgroup reached 80.0 %, fedavg 80.0 %: not comparable, after 14 and 3 rounds"
+    )
+
+
 def test_runs_that_differ_in_their_seeds_are_one_series_with_a_band():
     from coterie.report.series import series_of
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 
 from coterie.cli.main import invoke
@@ -31,6 +32,10 @@ def test_a_second_label_is_named_with_what_to_write(
     assert "leave it out: [data.encode] leave_out = ['stage']" in printed
     # No other column is accused, and what the line says is enough.
     assert printed.count("alone tells") == 1
+    # To look at the data is the first that a user does, and a look without a network.
+    (tmp_path / "c.toml").write_text(tomli_w.dumps(tables(path)))
+    assert invoke(["data", "inspect", str(tmp_path / "c.toml")]) == 0
+    assert "column stage: alone tells y in each of " in capsys.readouterr().err
     prepare(check(tables(path, encode={"leave_out": ["stage"]})))
     assert "alone tells" not in capsys.readouterr().err
 

@@ -104,7 +104,9 @@ class ByDirection(PlacesClients):
         spent = None
         if self.cold_start.pretraining.length == "continue":
             spent = pretrained[ids].astype(np.int64)
-        found = estimate_notes(groups.k) if first and self.cold_start.groups == "auto" else {}
+        found = {}
+        if first and self.cold_start.groups == "auto":
+            found = estimate_notes(groups.k, len(groups.member))
         return groups, Plan(ids, groups.member[ids], spent=spent, notes={**notes, **found})
 
     def start_size(self) -> int:

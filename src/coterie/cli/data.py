@@ -110,6 +110,7 @@ def inspect_command(
     """Show clients, sizes and label mixes of a configuration's data."""
     from coterie.cli.data_tables import sizes_table
     from coterie.config import load_config
+    from coterie.runs.columns import warn_of_values
     from coterie.runs.data import load_data
     from coterie.terminal import console, printable
 
@@ -132,6 +133,7 @@ def inspect_command(
         encoder = population.table.encoder
         for note in (*encoder.notes, *encoder.rare_notes):
             out.print(printable(note), soft_wrap=True)
+    warn_of_values(validated, population)
     if not population.classes:
         _print_numbers(population)
         return

@@ -42,13 +42,12 @@ def deploy_init(
 
     It has the app, its configuration, client.py to fill in, and keys for a trial.
     """
-    from coterie.deploy.folder import init
+    from coterie.deploy.folder import init, next_step
     from coterie.terminal import say
 
     for path in init(folder, config, clients, host or ()):
         say(str(path))
-    files = f"{folder / 'client.py'} and {folder / 'deploy.toml'}"
-    say(f"next: coterie deploy local {folder}, then fill in {files}")
+    say(next_step(folder))
 
 
 def deploy_run(
@@ -89,6 +88,7 @@ def deploy_local(
     with stop_once():
         from coterie.deploy.configured import check_before_submitting
         from coterie.deploy.flower_commands import require_flower
+        from coterie.deploy.folder import refuse_unfilled
         from coterie.deploy.local import local_federation
         from coterie.deploy.settings import load_deployment
         from coterie.deploy.submit import run_remote
@@ -97,6 +97,7 @@ def deploy_local(
 
         require_flower()
         config, settings = load_deployment(folder, assignments or ())
+        refuse_unfilled(folder)
         count = clients or settings.clients
         training = count - unlabelled
         if training < 1:

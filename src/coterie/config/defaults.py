@@ -62,6 +62,9 @@ def lowered_cold_start(config: RunConfig) -> str | None:
     field = type(algorithm).model_fields.get("alpha")
     if field is None or not _is_default(algorithm, "alpha"):
         return None
+    # IFCA has a cold start only where it is asked for.
+    if algorithm.options.get("init", "cold_start") != "cold_start":
+        return None
     alpha = algorithm.options["alpha"]
     if alpha == field.default:
         return None

@@ -24,6 +24,8 @@ from coterie.errors import ConfigError
 
 LICENSE = "All rights reserved. This folder holds no code but client.py.\n"
 TRIAL_TABLES = ("seed", "data", "task", "model", "train", "algorithm", "local")
+# What client.py says until it is filled in, see its template.
+UNFILLED = "load_client of client.py is to be filled in"
 LOCAL_TABLES = ("engine", "folder")  # of a simulation; nodes have no use for them
 
 
@@ -53,6 +55,30 @@ def init(
         (folder / file).write_text(text, encoding="utf-8")
     make_server_keys(folder / "keys", ("localhost", "127.0.0.1", *hosts))
     return [*(folder / file for file in texts), folder / "keys"]
+
+
+def next_step(folder: Path) -> str:
+    """What to do with a folder that was just written, in a line."""
+    config = check(read(folder / "run.toml"), str(folder / "run.toml"))
+    if config.data.source == NODES_SOURCE:
+        sites = f"sites with {folder / 'keys' / 'ca.crt'} join it by coterie node join"
+        return f"next: coterie server up {folder}; {sites}"
+    files = f"{folder / 'client.py'} and {folder / 'deploy.toml'}"
+    return f"next: coterie deploy local {folder}, then fill in {files}"
+
+
+def refuse_unfilled(folder: Path) -> None:
+    """Refuse to start nodes on this machine that have no samples.
+
+    Raises:
+        ConfigError: if ``client.py`` is as `init` wrote it for nodes with data of their own.
+    """
+    file = folder / "client.py"
+    if file.exists() and UNFILLED in file.read_text(encoding="utf-8", errors="replace"):
+        raise ConfigError(
+            f"{file}: load_client has no samples, got the file as init wrote it; expected it filled "
+            f"in, or sites with data of their own (coterie server up {folder}, coterie node join)"
+        )
 
 
 def _texts(folder: Path, config: RunConfig, clients: int | None) -> dict[str, str]:

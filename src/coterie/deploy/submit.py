@@ -17,7 +17,7 @@ from coterie.deploy.flower_commands import FEDERATION, flower_home, run_flwr, wr
 from coterie.deploy.follow import follow
 from coterie.deploy.settings import DeploymentSettings
 from coterie.errors import ConfigError, CoterieError, RemoteError
-from coterie.terminal import console, summary_table
+from coterie.terminal import console, say, summary_table
 
 LAST_RUN = "last-run.json"
 
@@ -49,6 +49,8 @@ def run_remote(folder: Path, config: RunConfig, settings: DeploymentSettings, re
         if not failed:
             with suppress(RemoteError):
                 run_flwr(home, ["stop", str(run), FEDERATION], timeout=30.0)
+        if isinstance(error, SystemExit):
+            say(f"stopped, in {out}; the same command with --resume goes on")
         raise
     console().print(summary_table(summary, out), soft_wrap=True)
 

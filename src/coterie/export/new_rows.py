@@ -20,6 +20,7 @@ from coterie.data.sources.labels import finite, one_per_row
 from coterie.data.sources.raw_columns import read_column, read_moments, read_raw
 from coterie.data.tabular.inputs import TableInputs, inputs_of
 from coterie.data.tabular.options import Window
+from coterie.data.tabular.raw import Column
 from coterie.errors import DataError
 from coterie.runs.prepare import Prepared
 from coterie.terminal import warn
@@ -27,6 +28,7 @@ from coterie.terminal import warn
 if TYPE_CHECKING:
     import pandas as pd
 
+SHOWN_CATEGORIES = 5  # of a column, in a warning
 NEW_CLIENT = "new"  # the client of rows that name none
 
 
@@ -101,10 +103,12 @@ def _columns_of(data: str | PathLike[str] | pd.DataFrame) -> Columns:
 
 def _rows_of_table(columns: Columns, table: TableInputs, prepared: Prepared) -> NewRows:
     raw = table.raw
-    names = [column.name for column in raw.columns]
-    columns = _with_missing_columns(columns, names)
-    new = read_raw(columns.arrow, names, raw.encode, str(columns.path), raw)
     origin = raw.origin
+    names = [column.name for column in raw.columns]
+    labels = [origin.label] if isinstance(origin.label, str) else origin.label
+    columns = _with_missing_columns(columns, names, [origin.client, *labels])
+    _warn_of_new_categories(columns, raw.columns)
+    new = read_raw(columns.arrow, names, raw.encode, str(columns.path), raw)
     rows = np.arange(len(new.values))
     if origin.window is None:
         x = inputs_of(new, rows, table.encoder)
@@ -118,13 +122,20 @@ def _rows_of_table(columns: Columns, table: TableInputs, prepared: Prepared) -> 
     return NewRows(x, row, client, nothing, torch.zeros(len(row)))
 
 
-def _with_missing_columns(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns, and empty ones for those that the file does not have."""
+def _with_missing_columns(columns: Columns, names: Sequence[str], others: Sequence[str]) -> Columns:
+    """The columns, and empty ones for those that the file does not have.
+
+    Args:
+        columns: of the file.
+        names: of the run's inputs.
+        others: of its client and its labels, which are no inputs.
+    """
     import pyarrow as pa
 
     # A column that is missing is missing in each row, which the encoder can fill in; a file without
     # any of them is another file.
     absent = [name for name in names if name not in columns.names]
+    unused = [name for name in columns.names if name not in {*names, *others}]
     if len(absent) == len(names):
         raise DataError(
             f"{columns.path}: no column of the run's inputs, got {', '.join(columns.names)}; "
@@ -133,10 +144,45 @@ def _with_missing_columns(columns: Columns, names: Sequence[str]) -> Columns:
     table = columns.arrow
     if not len(table):
         raise DataError(f"{columns.path}: no rows; expected at least one")
+    if absent:
+        warn(_absence(columns, absent, unused))
     for name in absent:
-        warn(f"{columns.path.name}: no column {name}, so it is missing in each row")
         table = table.append_column(name, pa.nulls(len(table)))
     return arrow_columns(table, columns.path)
+
+
+def _absence(columns: Columns, absent: Sequence[str], unused: Sequence[str]) -> str:
+    """What a user is told of columns that a file does not have."""
+    words = f"no column {absent[0]}, so it is missing in each row"
+    if len(absent) > 1:
+        words = f"no columns {', '.join(absent)}, so they are missing in each row"
+    # A column with another name is the likeliest reason.
+    if unused:
+        words += f"; not used: {', '.join(unused)}"
+    return f"{columns.path.name}: {words}"
+
+
+def _warn_of_new_categories(columns: Columns, known: Sequence[Column]) -> None:
+    """Warn where a column has categories that no training row had: another spelling of the same
+    would be taken for something unknown, without a word."""
+    for column in known:
+        if column.kind != "category":
+            continue
+        found, codes = read_column(
+            columns.arrow[column.name], column.name, str(columns.path), "category"
+        )
+        new = [
+            place for place, name in enumerate(found.categories) if name not in column.categories
+        ]
+        rows = int(np.isin(codes, new).sum())
+        if not rows:
+            continue
+        names = ", ".join(found.categories[place] for place in new[:SHOWN_CATEGORIES])
+        expected = ", ".join(column.categories[:SHOWN_CATEGORIES])
+        warn(
+            f"{columns.path.name}: column {column.name}: {rows} of {len(codes)} values are in no "
+            f"training row, got {names}; known: {expected}"
+        )
 
 
 def _newest_windows(

@@ -86,7 +86,7 @@ def predict(
     if source.real:
         raise ConfigError(
             "run: what real clients keep, and their data, are on their own nodes, got a run of real "
-            "clients; expected one of a simulation"
+            "clients; expected one of a simulation, or predict.py of `coterie export`"
         )
     roles = TableRoles.of(prepared)
     task = task_record(prepared, () if roles is None else roles.labels)

@@ -18,6 +18,10 @@ from coterie.math.similarity import Matrix, cosine, edc_embedding
 # Clusters wider than that are called strong by Rousseeuw.
 SILHOUETTE = 0.7
 
+# With fewer, an interval over clients is so wide that a gain of groups hardly ever shows, and one
+# group is no sign that grouping will not help.
+MANY_CLIENTS = 10
+
 # Draws of uniform noise that `gap` compares with.
 REFERENCES = 4
 
@@ -58,16 +62,26 @@ def estimate_groups(updates: Tensor, most: int, key: Key, how: str = "separation
     return ESTIMATORS[how](usable, most, key)
 
 
-def estimate_notes(m: int) -> dict[str, Any]:
+def estimate_notes(m: int, clients: int) -> dict[str, Any]:
     """What the notes of a round say of the number that was found.
 
+    Args:
+        m: groups.
+        clients: of the federation.
+
     Example:
-        >>> estimate_notes(3), estimate_notes(1)["grouping"]
+        >>> estimate_notes(3, 40), estimate_notes(1, 40)["grouping"]
         ({'groups_found': 3}, 'one group found: grouping will not help')
+        >>> estimate_notes(1, 4)["grouping"]
+        'one group found, which of 4 clients says little: compare with a fixed number'
     """
     notes: dict[str, Any] = {"groups_found": m}
-    if m == 1:
-        notes["grouping"] = "one group found: grouping will not help"
+    if m != 1:
+        return notes
+    notes["grouping"] = "one group found: grouping will not help"
+    if clients < MANY_CLIENTS:
+        found = f"one group found, which of {clients} clients says little"
+        notes["grouping"] = f"{found}: compare with a fixed number"
     return notes
 
 

@@ -78,6 +78,10 @@ def _against_plain(grouped: Series, plain: Series) -> str:
     if found is None:
         both = _both(grouped, grouped.final_accuracy, plain, plain.final_accuracy)
         return f"{both}: not comparable, the clients or the seeds differ"
+    lengths = [len(one.first.rounds) for one in (grouped, plain)]
+    if lengths[0] != lengths[1]:
+        both = _both(grouped, grouped.final_accuracy, plain, plain.final_accuracy)
+        return f"{both}: not comparable, after {lengths[0]} and {lengths[1]} rounds"
     ours = statistics.fmean(a for a, _ in accuracies)
     theirs = statistics.fmean(b for _, b in accuracies)
     text = _both(grouped, ours, plain, theirs)

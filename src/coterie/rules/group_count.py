@@ -71,7 +71,9 @@ class CountsGroups(PlacesClients):
         # The first models and not those of the count: this training only showed directions.
         groups = groups.select(range(found)).remember(CountMemory(found))
         groups, plan = self.assign(groups, round)
-        return groups, replace(plan, notes={**plan.notes, **estimate_notes(found)})
+        return groups, replace(
+            plan, notes={**plan.notes, **estimate_notes(found, len(groups.member))}
+        )
 
     def _count(self, groups: Groups, round: Round) -> int:
         """The number of groups, 0 while too few clients answered."""

@@ -72,7 +72,7 @@ class StartsFromClusters(PlacesClients):
         groups, plan = self.assign(groups, round)
         notes = {"cold_start": asked, **plan.notes}
         if self.cold_start.groups == "auto":
-            notes |= estimate_notes(formed.k)
+            notes |= estimate_notes(formed.k, len(formed.member))
         return groups, replace(plan, notes=notes)
 
 

@@ -59,9 +59,7 @@ def warn_of_columns(config: RunConfig, population: Population) -> None:
         config: of the run.
         population: its data.
     """
-    names: Sequence[str] = ()
     if population.table is not None:
-        names = population.table.encoder.features
         for line in population.table.encoder.notes:
             warn(line)
         # The guarantee is of updates, and must not be read as one of means and counts.
@@ -70,16 +68,26 @@ def warn_of_columns(config: RunConfig, population: Population) -> None:
                 "privacy: covers updates, and not what clients report of their columns, which is "
                 "sent without noise; data.encode.noise adds some (docs/private-updates.md)"
             )
+    warn_of_values(config, population)
+
+
+def warn_of_values(config: RunConfig, population: Population) -> None:
+    """Warn of columns whose values give the label away, and of features whose scales differ widely;
+    the arguments are those of `warn_of_columns`."""
+    names: Sequence[str] = ()
+    if population.table is not None:
+        names = population.table.encoder.features
     elif isinstance(config.options("source").get("features"), list):
         names = config.options("source")["features"]
     # Other inputs are pixels or words, which are of one scale.
-    if names:
-        label = config.options("source").get("label", "the label")
-        for line in telling_columns(population, names, label):
-            warn(line)
-        scales = scale_warning(population, names)
-        if scales is not None:
-            warn(scales)
+    if not names:
+        return
+    label = config.options("source").get("label", "the label")
+    for line in telling_columns(population, names, label):
+        warn(line)
+    scales = scale_warning(population, names)
+    if scales is not None:
+        warn(scales)
 
 
 def scale_warning(population: Population, names: Sequence[str]) -> str | None:

@@ -84,11 +84,16 @@ def natural(
 
 
 def _no_such_column(column: str, columns: Mapping[str, NDArray[Any]]) -> DataError:
+    if not columns:
+        return DataError(
+            f"data.partition.column: the data say nothing of whose row is whose, got {column!r}; "
+            "expected a column of clients (of a file: data.client = 'NAME')"
+        )
     near = get_close_matches(column, list(columns), n=1)
     hint = ""
     if near:
         hint = f"; did you mean {near[0]!r}?"
-    known = ", ".join(sorted(columns)) or "(none)"
+    known = ", ".join(sorted(columns))
     return DataError(
         f"data.partition.column: the data have no such column, got {column!r}; "
         f"expected one of {known}{hint}"

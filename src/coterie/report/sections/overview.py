@@ -46,9 +46,7 @@ AGREEMENT_NOTE = (
     "How well the groups agree with the planted ones after each round. 1 is the same grouping. "
     "A grouping by chance has an adjusted Rand index of about 0."
 )
-CONFIGURATION_NOTE = (
-    "Each configuration has every default filled in. The command coterie run accepts it as it is."
-)
+CONFIGURATION_NOTE = "Each configuration has every default filled in. The command coterie {command} accepts it as it is."
 MOST_KEYS = 12  # in which configurations differ, by name
 MOST_CONFIGURATIONS = 20
 
@@ -111,7 +109,10 @@ def configuration_section(series: Sequence[Series]) -> list[Section]:
         (f"{one.name} (seed {one.first.seed})", tomli_w.dumps(one.first.tables))
         for one in known[:MOST_CONFIGURATIONS]
     ]
-    note = CONFIGURATION_NOTE + _differing_keys(known) + _software(known)
+    # Real clients have their own data, which nothing here could simulate.
+    real = known[0].first.tables.get("data", {}).get("source") == "nodes"
+    command = "deploy init" if real else "run"
+    note = CONFIGURATION_NOTE.format(command=command) + _differing_keys(known) + _software(known)
     return [{"title": "Configuration and versions", "note": note, "texts": texts}]
 
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from coterie.config import RunConfig
 from coterie.core.arrays import IntArray
 from coterie.data import Population
+from coterie.math.group_count import MANY_CLIENTS
 from coterie.studies.advise.decision import Gain, Verdict
 from coterie.studies.advise.differences import GroupDifferences
 from coterie.studies.advise.probe import ProbeResult
 from coterie.studies.advise.trials import Trial, TrialBudget
 from coterie.studies.advise.wording import points_text
 from coterie.terminal import counted
-
-# With fewer, an interval over clients is so wide that a gain of groups hardly ever shows.
-MANY_CLIENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
