@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from coterie.runs.scores import ClientScores
 from coterie.runs.store import RunFolder
 from coterie.sweep import comparison
 from coterie.sweep.comparison import Difference, Row, SweepTable, paired, tabulate
@@ -80,6 +82,38 @@ def test_one_seed_has_no_interval_and_says_so(tabled: Callable[..., SweepTable])
     table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.4})
     assert row_texts(table)[1][3:6] == ["-", "-10.00", "-"]
     assert "With one seed there is no interval." in " ".join(notes(table))
+
+
+def test_an_interval_of_few_seeds_says_that_it_may_be_narrow_by_chance(
+    tabled: Callable[..., SweepTable],
+) -> None:
+    few = {(name, seed): 0.5 for name in ("fedavg", "ifca") for seed in range(3)}
+    assert "Of so few seeds it may be narrow by chance" in " ".join(notes(tabled(few)))
+    enough = {(name, seed): 0.5 for name in ("fedavg", "ifca") for seed in range(5)}
+    assert "narrow" not in " ".join(notes(tabled(enough)))
+
+
+@pytest.mark.parametrize(
+    ("over_clients", "line"),
+    [
+        (
+            0.3,
+            "ifca is better than fedavg in accuracy over all samples, and worse in its mean over",
+        ),
+        (0.6, None),
+    ],
+)
+def test_samples_and_clients_that_disagree_are_named(
+    tabled: Callable[..., SweepTable], over_clients: float, line: str | None
+) -> None:
+    table = tabled({("fedavg", 0): 0.5, ("ifca", 0): 0.7})
+    way = SimpleNamespace(name="accuracy")
+    rows = [
+        replace(row, scores=(ClientScores(way, row.mean, mean, None, None, None),))
+        for row, mean in zip(table.rows, (0.4, over_clients), strict=True)
+    ]
+    said = " ".join(notes(replace(table, rows=rows)))
+    assert (line in said) if line else ("look at both" not in said)
 
 
 def test_rows_that_score_different_clients_say_so(tabled: Callable[..., SweepTable]) -> None:

@@ -10,6 +10,8 @@ from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure
 from coterie.terminal import amount, printable
 
+# An interval of fewer pairs is hardly known itself.
+ENOUGH_SEEDS = 5
 # figure -> in the column's head, in the note
 FIGURES: dict[Figure, tuple[str, str]] = {
     "last10_mean": ("last ten", "mean of the last ten evaluated rounds"),
@@ -121,6 +123,9 @@ def notes(table: SweepTable) -> list[str]:
         )
         if one_seed:
             lines[-1] += " With one seed there is no interval."
+        elif len(table.seeds) < ENOUGH_SEEDS:
+            lines[-1] += " Of so few seeds it may be narrow by chance; five or more tell more."
+        lines += _opposed_notes(table)
     if table.without_model:
         said = [f"{table.headline.text(v)} {name}" for name, v in table.without_model.items()]
         lines.append(f"Without a model: {', '.join(said)}.")
@@ -138,6 +143,38 @@ def notes(table: SweepTable) -> list[str]:
         "again."
     )
     return lines
+
+
+def _opposed_notes(table: SweepTable) -> list[str]:
+    """A line for each row whose difference has one sign, and that of the mean over clients another.
+
+    AUROC over all samples, for example, also rewards a model that knows which client has more
+    positive samples.
+    """
+    means = {row.values: _mean_over_clients(row) for row in table.rows if row.difference is None}
+    metric = table.headline
+    lines = []
+    for row in table.rows:
+        theirs = means.get(row.values)
+        ours = _mean_over_clients(row)
+        if row.difference is None or ours is None or theirs is None:
+            continue
+        over_samples = metric.gain(row.difference.mean, over=0.0)
+        over_clients = metric.gain(ours, over=theirs)
+        if over_samples * over_clients < 0:
+            better, worse = ("better", "worse") if over_samples > 0 else ("worse", "better")
+            name = printable(row.algorithm)
+            lines.append(
+                f"{name} is {better} than {printable(table.baseline)} in {metric.title} over all "
+                f"samples, and {worse} in its mean over clients ({metric.text(ours)}, "
+                f"{metric.text(theirs)}): look at both."
+            )
+    return lines
+
+
+def _mean_over_clients(row: Row) -> float | None:
+    """The headline's mean over clients, of models as they are served."""
+    return row.scores[0].mean if row.scores else None
 
 
 def _scored_notes(table: SweepTable) -> list[str]:
