@@ -62,9 +62,9 @@ class FederationStatus:
             return f"{at}: no process writes this run; resume it with `coterie deploy run --resume`"
         waiting = self.live.get("waiting")
         if waiting is not None:
-            return (
-                f"{at}: waiting for {waiting['awaited']} to connect, {self.until(waiting['until'])}"
-            )
+            # A server of a version before this one did not say for whom.
+            awaited = waiting.get("awaited", "clients")
+            return f"{at}: waiting for {awaited} to connect, {self.until(waiting['until'])}"
         exchange = self.exchange
         if exchange is not None:
             left = len(exchange["awaited"])
