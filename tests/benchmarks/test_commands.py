@@ -29,4 +29,4 @@ def test_what_is_called_as_a_file_imports_no_module_beside_it(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted({*named(SCRIPTS), *named(MODULES)}))
 def test_what_a_command_names_can_be_imported(name: str) -> None:
-    import_module(f"benchmarks.{name}")
+    assert import_module(f"benchmarks.{name}").__doc__

@@ -64,7 +64,7 @@ class Attendance:
         came = self.engine.gather(least, longest, lambda: self._announce(round, end))
         for name in sorted(known & set(came)):
             self.engine.register.say(f"client {name!r} is back")
-        able = self._able()
+        able = self.engine.register.able
         if able < least:
             what = f"too few clients before round {round} after {longest:g} s, got {able}"
             raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
@@ -85,7 +85,7 @@ class Attendance:
         self.say(f"waiting for {awaited} to connect, for at most {limit}")
 
     def _missing(self, count: int) -> str:
-        """Those that are waited for: by name where it can be nobody else."""
+        """Those that are waited for: by name where no others could come, else how many."""
         register = self.engine.register
         there = register.there
         gone = [
@@ -96,11 +96,6 @@ class Attendance:
         if len(gone) == count <= MOST_NAMED:
             return ", ".join(gone)
         return counted(count, "client")
-
-    def _able(self) -> int:
-        """How many clients are there that can train: the others are no help in a round."""
-        register = self.engine.register
-        return int((register.present & register.trains).sum())
 
     def _connected(self) -> list[str]:
         return self._names(self.engine.register.present)

@@ -152,7 +152,7 @@ def _with_missing_columns(columns: Columns, names: Sequence[str], others: Sequen
 
 
 def _absence(columns: Columns, absent: Sequence[str], unused: Sequence[str]) -> str:
-    """What a user is told of columns that a file does not have."""
+    """The warning of columns that a file does not have."""
     words = f"no column {absent[0]}, so it is missing in each row"
     if len(absent) > 1:
         words = f"no columns {', '.join(absent)}, so they are missing in each row"

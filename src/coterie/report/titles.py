@@ -75,13 +75,13 @@ def _against_plain(grouped: Series, plain: Series) -> str:
     # Means over the pairs only: a run whose seed the other series lacks would shift them.
     accuracies = paired_accuracies(grouped, plain)
     found = final_difference(grouped, plain)
-    if found is None:
-        both = _both(grouped, grouped.final_accuracy, plain, plain.final_accuracy)
-        return f"{both}: not comparable, the clients or the seeds differ"
     lengths = [len(one.first.rounds) for one in (grouped, plain)]
-    if lengths[0] != lengths[1]:
+    if found is None or lengths[0] != lengths[1]:
         both = _both(grouped, grouped.final_accuracy, plain, plain.final_accuracy)
-        return f"{both}: not comparable, after {lengths[0]} and {lengths[1]} rounds"
+        reason = f"after {lengths[0]} and {lengths[1]} rounds"
+        if found is None:
+            reason = "the clients or the seeds differ"
+        return f"{both}: not comparable, {reason}"
     ours = statistics.fmean(a for a, _ in accuracies)
     theirs = statistics.fmean(b for _, b in accuracies)
     text = _both(grouped, ours, plain, theirs)
