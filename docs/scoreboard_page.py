@@ -27,12 +27,21 @@ HOW = (
     "and `--merge published` shows these results beside yours."
 )
 
+RANKS = "## Ranks\n"
+RANKS_PICTURE = (
+    f"![Mean ranks with defaults and equal work; a bar is as wide as the critical "
+    f"difference](figures/scoreboard-{SUITE}-ranks.svg)\n\n"
+    "Two methods differ, at the level of 5 %, if their bars do not overlap (defaults, equal work). "
+    "The picture is drawn by `docs/figures/draw.py`."
+)
+
 
 def page() -> str:
     """The page as text."""
     results = read_results(published(SUITE))
     title, rest = markdown(SuiteFigures(results, results["entries"])).split("\n", 1)
-    return f"{MADE_BY}\n\n{title}\n\n{HOW}\n{rest.rstrip()}\n"
+    before, after = rest.rstrip().split(RANKS, 1)
+    return f"{MADE_BY}\n\n{title}\n\n{HOW}\n{before}{RANKS}\n{RANKS_PICTURE}\n{after}\n"
 
 
 def take(results: Path) -> None:

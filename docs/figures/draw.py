@@ -1,7 +1,8 @@
-"""Draws the pictures of the methods: `python docs/figures/draw.py` writes docs/figures/*.svg.
+"""Draws the pictures of the docs: `python docs/figures/draw.py` writes docs/figures/*.svg.
 
-What a picture says is in one_model.py, personal_layers.py, own_models.py, models_of_groups.py,
-recent_groups.py and landing.py. A test compares the files with what this script draws.
+What a method's picture says is in one_model.py, personal_layers.py, own_models.py,
+models_of_groups.py and recent_groups.py. landing.py and scoreboard_ranks.py have others. A test
+compares the files with what this script draws.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import personal_layers
 import recent_groups
 from landing import LANDING
 from panels import HEIGHT, WIDTH, Figure, Step
+from scoreboard_ranks import FILE, ranks_picture
 from svg import BOLD, Canvas, text_width, wrap
 
 # Modules; all their figures are drawn.
@@ -67,7 +69,8 @@ def pictures() -> dict[str, str]:
     """Each file's name and what is to stand in it."""
     named = [thing for module in DRAWN for thing in vars(module).values()]
     figures = [LANDING, *(thing for thing in named if isinstance(thing, Figure))]
-    return {f"{figure.name}.svg": draw(figure) for figure in figures}
+    drawn = {f"{figure.name}.svg": draw(figure) for figure in figures}
+    return {**drawn, FILE: ranks_picture()}
 
 
 if __name__ == "__main__":

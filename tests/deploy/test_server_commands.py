@@ -242,6 +242,11 @@ def test_a_node_says_when_something_changes() -> None:
     watch("Connection successful after 3 tries")
     assert watch.state == "connected"
     assert said[1:] == ["no connection to the server; trying again", "connected again"]
+    # What Flower prints of itself stays in the log.
+    watch("INFO: Received: query message")
+    watch("INFO:      coterie: round 3: trained on 212 samples")
+    watch("ERROR:     coterie: DataError: label: \x1b[2Jgone")
+    assert said[3:] == ["round 3: trained on 212 samples", "DataError: label: \\x1b[2Jgone"]
     # A node that was killed is not let in for a minute; its site has nothing to send.
     watch.begin()
     watch("ERROR: Exit Code: 305 ... Failed to activate SuperNode.")

@@ -607,6 +607,19 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     assert not reported.refused
     assert list(view_of(tmp_path / "run").names) == list(rows)
 
+    # The best round is one with as many clients as the last one, and each client's score is that of
+    # the last one.
+    assert [row["present"] for row in reported.rows] == [5, 5, 5, 5, 6, 6]
+    everyone = [row["accuracy"] for row in reported.rows if row["present"] == 6]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["accuracy"]["max"] == max(everyone)
+    with (tmp_path / "run" / "clients.csv").open() as file:
+        scores = {row["client"]: row for row in csv.DictReader(file)}
+    assert list(scores) == list(rows)
+    correct = sum(int(row["correct"]) for row in scores.values())
+    samples = sum(int(row["test_samples"]) for row in scores.values())
+    assert correct / samples == pytest.approx(reported.rows[-1]["accuracy_all"])
+
 
 def test_a_client_without_training_samples_is_scored_alone(tmp_path: Path) -> None:
     grid = nodes(tmp_path, tables())

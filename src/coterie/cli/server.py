@@ -26,6 +26,7 @@ def server_up(
     Each is started again when it ends. Both go on in the background.
     """
     from coterie.deploy.flower_commands import require_flower
+    from coterie.deploy.server_folder import added_nodes
     from coterie.deploy.server_up import keep_server_up, start_server
     from coterie.terminal import say
 
@@ -34,9 +35,12 @@ def server_up(
         with stop_once():
             keep_server_up(folder, json_logs)
         return
+    # A server that comes up again has its nodes already.
+    added = added_nodes(folder)
     server = start_server(folder, json_logs)
     say(f"up: nodes connect to port {server.node_port} of this machine; logs in {folder / 'logs'}")
-    say(f"next: coterie server add {folder} NAME.pub, with the file that each site sends")
+    if not added:
+        say(f"next: coterie server add {folder} NAME.pub, with the file that each site sends")
 
 
 def server_stop(folder: Folder, debug: Debug = False) -> None:

@@ -54,6 +54,8 @@ class Clients:
         fixed_data: whether what they hold never changes in the run, so that no rule has to look for
             drift.
         late: whose trainings come too late for the round, in a simulation; ``None``: no client's.
+        last_scores: what clients last answered when they scored the models that serve them; ``None``:
+            they were not asked yet.
 
     Attributes:
         ledger: what was sent and received.
@@ -74,6 +76,7 @@ class Clients:
     solver: Solver = field(default_factory=Solver)
     fixed_data: bool = False
     late: Late | None = None
+    last_scores: Reply | None = None
     ledger: Ledger = field(default_factory=Ledger, init=False)
 
     @property

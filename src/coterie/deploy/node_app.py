@@ -23,7 +23,9 @@ from coterie.deploy.data_sources import inputs_alone, load_function
 from coterie.deploy.federation_spec import FederationSpec, parse_config
 from coterie.deploy.node import Node, UndescribedNode
 from coterie.deploy.node_source import is_database, read_node_data
+from coterie.deploy.service import OWN_LINE
 from coterie.deploy.settings import DeploymentSettings, check_encoding
+from coterie.deploy.work_lines import work_line
 from coterie.engines.flower import (
     Answered,
     column_statistics,
@@ -83,7 +85,11 @@ def _answer(content: Any, number: int, node: Node | UndescribedNode) -> Answered
         request = read_request(content, number, node.local, node.sums, node.kept_model)
         if request is None:
             return "missing"
-        return Answered(request, node.answer(request))
+        answer = node.answer(request)
+        line = work_line(request, answer)
+        if line is not None:
+            log.info("%s%s", OWN_LINE, line)
+        return Answered(request, answer)
     except Exception as error:  # noqa: BLE001 - the error is only in this node's log
         return _reason(error)
 

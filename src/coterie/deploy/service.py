@@ -18,6 +18,8 @@ LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
 KEPT_LOGS = 3
 STEADY = 60.0  # seconds after which a process is taken to be well
 LONGEST_PAUSE = 60.0  # seconds before a process is started again
+# Before Coterie's own lines in the log of a node; the others are Flower's.
+OWN_LINE = "coterie: "
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 

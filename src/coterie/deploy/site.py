@@ -16,10 +16,11 @@ from coterie.deploy.keys import make_node_key
 from coterie.deploy.private_file import write_private
 from coterie.deploy.process import free_ports
 from coterie.deploy.server_folder import key_fingerprint
-from coterie.deploy.service import Service, ServiceLog, stop_services
+from coterie.deploy.service import OWN_LINE, Service, ServiceLog, stop_services
 from coterie.deploy.site_checks import check_clock, check_data, check_versions, meet_server
 from coterie.deploy.site_state import CONNECTED, StateFile, has_joined
 from coterie.errors import ConfigError, CoterieError
+from coterie.terminal import visible
 
 NOT_ADDED = 20.0  # seconds before a node that was not added yet tries again
 # Flower takes a node that was killed for connected for about a minute, and lets no other process in.
@@ -171,6 +172,9 @@ class NodeWatch:
             self.say("no connection to the server; trying again")
         elif _FOUND in line and self.lost:
             self._found("connected again")
+        # What the node did, and why it could not: all else is Flower's own, for the log alone.
+        elif OWN_LINE in line:
+            self.say(visible(line.partition(OWN_LINE)[2].strip()))
 
     def _found(self, line: str) -> None:
         self.lost = False

@@ -145,7 +145,13 @@ def post_scores(
         "test", loss=scoring.loss, sums=task.sums, served_by=served.personal, shares=shares
     )
     read = clients.post_measure(work, ids, models, which, key=key)
-    return lambda: _served_figures(read(), testable, groups, scoring)
+
+    def figures() -> dict[str, Any]:
+        reply = read()
+        clients.last_scores = reply
+        return _served_figures(reply, testable, groups, scoring)
+
+    return figures
 
 
 def _served_figures(
@@ -159,8 +165,9 @@ def _served_figures(
     known = has_group[reply.ids]
     found = _metrics(task, sums, groups.member[reply.ids], known, groups.k)
     # Clients with a group and without are weighed by how many they stand for.
-    grouped = int((testable & has_group).sum())
-    clients_of_kind = (grouped, int(testable.sum()) - grouped)
+    # Counted and not summed, which takes ten times as long for ten million clients.
+    grouped = int(np.count_nonzero(testable & has_group))
+    clients_of_kind = (grouped, int(np.count_nonzero(testable)) - grouped)
     if scoring.loss:
         losses = reply.fields["loss"][:, 0]
         found |= _losses(losses, sums["size"], known)
@@ -248,9 +255,23 @@ def each_client(
     models, which, shares = served.to_score(ids)
     work = Evaluate(split, loss=False, sums=task.sums, served_by=served.personal, shares=shares)
     reply = clients.measure(work, ids, models, which, key=key)
+    return sums_by_client(reply, len(served.row), task)
+
+
+def sums_by_client(reply: Reply, clients: int, task: Task) -> Sums:
+    """What clients answered when they scored the models that serve them, in the order of all clients.
+
+    Args:
+        reply: of those that scored.
+        clients: how many there are, ``N``.
+        task: whose sums.
+
+    Returns:
+        As of `each_client`.
+    """
     found = {}
     for name, values in own_sums(reply, task).items():
-        found[name] = np.zeros((len(served.row), *values.shape[1:]))
+        found[name] = np.zeros((clients, *values.shape[1:]))
         found[name][reply.ids] = values
     return found
 

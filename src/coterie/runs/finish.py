@@ -130,8 +130,7 @@ def write_results(
         # Loaded once by each node, so these bytes are in no round's transfers.
         sizes = [values.numel() * values.element_size() for values in frozen.values()]
         summary["transfers"]["frozen_bytes"] = sum(sizes)
-    if samples_at_hand:
-        summary |= _over_clients(folder, names, headline)
+    summary |= _over_clients(folder, names, headline)
     if spec.population.naive:
         summary["naive"] = naive_scores(spec.task, spec.population)
     folder.results.write_summary(summary)

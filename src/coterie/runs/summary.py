@@ -42,8 +42,8 @@ def summarise(
     """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
 
     ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
-    earlier ones score only some of the clients (FlexCFL, section 5.1); over all rounds where none
-    of those was evaluated. ``accuracy.final`` is that of the last evaluated round,
+    earlier ones score only some of the clients (FlexCFL, section 5.1), and as many real clients were
+    there as in the last one; over all rounds where none of those was evaluated. ``accuracy.final`` is that of the last evaluated round,
     ``accuracy.last10_mean`` the mean of the last ten. Another task has its headline in the place of
     ``accuracy``, with ``min`` in the place of ``max`` where lower is better; ``headline`` says so.
 
@@ -145,17 +145,25 @@ def covered(
 ) -> list[Mapping[str, Any]]:
     """The evaluated rounds in which all clients that ever have a group have one.
 
+    In a federation of real clients, of which some may be away, also as many are there as in the last
+    of these rounds: without a client that is served badly a model looks better.
+
     Example:
         >>> rows = [{"accuracy": 0.9, "clients_assigned": 3}, {"accuracy": 0.8, "clients_assigned": 6}]
         >>> covered(rows)
         [{'accuracy': 0.8, 'clients_assigned': 6}]
     """
     most = max((row.get("clients_assigned", 0) for row in rows), default=0)
-    return [
+    found = [
         row
         for row in rows
         if row.get("clients_assigned", 0) == most and row.get(headline.name) is not None
     ]
+    if not found:
+        return []
+    # Rows of simulations do not say it: there all clients are there, or the shift says who is not.
+    present = found[-1].get("present", 0)
+    return [row for row in found if row.get("present", present) >= present]
 
 
 def figures_of(
