@@ -105,6 +105,8 @@ def test_a_federation_of_three_machines(tmp_path: Path) -> None:
         for site, machine in sites.items():
             log = (machine.folder / "join.log").read_text()
             assert "ended with" not in log, site
+            for done in ("round 1: trained on 80 samples", "round 2: scored the model on 20 test"):
+                assert done in log, (site, log)
     assert not left_behind(tmp_path)
 
 
