@@ -14,6 +14,14 @@ from coterie.local.kernels.compilation import F32, ZERO, Real, inlined
 
 
 @inlined
+def copy_row(row: F32, to: F32) -> None:
+    """Copy a row, value by value: for an assignment of arrays Numba compiles what it would say if they
+    did not fit, which takes longer than the rest of a kernel."""
+    for f in range(len(to)):
+        to[f] = row[f]
+
+
+@inlined
 def five_rows(x: F32, s: int) -> Any:
     """Rows ``s`` to ``s + 4`` of a matrix, or values of a vector."""
     return x[s], x[s + 1], x[s + 2], x[s + 3], x[s + 4]

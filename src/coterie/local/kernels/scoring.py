@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from coterie.local.kernels.compilation import F32, I64, ZERO, on_demand
+from coterie.local.kernels.inner_loops import copy_row
 from coterie.local.kernels.network import Layers, forward, make_buffers
 
 _F4 = numba.float32
@@ -37,7 +38,7 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, best: I64, los
     for first in range(0, len(rows), block):
         b = min(block, len(rows) - first)
         for s in range(b):
-            given[0][s] = x[rows[first + s]]
+            copy_row(x[rows[first + s]], given[0][s])
         forward(vector, layers, buffers, block, False)
         for s in range(b):
             z = given[-1][s]

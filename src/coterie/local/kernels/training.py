@@ -10,6 +10,7 @@ import numpy as np
 from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled, on_demand
 from coterie.local.kernels.dense import WIDE
 from coterie.local.kernels.gradient import gradients, penalise
+from coterie.local.kernels.inner_loops import copy_row
 from coterie.local.kernels.losses import errors, squared_errors
 from coterie.local.kernels.network import Layers, forward, make_buffers
 from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
@@ -96,7 +97,7 @@ def descend(
         b = min(batches.size, ends[turn] - first)
         for s in range(b):
             labels[s] = y[order[first + s]]
-            given[0][s] = x[order[first + s]]
+            copy_row(x[order[first + s]], given[0][s])
         forward(vector, layers, buffers, b, False)
         # Softmax and error overwrite the logits, which are not needed again. The loss counts only
         # in the last pass, whose mean is what a client reports.
@@ -138,7 +139,7 @@ def output_errors(z: F32, targets: Targets, rows: I64, record: bool) -> Real:
     else:
         numbers = np.empty((len(rows), targets.numbers.shape[1]), np.float32)
         for s in range(len(rows)):
-            numbers[s] = targets.numbers[rows[s]]
+            copy_row(targets.numbers[rows[s]], numbers[s])
         loss = squared_errors(z, numbers, record)
     # Here and not at each parameter, of which there are far more.
     share = ONE / np.float32(len(rows))
@@ -187,7 +188,7 @@ def descend_by_rule(
         rows = order[first : first + b]
         wide = b >= WIDE
         for s in range(b):
-            given[0][s] = x[rows[s]]
+            copy_row(x[rows[s]], given[0][s])
         forward(vector, layers, buffers, b, wide)
         loss += output_errors(given[-1][:b], targets, rows, turn == len(ends) - 1)
         gradients(training, layers, buffers, wanted, b, wide)
@@ -220,7 +221,8 @@ def batch_gradient(
     wide = b >= WIDE
     buffers = make_buffers(layers, b)
     given = buffers.given
-    given[0][:] = x
+    for s in range(b):
+        copy_row(x[s], given[0][s])
     wanted = room_for_gradients(given, b)
     forward(training.vector, layers, buffers, b, wide)
     loss = output_errors(given[-1], targets, np.arange(b), True)
