@@ -35,13 +35,15 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, best: I64, los
     block = 60
     buffers = make_buffers(layers, block)
     given = buffers.given
+    inputs = given[0]
+    logits = given[-1]
     for first in range(0, len(rows), block):
         b = min(block, len(rows) - first)
         for s in range(b):
-            copy_row(x[rows[first + s]], given[0][s])
+            copy_row(x[rows[first + s]], inputs[s])
         forward(vector, layers, buffers, block, False)
         for s in range(b):
-            z = given[-1][s]
+            z = logits[s]
             label = y[rows[first + s]]
             # Of equal logits the first, as torch's argmax.
             top = 0

@@ -83,6 +83,8 @@ def descend(
     most = min(batches.size, len(x))
     buffers = make_buffers(layers, most)
     given = buffers.given
+    inputs = given[0]
+    logits = given[-1]
     wanted = room_for_gradients(given, most)
     labels = np.empty(most, np.int64)
     # Without momentum a layer is changed in place as soon as its errors are handed down. The
@@ -97,11 +99,11 @@ def descend(
         b = min(batches.size, ends[turn] - first)
         for s in range(b):
             labels[s] = y[order[first + s]]
-            copy_row(x[order[first + s]], given[0][s])
+            copy_row(x[order[first + s]], inputs[s])
         forward(vector, layers, buffers, b, False)
         # Softmax and error overwrite the logits, which are not needed again. The loss counts only
         # in the last pass, whose mean is what a client reports.
-        loss += errors(given[-1][:b], labels, turn == len(ends) - 1)
+        loss += errors(logits[:b], labels, turn == len(ends) - 1)
         for f in range(len(velocity)):
             velocity[f] *= sgd.momentum
         backward(descent, layers, buffers, wanted, b, rate / np.float32(b))
