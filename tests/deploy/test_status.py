@@ -25,6 +25,7 @@ from coterie.deploy.status_server import StatusServer, metrics_text
 from coterie.deploy.status_tables import status_tables
 from coterie.errors import ConfigError, QuorumError
 from coterie.headline import Headline
+from coterie.runs.summary import figures_of
 from tests.engines.test_flower import Reported, deploy, groups, nodes, tables
 from tests.engines.test_flower_unlabelled import NAMES, configured, grid_of, run
 
@@ -111,7 +112,7 @@ def test_the_tables_name_clients_reasons_and_times() -> None:
         *("hospital-3", "connected", "10.0 s ago", "training", "3", "no answer 2", "0"),
     ]
     assert clients.rows[1][:3] == ["hospital-4", "awaited", "-"]
-    assert rounds.rows[0][:3] == ["1", "50.0 %", "50.0 %, -"]
+    assert rounds.rows[0][:4] == ["1", "50.0 %", "-", "50.0 %, -"]
     assert exchanges.rows[0] == [
         "2",
         "training",
@@ -168,6 +169,29 @@ def test_the_chart_has_a_line_for_each_group() -> None:
     assert [curve.name for curve in chart.curves] == ["group 0", "group 1"]
     assert [len(curve.points.split()) for curve in chart.curves] == [3, 2]
     assert (chart.top, chart.bottom, chart.first, chart.end) == ("90.0 %", "20.0 %", 1, 3)
+
+
+def test_a_weak_site_that_leaves_does_not_raise_the_figure_of_the_same_clients() -> None:
+    both = {"strong": [0.9, 10], "weak": [0.3, 10]}
+    rows = [
+        row(0, [0.6], client_scores=both),
+        row(1, [0.6], client_scores=both),
+        row(2, [0.9], accuracy=0.9, client_scores={"strong": [0.9, 10]}),
+    ]
+    status = status_of(ASKING, rows)
+    _, rounds, *_ = status_tables(status)
+    assert [one[1:3] for one in rounds.rows] == [
+        ["90.0 %", "90.0 %"],
+        ["50.0 %", "90.0 %"],
+        ["50.0 %", "90.0 %"],
+    ]
+    assert "over the 1 client that all of them scored" in rounds.note
+    chart = headline_chart(status)
+    assert chart is not None
+    assert [curve.name for curve in chart.curves] == ["group 0", "same 1 client"]
+    assert "coterie_headline_same_clients 0.9" in metrics_text(status)
+    # Nor is the round without it the best one.
+    assert figures_of(rows)["max"] == 0.5
 
 
 # --- the file that a run writes -------------------------------------------------------------------

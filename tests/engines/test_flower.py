@@ -537,7 +537,7 @@ def test_nobody_left_ends_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
         "out": str(tmp_path / "run"),
         "resume": False,
     }
-    with pytest.raises(QuorumError, match="min_clients: too few clients before round 2"):
+    with pytest.raises(QuorumError, match="min_clients: too few clients before round 3"):
         serve(grid, request, Leaving())
     deploy(tmp_path, config, resume=True)
     deploy(tmp_path / "b", config)
@@ -607,10 +607,10 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     assert not reported.refused
     assert list(view_of(tmp_path / "run").names) == list(rows)
 
-    # The best round is one with as many clients as the last one, and each client's score is that of
-    # the last one.
-    assert [row["present"] for row in reported.rows] == [5, 5, 5, 5, 6, 6]
-    everyone = [row["accuracy"] for row in reported.rows if row["present"] == 6]
+    # The best round is one that scored most clients, and each client's score is that of the last one.
+    scored = [len(row["client_scores"]) for row in reported.rows]
+    assert scored == [5, 5, 5, 5, 6, 6]
+    everyone = [row["accuracy"] for row in reported.rows if len(row["client_scores"]) == 6]
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["accuracy"]["max"] == max(everyone)
     with (tmp_path / "run" / "clients.csv").open() as file:
@@ -750,12 +750,12 @@ def test_another_version_and_another_model_are_named(
 ) -> None:
     grid = nodes(tmp_path, tables())
     monkeypatch.setattr("coterie.deploy.node.version", lambda name: "0.0.9")
-    with pytest.raises(QuorumError, match="too few clients before round 0"):
+    with pytest.raises(QuorumError, match="too few clients before round 1"):
         deploy(tmp_path, tables(), grid, min_clients=1, longest_wait=0.2)
     monkeypatch.undo()
     monkeypatch.setattr("coterie.deploy.node.signature", lambda *_: "other")
     reported = Reported()
-    with pytest.raises(QuorumError, match="too few clients before round 0"):
+    with pytest.raises(QuorumError, match="too few clients before round 1"):
         play(tmp_path / "b", tables(), grid, reported, min_clients=1, longest_wait=0.2)
     assert len(reported.lines) == 6
     assert all("another model, got 'other'" in line for line in reported.lines)
@@ -765,7 +765,7 @@ def test_who_joins_as_others_return_is_not_one_too_many(tmp_path: Path) -> None:
     grid = nodes(tmp_path, tables())
     config = tables()
     late = {node: grid.contexts.pop(node) for node in (104, 105)}
-    with pytest.raises(QuorumError, match="too few clients before round 0"):
+    with pytest.raises(QuorumError, match="too few clients before round 1"):
         deploy(tmp_path, config, grid, longest_wait=0.2)
     assert len(json.loads((tmp_path / "run" / "nodes.json").read_text())["clients"]) == 4
     grid.contexts |= late

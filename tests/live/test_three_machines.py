@@ -34,16 +34,20 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "deploy.md").read_text(en
 STEPS = PAGE.partition("## Three machines")[2].partition("### Options of a node")[0]
 CLIENTS = {"a": "hospital-3", "b": "hospital-4"}
 WITH_DATABASE = find_server() is not None
-DATABASE = "postgresql+psycopg://reader@db/clinic"  # as the page has it
-QUERY = "SELECT age, weight, pulse, sugar, outcome FROM patients ORDER BY id"
+DATABASE = "postgresql+psycopg://reader@db/clinic"  # the page has another host
 
 
-def printed(begin: str) -> list[str]:
-    """The words of a command of the page, after ``coterie``."""
+def printed(begin: str, number: int = 0) -> list[str]:
+    """The words of a command of the page, after ``coterie``.
+
+    Args:
+        begin: its first words.
+        number: of the commands that begin so, from 0.
+    """
     lines = STEPS.replace("\\\n", " ").splitlines()
     found = [line.partition(" #")[0] for line in lines if line.startswith(f"    coterie {begin}")]
     assert found, f"the page has no `coterie {begin}`"
-    return shlex.split(found[0])[1:]
+    return shlex.split(found[number])[1:]
 
 
 def configuration() -> str:
@@ -77,15 +81,19 @@ def statements() -> list[str]:
 
 def joining(site: str) -> list[str]:
     """The options of `coterie node join`, as the page has them but for the data of this site."""
-    words = printed("node join")[2:]
-    words[words.index("--name") + 1] = CLIENTS[site]
+    words = printed("node join", ["a", "b"].index(site))[2:]
+    assert words[words.index("--name") + 1] == CLIENTS[site]
     data = words.index("--data") + 1
     if site == "a":
         words[data] = "patients.csv"
         return words
-    words[data] = DATABASE if WITH_DATABASE else "patients.parquet"
-    query = ["--query", QUERY] if WITH_DATABASE else []
-    return [*words, "--label", "outcome", *query]
+    assert words[data].startswith("postgresql+psycopg://reader@")
+    words[data] = DATABASE
+    if not WITH_DATABASE:
+        words[data] = "patients.parquet"
+        query = words.index("--query")
+        del words[query : query + 2]
+    return words
 
 
 def test_a_federation_of_three_machines(tmp_path: Path) -> None:

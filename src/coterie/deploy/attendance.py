@@ -66,7 +66,7 @@ class Attendance:
             self.engine.register.say(f"client {name!r} is back")
         able = self.engine.register.able
         if able < least:
-            what = f"too few clients before round {round} after {longest:g} s, got {able}"
+            what = f"too few clients before round {round + 1} after {longest:g} s, got {able}"
             raise QuorumError(f"deploy.toml: min_clients: {what}; expected at least {least}")
         if self.live is not None:
             self.live.work(self._connected())

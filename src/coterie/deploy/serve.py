@@ -16,10 +16,11 @@ from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.config.trust import remember
 from coterie.core.client_store import ClientStore
-from coterie.core.task import CORRECT, KnowsPossibleSums, Sums, Task, headline_of
+from coterie.core.task import CORRECT, KnowsPossibleSums, Task, headline_of
 from coterie.core.vectors import Layout
 from coterie.deploy.agreement import agree, describe_tables, make_flower_engine
 from coterie.deploy.attendance import Attendance
+from coterie.deploy.client_scores import client_scores, write_clients
 from coterie.deploy.column_description import (
     Description,
     description_text,
@@ -29,15 +30,15 @@ from coterie.deploy.events import WriteEvent
 from coterie.deploy.federation_spec import FederationSpec
 from coterie.deploy.live import LiveState, watch_engine
 from coterie.deploy.releases import NODES_KNOW_THE_SEED, private_deployment
+from coterie.deploy.same_clients import COLUMN
 from coterie.deploy.server_input import ServerInput
 from coterie.deploy.settings import DeploymentSettings
 from coterie.deploy.unlabelled import serve_unlabelled
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import ConfigError
-from coterie.measures.scoring import sums_by_client
 from coterie.runs.check_folder import check_folder
 from coterie.runs.checkpoint import Checkpoint
-from coterie.runs.finish import write_client_scores, write_results
+from coterie.runs.finish import write_results
 from coterie.runs.loop import RoundResult
 from coterie.runs.progress import make_progress
 from coterie.runs.run import Run
@@ -105,7 +106,8 @@ def _serve_rounds(
 
     # Step 3: the rounds.
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
-    run = Run(spec, clients, progress, folder, annotate=partial(_annotate, engine))
+    annotate = partial(_annotate, engine, clients, spec.task)
+    run = Run(spec, clients, progress, folder, annotate=annotate)
     _carry_out(run, config, write_event)
 
     # Step 4: clients without labels, and the results.
@@ -151,24 +153,10 @@ def _write_results(
     """The files that a run writes at its end; returns the summary."""
     names = tuple(engine.register.names)
     since = run.progress.since
-    # Where a sample of the clients is scored because there are too many, not all are asked here.
-    if config.train.evaluate_clients is None:
-        # A federation has places for clients that never came, and those have no line.
-        known = len(names)
-        scored = {name: sums[:known] for name, sums in _scores_of_clients(run).items()}
-        member = run.groups.member[:known]
-        write_client_scores(folder, names, member, {"test": scored}, run.spec.task)
+    # A federation has places for clients that never came, and those have no line.
+    write_clients(folder, names, run.groups.member[: len(names)], headline_of(run.spec.task))
     # The samples are with the clients: nothing that needs them is written here.
     return write_results(folder, run.spec, run.groups, since, config, names, samples_at_hand=False)
-
-
-def _scores_of_clients(run: Run) -> Sums:
-    """What the model that serves each client makes of its test samples, as of `Run.score_clients`."""
-    reply = run.clients.last_scores
-    # A run that was stopped between its last round and its results asks the clients once more.
-    if reply is None or reply.round != run.spec.rounds - 1:
-        return run.score_clients()
-    return sums_by_client(reply, len(run.groups.member), run.spec.task)
 
 
 def _open_folder(server: ServerInput) -> RunFolder:
@@ -267,8 +255,8 @@ def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:
     )
 
 
-def _annotate(engine: FlowerEngine, result: RoundResult) -> None:
-    """Put into the row of a round who came and went, and which clients gave no reply.
+def _annotate(engine: FlowerEngine, clients: Clients, task: Task, result: RoundResult) -> None:
+    """Put into the row of a round who came and went, which clients gave no reply, and what each reached.
 
     A simulation's row says what a shift did to the data; here only the clients know.
     """
@@ -278,7 +266,9 @@ def _annotate(engine: FlowerEngine, result: RoundResult) -> None:
         refused[reason] = refused.get(reason, 0) + count
     row["refused"] = dict(sorted(refused.items()))
     row["attendance"] = row.pop("shift")
-    row["present"] = int(result.snapshot.present.sum())
+    reply = clients.last_scores
+    if reply is not None and reply.round == result.round:
+        row[COLUMN] = client_scores(engine.register.names, reply, task)
     row["exchanges"] = engine.take_exchanges()
     del row["changed"]
     del row["missed"]

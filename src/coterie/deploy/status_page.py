@@ -11,14 +11,17 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from coterie.deploy.same_clients import same_clients
 from coterie.deploy.status import FederationStatus
 from coterie.deploy.status_tables import status_tables
 from coterie.report.charts.style import GROUPS
 from coterie.report.render import page_style
+from coterie.terminal import counted
 
 REFRESH = 5  # seconds after which a browser asks again
 WIDTH = 900
 HEIGHT = 240
+SAME = "#6b7682"  # of the curve of the same clients, which is no group's
 LINE_HEIGHT = 15
 _LEFT = 56  # of the axis, in the chart's own units
 _BOTTOM = 28
@@ -118,6 +121,14 @@ def headline_chart(status: FederationStatus) -> StatusChart | None:
             # A group without clients has no value.
             if value is not None:
                 found[group].append((int(row["round"]) + 1, float(value)))
+    names = [f"group {group}" for group in range(groups)]
+    colours = [GROUPS[group % len(GROUPS)] for group in range(groups)]
+    # A group's curve rises when a client that is served badly leaves, and this one does not.
+    same = same_clients(rows)
+    if same.away and same.values:
+        found.append([(round + 1, value) for round, value in same.values.items()])
+        names.append(f"same {counted(same.clients, 'client')}")
+        colours.append(SAME)
     values = [value for curve in found for _, value in curve]
     if not values:
         return None
@@ -126,14 +137,12 @@ def headline_chart(status: FederationStatus) -> StatusChart | None:
     first = int(rows[0]["round"]) + 1
     end = int(rows[-1]["round"]) + 1
     curves: list[StatusCurve] = []
-    for group, curve in enumerate(found):
+    for name, colour, curve in zip(names, colours, found, strict=True):
         if not curve:
             continue
         points = [_place(x, y, (first, end), (low, high)) for x, y in curve]
         text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        curves.append(
-            StatusCurve(f"group {group}", GROUPS[group % len(GROUPS)], text, points[-1], 0.0)
-        )
+        curves.append(StatusCurve(name, colour, text, points[-1], 0.0))
     title = f"{status.headline.title} by group"
     text_of = status.headline.text
     curves = _spread_labels(curves)

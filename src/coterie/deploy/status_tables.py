@@ -10,8 +10,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from coterie.deploy.same_clients import same_clients
 from coterie.deploy.status import FederationStatus, work_name
-from coterie.terminal import amount, console, duration, printable, say
+from coterie.terminal import amount, console, counted, duration, printable, say
 
 SHOWN_ROUNDS = 20
 SHOWN_EXCHANGES = 10
@@ -92,12 +93,14 @@ def _rounds(status: FederationStatus) -> StatusTable:
     keys = status.headline.keys
     text: Callable[[Any], str] = status.headline.text
     rows = []
+    same = same_clients(status.rows)
     for row in reversed(status.rows[-SHOWN_ROUNDS:]):
         by_group = row.get(keys.groups) or []
         rows.append(
             [
                 str(int(row["round"]) + 1),
                 text(row.get(keys.value)),
+                text(same.values.get(int(row["round"]))),
                 ", ".join(text(value) for value in by_group) or "-",
                 ", ".join(map(str, row["sizes"])) or "-",
                 str(row["notes"].get("replies", "-")),
@@ -109,8 +112,21 @@ def _rounds(status: FederationStatus) -> StatusTable:
         )
     title = status.headline.title
     note = f"The newest first. {title} is over the clients that were scored in that round."
+    # Runs of an earlier version have no scores of single clients.
+    if same.values:
+        note += (
+            f" Beside it, it is over the {counted(same.clients, 'client')} that all of them scored."
+        )
     headings = (
-        *("round", title, f"{title} by group", "clients by group", "replies", "not taken"),
+        *(
+            "round",
+            title,
+            "of the same clients",
+            f"{title} by group",
+            "clients by group",
+            "replies",
+            "not taken",
+        ),
         *("to clients", "by clients", "time"),
     )
     return StatusTable("Rounds", note, headings, rows)

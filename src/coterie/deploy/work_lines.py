@@ -41,5 +41,6 @@ def _done(work: Work, models: int, samples: int) -> str | None:
         case SelectGroup():
             return f"compared its update with those of {counted(models - 1, 'group')}"
         case Describe():
-            return f"sent its {work.statistic} of {counted(samples, 'sample')}"
+            # Without a number: a private statistic does not say how many samples it is of.
+            return f"sent a statistic ({work.statistic})"
     return None

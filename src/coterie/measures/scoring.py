@@ -255,23 +255,9 @@ def each_client(
     models, which, shares = served.to_score(ids)
     work = Evaluate(split, loss=False, sums=task.sums, served_by=served.personal, shares=shares)
     reply = clients.measure(work, ids, models, which, key=key)
-    return sums_by_client(reply, len(served.row), task)
-
-
-def sums_by_client(reply: Reply, clients: int, task: Task) -> Sums:
-    """What clients answered when they scored the models that serve them, in the order of all clients.
-
-    Args:
-        reply: of those that scored.
-        clients: how many there are, ``N``.
-        task: whose sums.
-
-    Returns:
-        As of `each_client`.
-    """
     found = {}
     for name, values in own_sums(reply, task).items():
-        found[name] = np.zeros((clients, *values.shape[1:]))
+        found[name] = np.zeros((len(served.row), *values.shape[1:]))
         found[name][reply.ids] = values
     return found
 

@@ -42,8 +42,9 @@ def summarise(
     """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
 
     ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
-    earlier ones score only some of the clients (FlexCFL, section 5.1), and as many real clients were
-    there as in the last one; over all rounds where none of those was evaluated. ``accuracy.final`` is that of the last evaluated round,
+    earlier ones score only some of the clients (FlexCFL, section 5.1), and of real clients over those in
+    which most of them were scored; over all rounds where none of those was evaluated.
+    ``accuracy.final`` is that of the last evaluated round,
     ``accuracy.last10_mean`` the mean of the last ten. Another task has its headline in the place of
     ``accuracy``, with ``min`` in the place of ``max`` where lower is better; ``headline`` says so.
 
@@ -145,8 +146,8 @@ def covered(
 ) -> list[Mapping[str, Any]]:
     """The evaluated rounds in which all clients that ever have a group have one.
 
-    In a federation of real clients, of which some may be away, also as many are there as in the last
-    of these rounds: without a client that is served badly a model looks better.
+    Of real clients, some of which may be away, only the rounds count in which most of them were scored:
+    without a client that is served badly a model looks better.
 
     Example:
         >>> rows = [{"accuracy": 0.9, "clients_assigned": 3}, {"accuracy": 0.8, "clients_assigned": 6}]
@@ -159,11 +160,9 @@ def covered(
         for row in rows
         if row.get("clients_assigned", 0) == most and row.get(headline.name) is not None
     ]
-    if not found:
-        return []
-    # Rows of simulations do not say it: there all clients are there, or the shift says who is not.
-    present = found[-1].get("present", 0)
-    return [row for row in found if row.get("present", present) >= present]
+    # Rows of simulations have no scores of single clients.
+    scored = max((len(row.get("client_scores") or ()) for row in found), default=0)
+    return [row for row in found if len(row.get("client_scores") or ()) == scored]
 
 
 def figures_of(

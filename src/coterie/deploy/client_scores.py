@@ -1,0 +1,62 @@
+"""What each real client reached: in the rows of a run and in its ``clients.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.core.arrays import IntArray
+from coterie.core.engine import Reply
+from coterie.core.task import Task
+from coterie.deploy.same_clients import COLUMN
+from coterie.headline import ACCURACY, Headline
+from coterie.measures.own_models import number, own_sums
+from coterie.runs.store import RunFolder
+
+
+def client_scores(
+    names: Sequence[str], reply: Reply, task: Task
+) -> dict[str, list[float | int | None]]:
+    """The headline and the test samples of each client that scored, as a row has them.
+
+    Args:
+        names: of all clients.
+        reply: of those that scored.
+        task: whose headline.
+    """
+    sums = own_sums(reply, task)
+    values = task.metrics[0].value(sums)
+    return {
+        names[client]: [number(value), int(samples)]
+        for client, value, samples in zip(reply.ids.tolist(), values, sums["size"], strict=True)
+    }
+
+
+def write_clients(
+    folder: RunFolder, names: Sequence[str], member: IntArray, headline: Headline
+) -> None:
+    """Write ``clients.csv`` as the last round scored its clients. A client that was away has no samples
+    in it.
+
+    Args:
+        folder: of the run.
+        names: of the clients.
+        member: int64 ``[N]``, their groups.
+        headline: of the task.
+    """
+    # From the row and not from the clients: a run that goes on after its end writes the same again,
+    # whoever is there then.
+    scores = folder.rows()[-1].get(COLUMN)
+    if not scores:
+        return
+    pairs = [scores.get(name, (None, 0)) for name in names]
+    samples = np.array([size for _, size in pairs], np.int64)
+    values = np.array([np.nan if value is None else value for value, _ in pairs])
+    columns: dict[str, Any] = {"test_samples": samples, headline.name: values}
+    # Counts and not shares where there are any, since counts of clients add up.
+    if headline == ACCURACY:
+        correct = np.rint(np.nan_to_num(values) * samples).astype(np.int64)
+        columns = {"test_samples": samples, "correct": correct}
+    folder.results.write_clients(names, member, columns)

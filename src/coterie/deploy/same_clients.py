@@ -1,0 +1,54 @@
+"""The headline over the clients that every scored round has, so that it does not rise when a weak site
+is away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Of a row: name of a client -> its headline and its test samples.
+COLUMN = "client_scores"
+
+
+@dataclass(frozen=True, slots=True)
+class SameClients:
+    """What the same clients reached in each round.
+
+    Args:
+        clients: how many there are.
+        away: whether some other client was scored in some round.
+        values: number of the round -> the mean of their headlines, weighted by their test samples: of
+            an accuracy or an error that of all their samples.
+    """
+
+    clients: int
+    away: bool
+    values: Mapping[int, float]
+
+
+def same_clients(rows: Sequence[Mapping[str, Any]]) -> SameClients:
+    """The clients that all of these rounds scored, and what they reached.
+
+    Args:
+        rows: of ``rounds.jsonl``; those without scores of single clients are left out.
+
+    Example:
+        >>> both = {"round": 0, "client_scores": {"a": [0.5, 10], "b": [1.0, 10]}}
+        >>> one = {"round": 1, "client_scores": {"b": [0.9, 10]}}
+        >>> same_clients([both, one])
+        SameClients(clients=1, away=True, values={0: 1.0, 1: 0.9})
+    """
+    scored = [row for row in rows if row.get(COLUMN)]
+    if not scored:
+        return SameClients(0, False, {})
+    in_all = set.intersection(*(set(row[COLUMN]) for row in scored))
+    in_any = set.union(*(set(row[COLUMN]) for row in scored))
+    values = {}
+    for row in scored:
+        pairs = [row[COLUMN][name] for name in sorted(in_all)]
+        known = [(value, samples) for value, samples in pairs if value is not None]
+        total = sum(samples for _, samples in known)
+        if total:
+            values[int(row["round"])] = sum(value * samples for value, samples in known) / total
+    return SameClients(len(in_all), in_all != in_any, values)
