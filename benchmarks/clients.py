@@ -101,7 +101,7 @@ def show(method: str, best: dict[int, dict[str, float]]) -> None:
     for n, run in best.items():
         print(
             f"{method:9} {n:>10,} {run['load']:6.1f} s {run['first_round']:8.2f} s "
-            f"{run['round']:8.3f} s {run['not_training']:10.3f} s {run['sum'] / base['sum']:6.2f}x "
+            f"{run['round']:8.3f} s {run['not_training']:10.3f} s {run['round'] / base['round']:6.2f}x "
             f"{run['processor']:8.2f} s {run['processor'] / base['processor']:6.2f}x "
             f"{run['GB']:5.2f} GB {run['accuracy'] or 0:7.1%} {run['load_average']:5.1f}",
             flush=True,

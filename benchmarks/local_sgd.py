@@ -50,9 +50,9 @@ from coterie.runs.loop import simulate
 from coterie.runs.schedule import Evaluation, Schedule
 
 ASKED = {
-    "mclr": 8.0,
-    "mlp": 4.0,
-    "lenet5": 1.7,
+    "mclr": 18.0,
+    "mlp": 9.0,
+    "lenet5": 3.6,
     "adam": 4.0,
     "resnet8": 1.8,
     "transformer": 1.8,

@@ -70,9 +70,9 @@ WORKERS = {
     "pfl, all threads": ("pfl", {"THREADS": "all"}),
 }
 ASKED = {
-    "mclr": {"bare": 10.0, "flower": 25.0, "fedjax": 5.0, "pfl": 10.0},
-    "mlp": {"bare": 4.5, "flower": 8.0, "fedjax": 2.2, "pfl": 4.5},
-    "lenet5": {"bare": 1.8, "fedjax": 1.8},
+    "mclr": {"bare": 18.0, "flower": 25.0, "fedjax": 12.0, "pfl": 22.0},
+    "mlp": {"bare": 9.0, "flower": 12.0, "fedjax": 7.0, "pfl": 11.0},
+    "lenet5": {"bare": 3.6, "flower": 2.5, "fedjax": 3.6, "pfl": 3.7},
 }
 CORES = len(os.sched_getaffinity(0))
 

@@ -77,18 +77,34 @@ def test_the_example_is_listed_with_its_package(capsys: pytest.CaptureFixture[st
         assert "coterie-clipped" in listed
 
 
-def test_the_example_runs(site: Path, tmp_path: Path) -> None:
-    """In a process of its own, as users run it."""
+def by_command(site: Path, folder: Path, *words: str) -> None:
+    """A command in a process of its own, as users run it."""
     done = subprocess.run(
-        [sys.executable, "-m", "coterie.cli", "run", str(PLUGIN / "clipped.toml"), "--out", "run"],
+        [sys.executable, "-m", "coterie.cli", *words],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(site)])},
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_example_runs(site: Path, tmp_path: Path) -> None:
+    by_command(site, tmp_path, "run", str(PLUGIN / "clipped.toml"), "--out", "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["algorithm"], summary["model"], summary["rounds"]) == ("clipped", "narrow", 3)
+
+
+def test_the_example_stands_on_the_scoreboard_beside_the_published_results(
+    site: Path, tmp_path: Path
+) -> None:
+    one = ["--methods", "clipped", "--federations", "rotation", "--no-tune"]
+    by_command(site, tmp_path, "scoreboard", "small", *one, "--merge", "published", "--out", "board")
+    page = (tmp_path / "board" / "scoreboard.md").read_text(encoding="utf-8")
+    ranks = page.partition("## Scores, defaults, equal work")[2].partition("##")[0]
+    shown = [line.split("|")[1].strip() for line in ranks.splitlines() if line.startswith("| ")]
+    assert "clipped" in shown
+    assert "cornflqs" in shown
 
 
 @pytest.mark.usefixtures("installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,24 +63,24 @@ class EvaluationSample:
         Returns:
             int64 ``[at most size]``.
         """
-        grouped = testable & known
-        ungrouped = testable & ~known
-        # Counted and not summed, which takes ten times as long for ten million clients.
-        ungrouped_count = int(np.count_nonzero(ungrouped))
+        # Counted and not summed: a sum of ten million truth values takes ten times as long.
+        grouped_count = int(np.count_nonzero(testable & known))
+        ungrouped_count = int(np.count_nonzero(testable)) - grouped_count
         half = -(-self.size // 2)
-        of_grouped = min(int(np.count_nonzero(grouped)), max(self.size - ungrouped_count, half))
+        of_grouped = min(grouped_count, max(self.size - ungrouped_count, half))
         of_ungrouped = min(ungrouped_count, self.size - of_grouped)
-        chosen = (self._first(grouped, of_grouped), self._first(ungrouped, of_ungrouped))
-        return np.sort(np.concatenate(chosen))
+        grouped = self._first(lambda ids: testable[ids] & known[ids], of_grouped)
+        ungrouped = self._first(lambda ids: testable[ids] & ~known[ids], of_ungrouped)
+        return np.sort(np.concatenate([grouped, ungrouped]))
 
-    def _first(self, wanted: Mask, n: int) -> IntArray:
+    def _first(self, wanted: Callable[[IntArray], Mask], n: int) -> IntArray:
         """The first ``n`` clients of those wanted, in the run's order."""
         # Of a million clients a few thousand are enough to find some hundreds, so the search looks
         # at a longer and longer part of the order.
         length = 4 * max(n, 1)
         while True:
             part = self.order[:length]
-            found = part[wanted[part]]
+            found = part[wanted(part)]
             if len(found) >= n or length >= len(self.order):
                 return found[:n]
             length *= 4

@@ -165,7 +165,7 @@ def _served_figures(
     known = has_group[reply.ids]
     found = _metrics(task, sums, groups.member[reply.ids], known, groups.k)
     # Clients with a group and without are weighed by how many they stand for.
-    # Counted and not summed, which takes ten times as long for ten million clients.
+    # Counted and not summed: a sum of ten million truth values takes ten times as long.
     grouped = int(np.count_nonzero(testable & has_group))
     clients_of_kind = (grouped, int(np.count_nonzero(testable)) - grouped)
     if scoring.loss:
