@@ -99,7 +99,9 @@ def test_the_example_stands_on_the_scoreboard_beside_the_published_results(
     site: Path, tmp_path: Path
 ) -> None:
     one = ["--methods", "clipped", "--federations", "rotation", "--no-tune"]
-    by_command(site, tmp_path, "scoreboard", "small", *one, "--merge", "published", "--out", "board")
+    by_command(
+        site, tmp_path, "scoreboard", "small", *one, "--merge", "published", "--out", "board"
+    )
     page = (tmp_path / "board" / "scoreboard.md").read_text(encoding="utf-8")
     ranks = page.partition("## Scores, defaults, equal work")[2].partition("##")[0]
     shown = [line.split("|")[1].strip() for line in ranks.splitlines() if line.startswith("| ")]

@@ -93,6 +93,7 @@ def test_on_a_cluster_of_three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         actors_that_train_many_clients_at_once(crew)
         a_client_that_raises_is_named(crew)
         a_lost_actor_is_replaced(crew, tmp_path)
+        a_node_that_joins_in_mid_run_gets_work(crew, cluster, monkeypatch)
         a_node_killed_in_mid_run_changes_nothing(crew, cluster)
         a_round_timeout_leaves_stragglers_out(crew)
 
@@ -232,6 +233,28 @@ def a_lost_actor_is_replaced(crew: Crew, tmp_path: Path) -> None:
     assert (tmp_path / "died").exists()
 
 
+def a_node_that_joins_in_mid_run_gets_work(
+    crew: Crew, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coterie.engines.ray import members
+
+    monkeypatch.setattr(members, "LOOK", 0.0)
+    data = blobs(clients=24)
+    net = Tuned("slow")
+    engine = crew(LocalRunner(data, net, SOLVER))
+    alone = SerialEngine(LocalRunner(data, net, SOLVER))
+    same(ask(alone, net, 24), ask(engine, net, 24))
+    before = engine.members.count
+    cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        same(ask(alone, net, 24, round=1), ask(engine, net, 24, round=1))
+        if engine.members.count > before and not engine.members.coming():
+            break
+    assert engine.members.count == len(engine.members.all) == before + 1
+    assert not engine.members.coming(), "its actor answered"
+
+
 def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
     data = blobs(clients=24)
     net = Tuned("slow")
@@ -249,9 +272,8 @@ def a_node_killed_in_mid_run_changes_nothing(crew: Crew, cluster: Any) -> None:
     found = ask(engine, net, 24)
     killer.join()
     same(ask(alone, net, 24), found)
-    assert len([member for member in before if member in engine.members.all]) == 1, (
-        "the node took its actor with it"
-    )
+    left = [member for member in before if member in engine.members.all]
+    assert len(left) == len(before) - 1, "the node took its actor with it"
     same(ask(alone, net, 24, round=1), ask(engine, net, 24, round=1))
 
 

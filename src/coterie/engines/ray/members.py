@@ -23,6 +23,8 @@ from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, fi
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 
+LOOK = 10.0  # seconds between two looks for nodes that joined
+
 
 @dataclass(frozen=True, slots=True)
 class ActorOptions:
@@ -106,6 +108,10 @@ class Members:
         self._lost = 0
         self._started_here = False
         self._fingerprint = ""
+        # the resource that an actor takes one of
+        self._kind = "CPU"
+        # on the monotonic clock
+        self._next_look = 0.0
 
     # --- who is there -----------------------------------------------------------------------------
 
@@ -113,6 +119,8 @@ class Members:
         """A connection, and as many actors as there should be."""
         if not self.count:
             self._begin()
+        elif time.monotonic() > self._next_look:
+            self._count_cores()
         self.all += [self._new_member() for _ in range(self.count - len(self.all))]
 
     def coming(self) -> bool:
@@ -139,11 +147,18 @@ class Members:
         self._equipment = ray.put(equipment)
         # Actors are replaced here and not restarted by Ray, which would not equip them again.
         self._actor = ray.remote(**needs, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
+        self._kind = "GPU" if "num_gpus" in needs else "CPU"
+        self._count_cores()
+
+    def _count_cores(self) -> None:
+        """As many actors as the cluster has cores, unless the user named a number. Nodes that join in
+        mid-run get actors; of nodes that leave, the actors wait for another one."""
         resources = ray.cluster_resources()
-        kind = "GPU" if "num_gpus" in needs else "CPU"
-        self.count = self.cluster.workers or max(1, int(resources.get(kind, 1)))
+        cores = max(1, int(resources.get(self._kind, 1)))
+        self.count = self.cluster.workers or max(self.count, cores)
         # Half of the object store is left to models and updates.
         self.room = resources.get("object_store_memory", 0.0) / (2 * self.count)
+        self._next_look = time.monotonic() + LOOK
 
     def _needs(self) -> dict[str, int]:
         """What an actor asks of its node."""
