@@ -9,11 +9,13 @@ as it prints; this takes the first three, of which the first is that of the line
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from benchmarks.resumable import RunsFile, read_request, request_parser
+from benchmarks.resumable import RunsFile
 from benchmarks.synthetic_draws import DATA_SEEDS
 from coterie.config import check
 from coterie.runs.prepare import prepare
@@ -32,7 +34,8 @@ TABLES = (
     ("flexcfl", "3"),
     ("fedgroup", "3"),
 )
-# Of the code's fault, and of another detector: lines beside those that the paper prints.
+# Lines with a fault of the authors' code, and with their detector of drift, stand beside those of a printed
+# value.
 LEFT_OUT = ("-c1", "-counts")
 
 
@@ -76,8 +79,11 @@ def measure(runs: RunsFile, end: float) -> None:
 
 def main() -> None:
     """Measure what is not measured yet."""
-    request = read_request(request_parser(__doc__.splitlines()[0]))
-    measure(request.runs, request.end)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="the file of the runs")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    options = parser.parse_args()
+    measure(RunsFile(options.out), time.monotonic() + 60 * options.minutes)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ RANKS = "## Ranks\n"
 RANKS_PICTURE = (
     f"![Mean ranks with defaults and equal work; a bar is as wide as the critical "
     f"difference](figures/scoreboard-{SUITE}-ranks.svg)\n\n"
-    "Two methods differ, at the level of 5 %, if their bars do not overlap (defaults, equal work). "
+    "Two methods differ, at the level of 5 %, if their bars do not overlap (defaults, equal work). Those "
+    "that do not differ from the best are blue. "
     "The picture is drawn by `docs/figures/draw.py`."
 )
 

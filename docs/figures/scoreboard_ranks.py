@@ -40,7 +40,7 @@ def draw_ranks(ranking: Ranking) -> str:
     canvas = Canvas(
         NAMES + PLOT + EDGE,
         height,
-        "Mean rank of each method over the federations of the small scoreboard, with the critical "
+        f"Mean rank of each method over the federations of the scoreboard {SUITE!r}, with the critical "
         "difference.",
     )
 
@@ -48,8 +48,8 @@ def draw_ranks(ranking: Ranking) -> str:
         return NAMES + PLOT * (rank - least) / (most - least)
 
     below = ROW * len(ranks) + 4
-    first = math.ceil(max(least, 0) / STEP) * STEP
-    for rank in range(first, most + 1, STEP):
+    # The best rank is 1; bars go below it.
+    for rank in [1, *range(STEP, most + 1, STEP)]:
         canvas.line([(across(rank), 0.0), (across(rank), below)], stroke="var(--edge)")
         canvas.text(across(rank), below + 14, str(rank), TEXT, "middle", "var(--muted)")
     canvas.text(NAMES + PLOT / 2, below + 31, "mean rank, 1 is best", TEXT, "middle")

@@ -185,13 +185,17 @@ def test_a_weak_site_that_leaves_does_not_raise_the_figure_of_the_same_clients()
         ["50.0 %", "90.0 %"],
         ["50.0 %", "90.0 %"],
     ]
-    assert "over the 1 client that all of them scored" in rounds.note
+    assert "the mean of the 1 client that all rounds scored" in rounds.note
     chart = headline_chart(status)
     assert chart is not None
-    assert [curve.name for curve in chart.curves] == ["group 0", "same 1 client"]
-    assert "coterie_headline_same_clients 0.9" in metrics_text(status)
-    # Nor is the round without it the best one.
-    assert figures_of(rows)["max"] == 0.5
+    assert [curve.name for curve in chart.curves] == ["group 0", "same clients"]
+    metrics = metrics_text(status).splitlines()
+    assert 'coterie_client_headline{client="strong"} 0.9' in metrics
+    assert not any('client_headline{client="weak"}' in line for line in metrics)
+    # A round without it is not the best one if the last one has it.
+    again = row(3, [0.6], accuracy=0.6, client_scores=both)
+    assert figures_of([*rows, again])["max"] == 0.6
+    assert figures_of(rows)["max"] == 0.9
 
 
 # --- the file that a run writes -------------------------------------------------------------------

@@ -607,7 +607,7 @@ def test_a_newcomer_is_placed_and_trains_and_one_who_returns_is_the_same_client(
     assert not reported.refused
     assert list(view_of(tmp_path / "run").names) == list(rows)
 
-    # The best round is one that scored most clients, and each client's score is that of the last one.
+    # The best round is one that scored all whom the last one scored, whose scores are in the file.
     scored = [len(row["client_scores"]) for row in reported.rows]
     assert scored == [5, 5, 5, 5, 6, 6]
     everyone = [row["accuracy"] for row in reported.rows if len(row["client_scores"]) == 6]

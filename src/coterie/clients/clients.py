@@ -54,8 +54,8 @@ class Clients:
         fixed_data: whether what they hold never changes in the run, so that no rule has to look for
             drift.
         late: whose trainings come too late for the round, in a simulation; ``None``: no client's.
-        last_scores: what clients last answered when they scored the models that serve them; ``None``:
-            they were not asked yet.
+        last_scores: what real clients last answered when they scored the models that serve them;
+            ``None``: they were not asked yet.
 
     Attributes:
         ledger: what was sent and received.

@@ -37,8 +37,8 @@ def client_scores(
 def write_clients(
     folder: RunFolder, names: Sequence[str], member: IntArray, headline: Headline
 ) -> None:
-    """Write ``clients.csv`` as the last round scored its clients. A client that was away has no samples
-    in it.
+    """Write ``clients.csv`` as the last round scored its clients. A client that was away, or did not
+    answer, has no samples in it.
 
     Args:
         folder: of the run.
@@ -49,7 +49,8 @@ def write_clients(
     # From the row and not from the clients: a run that goes on after its end writes the same again,
     # whoever is there then.
     scores = folder.rows()[-1].get(COLUMN)
-    if not scores:
+    # A run of an earlier version, or one that scores a sample of its clients.
+    if scores is None:
         return
     pairs = [scores.get(name, (None, 0)) for name in names]
     samples = np.array([size for _, size in pairs], np.int64)

@@ -18,8 +18,8 @@ class SameClients:
     Args:
         clients: how many there are.
         away: whether some other client was scored in some round.
-        values: number of the round -> the mean of their headlines, weighted by their test samples: of
-            an accuracy or an error that of all their samples.
+        values: number of the round -> the mean of their headlines, weighted by their test samples. Of
+            an accuracy that is the accuracy over all their samples.
     """
 
     clients: int
@@ -28,7 +28,7 @@ class SameClients:
 
 
 def same_clients(rows: Sequence[Mapping[str, Any]]) -> SameClients:
-    """The clients that all of these rounds scored, and what they reached.
+    """The clients that have a score in all of these rounds, and what they reached.
 
     Args:
         rows: of ``rounds.jsonl``; those without scores of single clients are left out.
@@ -42,13 +42,16 @@ def same_clients(rows: Sequence[Mapping[str, Any]]) -> SameClients:
     scored = [row for row in rows if row.get(COLUMN)]
     if not scored:
         return SameClients(0, False, {})
-    in_all = set.intersection(*(set(row[COLUMN]) for row in scored))
-    in_any = set.union(*(set(row[COLUMN]) for row in scored))
+    # A client without test samples has none, and one whose samples are of one class has no AUROC.
+    known = [
+        {name for name, (value, _) in row[COLUMN].items() if value is not None} for row in scored
+    ]
+    in_all = set.intersection(*known)
+    in_any = set.union(*known)
     values = {}
     for row in scored:
         pairs = [row[COLUMN][name] for name in sorted(in_all)]
-        known = [(value, samples) for value, samples in pairs if value is not None]
-        total = sum(samples for _, samples in known)
+        total = sum(samples for _, samples in pairs)
         if total:
-            values[int(row["round"])] = sum(value * samples for value, samples in known) / total
+            values[int(row["round"])] = sum(value * samples for value, samples in pairs) / total
     return SameClients(len(in_all), in_all != in_any, values)

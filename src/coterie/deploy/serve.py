@@ -106,7 +106,9 @@ def _serve_rounds(
 
     # Step 3: the rounds.
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
-    annotate = partial(_annotate, engine, clients, spec.task)
+    # Of a sample of the clients, which changes with the groups, single scores say little.
+    scored = clients if config.train.evaluate_clients is None else None
+    annotate = partial(_annotate, engine, scored, spec.task)
     run = Run(spec, clients, progress, folder, annotate=annotate)
     _carry_out(run, config, write_event)
 
@@ -255,8 +257,11 @@ def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:
     )
 
 
-def _annotate(engine: FlowerEngine, clients: Clients, task: Task, result: RoundResult) -> None:
-    """Put into the row of a round who came and went, which clients gave no reply, and what each reached.
+def _annotate(
+    engine: FlowerEngine, scored: Clients | None, task: Task, result: RoundResult
+) -> None:
+    """Put into the row of a round who came and went, which clients gave no reply, and what each of those
+    that were scored reached.
 
     A simulation's row says what a shift did to the data; here only the clients know.
     """
@@ -266,7 +271,7 @@ def _annotate(engine: FlowerEngine, clients: Clients, task: Task, result: RoundR
         refused[reason] = refused.get(reason, 0) + count
     row["refused"] = dict(sorted(refused.items()))
     row["attendance"] = row.pop("shift")
-    reply = clients.last_scores
+    reply = None if scored is None else scored.last_scores
     if reply is not None and reply.round == result.round:
         row[COLUMN] = client_scores(engine.register.names, reply, task)
     row["exchanges"] = engine.take_exchanges()

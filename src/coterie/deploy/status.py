@@ -13,6 +13,7 @@ from typing import Any
 
 from coterie.deploy.live import LIVE
 from coterie.deploy.process import ProcessId, is_running
+from coterie.deploy.same_clients import SameClients, same_clients
 from coterie.deploy.submit import LAST_RUN
 from coterie.errors import CheckpointError, ConfigError
 from coterie.headline import Headline
@@ -132,6 +133,11 @@ class FederationStatus:
     def scored(self) -> list[Mapping[str, Any]]:
         """The rounds in which the models were scored."""
         return [row for row in self.rows if row.get(self.headline.keys.value) is not None]
+
+    @property
+    def same(self) -> SameClients:
+        """The clients that all scored rounds have, and what they reached."""
+        return same_clients(self.scored)
 
     @property
     def facts(self) -> list[tuple[str, str]]:

@@ -11,12 +11,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from coterie.deploy.same_clients import same_clients
 from coterie.deploy.status import FederationStatus
 from coterie.deploy.status_tables import status_tables
 from coterie.report.charts.style import GROUPS
 from coterie.report.render import page_style
-from coterie.terminal import counted
 
 REFRESH = 5  # seconds after which a browser asks again
 WIDTH = 900
@@ -52,7 +50,7 @@ class StatusChart:
 
     Args:
         title: of it.
-        curves: one for each group.
+        curves: one for each group, and one for the same clients where some were away.
         top: the highest value, as text.
         bottom: the lowest.
         first: the first round.
@@ -124,10 +122,10 @@ def headline_chart(status: FederationStatus) -> StatusChart | None:
     names = [f"group {group}" for group in range(groups)]
     colours = [GROUPS[group % len(GROUPS)] for group in range(groups)]
     # A group's curve rises when a client that is served badly leaves, and this one does not.
-    same = same_clients(rows)
+    same = status.same
     if same.away and same.values:
         found.append([(round + 1, value) for round, value in same.values.items()])
-        names.append(f"same {counted(same.clients, 'client')}")
+        names.append("same clients")
         colours.append(SAME)
     values = [value for curve in found for _, value in curve]
     if not values:

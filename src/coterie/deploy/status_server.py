@@ -7,7 +7,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from coterie.deploy.same_clients import same_clients
+from coterie.deploy.same_clients import COLUMN
 from coterie.deploy.status import FederationStatus, read_status, refuse_strange_state
 from coterie.deploy.status_page import status_page
 from coterie.errors import ConfigError, CoterieError
@@ -63,10 +63,13 @@ def metrics_text(status: FederationStatus) -> str:
             if value is not None
         ]
         metric("headline", "gauge", f"{status.headline.title} of the last scored round.", *groups)
-        same = same_clients(status.scored).values
-        if int(row["round"]) in same:
-            what = f"{status.headline.title} of the clients that all scored rounds have."
-            metric("headline_same_clients", "gauge", what, ({}, same[int(row["round"])]))
+        # By client, since a mean over them rises when one that is served badly is away.
+        own = [
+            ({"client": name}, float(value))
+            for name, (value, _) in (row.get(COLUMN) or {}).items()
+            if value is not None
+        ]
+        metric("client_headline", "gauge", f"{status.headline.title} of each client there.", *own)
     return "\n".join(lines) + "\n"
 
 

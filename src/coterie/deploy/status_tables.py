@@ -10,7 +10,6 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from coterie.deploy.same_clients import same_clients
 from coterie.deploy.status import FederationStatus, work_name
 from coterie.terminal import amount, console, counted, duration, printable, say
 
@@ -93,7 +92,7 @@ def _rounds(status: FederationStatus) -> StatusTable:
     keys = status.headline.keys
     text: Callable[[Any], str] = status.headline.text
     rows = []
-    same = same_clients(status.rows)
+    same = status.same
     for row in reversed(status.rows[-SHOWN_ROUNDS:]):
         by_group = row.get(keys.groups) or []
         rows.append(
@@ -114,8 +113,9 @@ def _rounds(status: FederationStatus) -> StatusTable:
     note = f"The newest first. {title} is over the clients that were scored in that round."
     # Runs of an earlier version have no scores of single clients.
     if same.values:
+        same_ones = counted(same.clients, "client")
         note += (
-            f" Beside it, it is over the {counted(same.clients, 'client')} that all of them scored."
+            f" Beside it is the mean of the {same_ones} that all rounds scored, by their samples."
         )
     headings = (
         *(

@@ -293,5 +293,5 @@ def _check_quorum(quorum: Quorum, skipped: int, number: int) -> None:
     if skipped > quorum.max_skipped_rounds:
         raise QuorumError(
             f"quorum: {skipped} rounds in a row had fewer than {max(1, quorum.min_replies)} "
-            f"replies, the last was round {number}; expected at most {quorum.max_skipped_rounds}"
+            f"replies, the last was round {number + 1}; expected at most {quorum.max_skipped_rounds}"
         )

@@ -42,8 +42,8 @@ def summarise(
     """What ``summary.json`` holds. Accuracies are fractions; ``None`` where nothing was evaluated.
 
     ``accuracy.max`` is over the rounds in which as many clients had a group as ever will, since
-    earlier ones score only some of the clients (FlexCFL, section 5.1), and of real clients over those in
-    which most of them were scored; over all rounds where none of those was evaluated.
+    earlier ones score only some of the clients (FlexCFL, section 5.1), and of real clients over those that
+    scored all whom the last one scored; over all rounds where none of those was evaluated.
     ``accuracy.final`` is that of the last evaluated round,
     ``accuracy.last10_mean`` the mean of the last ten. Another task has its headline in the place of
     ``accuracy``, with ``min`` in the place of ``max`` where lower is better; ``headline`` says so.
@@ -146,8 +146,8 @@ def covered(
 ) -> list[Mapping[str, Any]]:
     """The evaluated rounds in which all clients that ever have a group have one.
 
-    Of real clients, some of which may be away, only the rounds count in which most of them were scored:
-    without a client that is served badly a model looks better.
+    Of real clients, some of which may be away, only the rounds count that scored all clients which the
+    last one scored: without a client that is served badly a model looks better.
 
     Example:
         >>> rows = [{"accuracy": 0.9, "clients_assigned": 3}, {"accuracy": 0.8, "clients_assigned": 6}]
@@ -160,9 +160,11 @@ def covered(
         for row in rows
         if row.get("clients_assigned", 0) == most and row.get(headline.name) is not None
     ]
-    # Rows of simulations have no scores of single clients.
-    scored = max((len(row.get("client_scores") or ()) for row in found), default=0)
-    return [row for row in found if len(row.get("client_scores") or ()) == scored]
+    # Rows of simulations have no scores of single clients, nor have those of earlier versions.
+    last = set()
+    if found:
+        last = set(found[-1].get("client_scores") or ())
+    return [row for row in found if "client_scores" not in row or last <= set(row["client_scores"])]
 
 
 def figures_of(

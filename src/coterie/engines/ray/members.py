@@ -120,7 +120,7 @@ class Members:
         if not self.count:
             self._begin()
         elif time.monotonic() > self._next_look:
-            self._count_cores()
+            self._size_up()
         self.all += [self._new_member() for _ in range(self.count - len(self.all))]
 
     def coming(self) -> bool:
@@ -148,9 +148,9 @@ class Members:
         # Actors are replaced here and not restarted by Ray, which would not equip them again.
         self._actor = ray.remote(**needs, scheduling_strategy="SPREAD", max_restarts=0)(Actor)
         self._kind = "GPU" if "num_gpus" in needs else "CPU"
-        self._count_cores()
+        self._size_up()
 
-    def _count_cores(self) -> None:
+    def _size_up(self) -> None:
         """As many actors as the cluster has cores, unless the user named a number. Nodes that join in
         mid-run get actors; of nodes that leave, the actors wait for another one."""
         resources = ray.cluster_resources()

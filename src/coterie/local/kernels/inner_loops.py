@@ -15,8 +15,11 @@ from coterie.local.kernels.compilation import F32, ZERO, Real, inlined
 
 @inlined
 def copy_row(row: F32, to: F32) -> None:
-    """Copy a row, value by value: for an assignment of arrays Numba compiles what it would say if they
-    did not fit, which takes longer than the rest of a kernel."""
+    """Copy a row ``[n]`` to one of the same length, which callers see to.
+
+    Value by value: for an assignment of arrays Numba compiles what it would say if they did not fit,
+    which takes longer than the rest of a kernel.
+    """
     for f in range(len(to)):
         to[f] = row[f]
 
