@@ -303,6 +303,18 @@ def test_a_configuration_with_migration_is_tried_without_it(tmp_path: Path, migr
     assert detectors[1].detector == "per_label"
 
 
+def test_newer_methods_are_tried_where_they_are_named(tmp_path: Path) -> None:
+    """And what is suggested of one of them is a configuration that can be run."""
+    (tmp_path / "run.toml").write_text(CONFIG.format(groups=3, how="rotate"))
+    few = ("--rounds", "8", "--seeds", "1", "--methods", "clove,cornflqs")
+    found = advise_on(tmp_path, str(tmp_path / "run.toml"), *few)
+    tried = found["methods"]
+    assert tried["clove"]["options"] == tried["cornflqs"]["options"] == {"groups": 3}
+    assert found["recommended"] == "cornflqs"
+    suggested = load_config(tmp_path / "out" / "suggested.toml")
+    assert (suggested.algorithm.name, make_method(suggested).groups) == ("cornflqs", 3)
+
+
 def test_an_earlier_answer_is_not_written_over(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.toml").write_text(CONFIG.format(how="labels", groups=1))

@@ -69,7 +69,7 @@ class TrialOptions:
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Some of fedgroup, flexcfl, ifca, fedclust. Default: all that differ.",
+            help="Some of fedgroup, flexcfl, ifca, fedclust (all by default), clove, cornflqs.",
         ),
     ] = ""
 

@@ -41,6 +41,8 @@ BASELINE = "fedavg"
 ALONE = "local"
 WARM_START = "fedavg, warm start"
 CANDIDATES = ("fedgroup", "flexcfl", "ifca", "fedclust")
+# They are tried where they are named: each client is sent every model, as by IFCA.
+ON_REQUEST = ("clove", "cornflqs")
 
 Report = Callable[[str], None]
 
@@ -64,8 +66,8 @@ def advise(
         bare: whether the configuration says nothing of the cohort; then one that suits the clients
             is chosen.
         budget: rounds and runs of each trial.
-        methods: some of `CANDIDATES`; default: all, but FlexCFL only if the configuration has a
-            shift.
+        methods: some of `CANDIDATES` and `ON_REQUEST`; default: all candidates, but FlexCFL only if the
+            configuration has a shift.
         report: called with a line of progress now and then.
 
     Raises:
@@ -129,8 +131,8 @@ def _candidates(config: RunConfig, methods: Sequence[str]) -> list[str]:
 
 def _check(population: Population, methods: Sequence[str]) -> None:
     for name in methods:
-        if name not in CANDIDATES:
-            known = ", ".join(CANDIDATES)
+        if name not in (*CANDIDATES, *ON_REQUEST):
+            known = ", ".join((*CANDIDATES, *ON_REQUEST))
             raise ConfigError(f"--methods: unknown choice, got {name!r}; expected one of {known}")
     if population.classes == 1:
         raise ConfigError(

@@ -113,7 +113,7 @@ def trial_options(name: str, groups: int, clients: int) -> dict[str, Any]:
             return {}
         return {"groups": FORCED_GROUPS}
     tried = min(max(groups, FORCED_GROUPS), clients)
-    if name == "ifca":
+    if name in ("ifca", "clove", "cornflqs"):
         return {"groups": tried}
     # The cold start asks alpha clients for each group, and there may be few.
     return {"groups": tried, "alpha": max(1, min(20, clients // tried))}
