@@ -311,8 +311,9 @@ def test_newer_methods_are_tried_where_they_are_named(tmp_path: Path) -> None:
     tried = found["methods"]
     assert tried["clove"]["options"] == tried["cornflqs"]["options"] == {"groups": 3}
     assert found["recommended"] == "cornflqs"
-    suggested = load_config(tmp_path / "out" / "suggested.toml")
-    assert (suggested.algorithm.name, make_method(suggested).groups) == ("cornflqs", 3)
+    suggested = load_config(tmp_path / "out" / "suggested.toml").resolved()
+    assert suggested["algorithm"]["name"] == "cornflqs"
+    assert suggested["algorithm"]["groups"] == 3
 
 
 def test_an_earlier_answer_is_not_written_over(tmp_path, monkeypatch) -> None:
