@@ -171,11 +171,13 @@ class PoolEngine(SimulationEngine):
         self, work: Train, ids: IntArray, models: Tensor, rows: IntArray, key: Key
     ) -> Reply:
         """Train some clients, over as many pools as it takes."""
-        end = self.deadline()
         arrived = Arrived()
         left = np.arange(len(ids))
+        width = models.shape[1]
+        # Before the deadline is set: the start of processes is no part of a round's time.
+        self._ensure(len(models), len(left), width)
+        end = self.deadline()
         for _ in range(self.retries + 1):
-            width = models.shape[1]
             self._ensure(len(models), len(left), width)
             self.pool.starts[: len(models), :width] = models.numpy()
             # The longest first: a long training begun last would keep one core busy alone.

@@ -106,6 +106,11 @@ def work_until_the_end(
     torch.set_num_threads(1)
     parent = os.getppid()
     with one_library_thread():
+        # The first word says that it listens.
+        try:
+            pipe.send(None)
+        except OSError:
+            return
         while True:
             # Looked up every second: a parent that was killed may leave no trace in the pipe, as
             # long as any process that it started holds the pipe's other end.

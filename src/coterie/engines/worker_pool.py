@@ -9,6 +9,7 @@ import pickle
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -106,6 +107,23 @@ class WorkerPool:
             self._pipes.append(ours)
             self.processes.append(process)
         taken.close()
+        self._wait_until_they_listen()
+
+    def _wait_until_they_listen(self) -> None:
+        """Wait for the first word of each worker. A worker that was not forked imports for seconds,
+        which are no part of a round's time."""
+        silent = dict(zip(self._pipes, self.processes, strict=True))
+        while silent:
+            ended = [process.sentinel for process in silent.values()]
+            ready = wait([*silent, *ended])
+            for pipe, process in list(silent.items()):
+                if pipe in ready:
+                    with suppress(EOFError, OSError):
+                        pipe.recv()
+                # Of one that died at its start the next job tells.
+                elif process.sentinel not in ready:
+                    continue
+                del silent[pipe]
 
     def _share_memory(self, width: int) -> None:
         shapes = ((self._models, width), (self._tasks, width), (self._tasks, 2), (self._tasks,))
