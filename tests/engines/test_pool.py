@@ -125,6 +125,15 @@ def test_the_start_of_processes_is_no_part_of_a_rounds_time() -> None:
     assert len(ask(engine, population, net)) == len(population.train)
 
 
+def test_labels_are_right_after_a_spawned_process_took_them() -> None:
+    """Torch moves what it sends to shared memory, and frees the memory of before."""
+    population = blobs()
+    before = population.labels.copy()
+    population.y.share_memory_()
+    assert population.labels.ctypes.data == population.y.data_ptr()
+    assert np.array_equal(population.labels, before)
+
+
 def test_spawned_workers_give_the_same(tmp_path: Any) -> None:
     population = blobs()
     net = small_net()

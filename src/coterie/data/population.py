@@ -156,9 +156,11 @@ class Population:
 
     # --- labels ---
 
-    @cached_property
+    @property
     def labels(self) -> IntArray:
         """The labels as NumPy, int64 ``[S]``; the targets of another task as they are."""
+        # Never kept: when a process is spawned, torch moves the labels to shared memory, and an array
+        # of before would point to memory that was freed.
         return self.y.numpy()
 
     def histograms(self, split: Split = "train") -> IntArray:
