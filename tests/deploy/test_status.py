@@ -185,7 +185,7 @@ def test_a_weak_site_that_leaves_does_not_raise_the_figure_of_the_same_clients()
         ["50.0 %", "90.0 %"],
         ["50.0 %", "90.0 %"],
     ]
-    assert "the mean of the 1 client that all rounds scored" in rounds.note
+    assert "the mean of the 1 client in all rounds" in rounds.note
     chart = headline_chart(status)
     assert chart is not None
     assert [curve.name for curve in chart.curves] == ["group 0", "same clients"]

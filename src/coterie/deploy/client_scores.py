@@ -47,7 +47,7 @@ def write_clients(
         headline: of the task.
     """
     # From the row and not from the clients: a run that goes on after its end writes the same again,
-    # whoever is there then.
+    # also where other clients are there by then.
     scores = folder.rows()[-1].get(COLUMN)
     # A run of an earlier version, or one that scores a sample of its clients.
     if scores is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -56,21 +56,21 @@ def metrics_text(status: FederationStatus) -> str:
     metric("client_last_answer_seconds", "gauge", "Time of the last answer, since 1970.", *seen)
     if status.scored:
         row = status.scored[-1]
-        keys = status.headline.keys
-        groups = [
-            ({"group": str(group)}, float(value))
-            for group, value in enumerate(row.get(keys.groups) or [])
-            if value is not None
-        ]
-        metric("headline", "gauge", f"{status.headline.title} of the last scored round.", *groups)
+        title = status.headline.title
+        groups = _known("group", enumerate(row.get(status.headline.keys.groups) or []))
+        metric("headline", "gauge", f"{title} of the last scored round.", *groups)
         # By client, since a mean over them rises when one that is served badly is away.
-        own = [
-            ({"client": name}, float(value))
-            for name, (value, _) in (row.get(COLUMN) or {}).items()
-            if value is not None
-        ]
-        metric("client_headline", "gauge", f"{status.headline.title} of each client there.", *own)
+        scores = row.get(COLUMN) or {}
+        own = _known("client", ((name, value) for name, (value, _) in scores.items()))
+        metric("client_headline", "gauge", f"{title} of each client there.", *own)
     return "\n".join(lines) + "\n"
+
+
+def _known(
+    label: str, values: Iterable[tuple[int | str, float | None]]
+) -> list[tuple[dict[str, str], float]]:
+    """The values that are known, each with what it is of."""
+    return [({label: str(of)}, float(value)) for of, value in values if value is not None]
 
 
 def _labels(labels: dict[str, str]) -> str:

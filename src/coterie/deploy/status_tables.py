@@ -91,43 +91,33 @@ def _counts(counts: Mapping[str, Any]) -> str:
 def _rounds(status: FederationStatus) -> StatusTable:
     keys = status.headline.keys
     text: Callable[[Any], str] = status.headline.text
-    rows = []
     same = status.same
-    for row in reversed(status.rows[-SHOWN_ROUNDS:]):
+
+    def shown(row: Mapping[str, Any]) -> list[str]:
         by_group = row.get(keys.groups) or []
-        rows.append(
-            [
-                str(int(row["round"]) + 1),
-                text(row.get(keys.value)),
-                text(same.values.get(int(row["round"]))),
-                ", ".join(text(value) for value in by_group) or "-",
-                ", ".join(map(str, row["sizes"])) or "-",
-                str(row["notes"].get("replies", "-")),
-                _counts(row["refused"]),
-                amount(int(row["transfers"]["down_bytes"])),
-                amount(int(row["transfers"]["up_bytes"])),
-                duration(float(row["seconds"]["total"])),
-            ]
-        )
+        return [
+            str(int(row["round"]) + 1),
+            text(row.get(keys.value)),
+            text(same.values.get(int(row["round"]))),
+            ", ".join(text(value) for value in by_group) or "-",
+            ", ".join(map(str, row["sizes"])) or "-",
+            str(row["notes"].get("replies", "-")),
+            _counts(row["refused"]),
+            amount(int(row["transfers"]["down_bytes"])),
+            amount(int(row["transfers"]["up_bytes"])),
+            duration(float(row["seconds"]["total"])),
+        ]
+
+    rows = [shown(row) for row in reversed(status.rows[-SHOWN_ROUNDS:])]
     title = status.headline.title
     note = f"The newest first. {title} is over the clients that were scored in that round."
     # Runs of an earlier version have no scores of single clients.
     if same.values:
         same_ones = counted(same.clients, "client")
-        note += (
-            f" Beside it is the mean of the {same_ones} that all rounds scored, by their samples."
-        )
+        note += f" Beside it is the mean of the {same_ones} in all rounds, by their samples."
     headings = (
-        *(
-            "round",
-            title,
-            "of the same clients",
-            f"{title} by group",
-            "clients by group",
-            "replies",
-            "not taken",
-        ),
-        *("to clients", "by clients", "time"),
+        *("round", title, "of the same clients", f"{title} by group", "clients by group"),
+        *("replies", "not taken", "to clients", "by clients", "time"),
     )
     return StatusTable("Rounds", note, headings, rows)
 
