@@ -178,7 +178,6 @@ class PoolEngine(SimulationEngine):
         self._ensure(len(models), len(left), width)
         end = self.deadline()
         for _ in range(self.retries + 1):
-            self._ensure(len(models), len(left), width)
             self.pool.starts[: len(models), :width] = models.numpy()
             # The longest first: a long training begun last would keep one core busy alone.
             longest_first = np.argsort(-self.runner.steps(work, ids[left]), kind="stable")
@@ -197,6 +196,7 @@ class PoolEngine(SimulationEngine):
             # A worker may die behind its last client, when nothing is left to do again.
             if not len(left) or (end is not None and time.monotonic() > end):
                 return arrived.reply(work, key)
+            self._ensure(len(models), len(left), width)
         raise CoterieError(
             f"engine: worker processes died {self.retries + 1} times in round {key.round} "
             f"at client {ids[left[0]]}"
