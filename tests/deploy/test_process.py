@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
-from coterie.deploy.process import stop
+import pytest
+
+from coterie.deploy import process
+from coterie.deploy.process import free_ports, stop
+from coterie.errors import RemoteError
 
 
 def test_processes_are_stopped_with_all_that_they_started() -> None:
@@ -34,3 +40,28 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_ports_that_are_asked_for_one_by_one_are_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes got the same one: the first had not taken it yet when the second asked."""
+    monkeypatch.setattr(process, "_PORTS", range(23_100, 23_104))
+    monkeypatch.setattr(process, "_given", deque(maxlen=3))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 23_102))
+        taken.listen()
+        assert sorted(free_ports(1) + free_ports(1) + free_ports(1)) == [23_100, 23_101, 23_103]
+        with pytest.raises(RemoteError, match="too few free ports of 23100 to 23103, got 0"):
+            free_ports(1)
+    # Those given long ago are given again, else a node that tries for days would run out of them.
+    (again,) = free_ports(1)
+    assert again == 23_102
+    assert free_ports(1)[0] in (23_100, 23_101, 23_103)
+
+
+def test_ports_are_none_of_those_for_outgoing_connections() -> None:
+    """Such a connection may have taken the port before the process that it was chosen for."""
+    file = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not file.exists():
+        pytest.skip("not on Linux")
+    low, high = map(int, file.read_text().split())
+    assert not any(low <= port <= high for port in free_ports(20))

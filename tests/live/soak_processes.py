@@ -22,7 +22,7 @@ ROLES = {
     "flwr-serverapp": "ServerApp",
     "flower-superexec": "superexec",
     "flower-superlink": "SuperLink",
-    "flower-supernode": "node",
+    "coterie.deploy.supernode": "node",
     "nginx": "nginx",
     "coterie node join": "keeper of a node",
     "coterie server up": "keeper of the server",

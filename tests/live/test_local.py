@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.config import check
 from coterie.config.reading import read
+from coterie.deploy.local import local_federation
+from coterie.deploy.proxy import find_nginx
 from coterie.runs.run import run_config
 from tests.deploy.conftest import write_deployment
 from tests.live.federations import difference, left_behind
@@ -20,6 +25,12 @@ from tests.live.federations import difference, left_behind
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
     return write_deployment(tmp_path)
+
+
+def logs(deployment: Path) -> str:
+    """The ends of what the processes wrote."""
+    files = sorted((deployment / "logs").glob("*.log"))
+    return "".join(f"\n== {log.name}\n{log.read_text()[-1500:]}" for log in files)
 
 
 def test_a_federation_of_real_processes(deployment: Path) -> None:
@@ -33,12 +44,11 @@ def test_a_federation_of_real_processes(deployment: Path) -> None:
         "local",
         str(deployment),
     ]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=420)
-    logs = "".join(
-        f"\n== {log.name}\n" + log.read_text()[-1500:]
-        for log in (deployment / "logs").glob("*.log")
-    )
-    assert done.returncode == 0, done.stderr + done.stdout + logs
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=420)
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"{error.stdout!r}{logs(deployment)}") from None
+    assert done.returncode == 0, done.stderr + done.stdout + logs(deployment)
     assert "round 3/3" in done.stdout
     assert not left_behind(deployment)
     (run,) = (deployment / "runs").iterdir()
@@ -56,3 +66,38 @@ def test_a_federation_of_real_processes(deployment: Path) -> None:
     )
     assert mine["accuracy"]["final"] == pytest.approx(theirs["accuracy"]["final"])
     assert invoke(["show", str(run)]) == 0
+
+
+# Half a minute until a node sends a sign of life.
+HEARTBEAT = pytest.param("send-node-heartbeat", marks=pytest.mark.flower)
+
+
+@pytest.mark.parametrize("path", ["pull-messages", HEARTBEAT])
+def test_a_node_that_gets_an_unexpected_answer_comes_back(deployment: Path, path: str) -> None:
+    """Flower's own process stayed after it, without a connection: nobody saw that it was gone."""
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+    if find_nginx() is None:
+        pytest.skip("nginx is not installed")
+    said: list[str] = []
+    with local_federation(deployment, 1) as up, up.nodes_kept_up(said.append):
+        wait_for_words(up.log_of("client-00"), "SuperNode ID")
+        assert up.proxy is not None
+        config = up.home / "nginx" / "nginx.conf"
+        text = config.read_text()
+        refusing = f"location /v1/fleet/{path} {{ return 500; }}\n        location /v1/fleet/ {{"
+        config.write_text(text.replace("location /v1/fleet/ {", refusing))
+        os.kill(up.proxy.pid, signal.SIGHUP)
+        first = up.nodes["client-00"]
+        first.wait(60)
+        config.write_text(text)
+        os.kill(up.proxy.pid, signal.SIGHUP)
+        wait_for_words(up.log_of("client-00"), "SuperNode ID", times=2)
+    assert said[0].startswith("the node of client-00 ended with ")
+    assert "starting again in 1 s" in said[0]
+
+
+def wait_for_words(log: Path, words: str, times: int = 1) -> None:
+    end = time.monotonic() + 120
+    while not log.exists() or log.read_text().count(words) < times:
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.2)

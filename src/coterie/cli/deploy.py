@@ -115,7 +115,8 @@ def deploy_local(
         # In `stop_once`, so that a signal takes all processes of the federation down.
         with local_federation(folder, count, unlabelled) as federation:
             say(federation.access)
-            run_remote(folder, config, federation.settings(settings), resume)
+            with federation.nodes_kept_up(say):
+                run_remote(folder, config, federation.settings(settings), resume)
 
 
 def deploy_check(

@@ -3,7 +3,10 @@ them."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+SUPERNODE = "coterie.deploy.supernode"  # the module that is run
 
 
 def superlink_command(port: int, keys: Path, database: Path | None = None) -> list[str]:
@@ -32,7 +35,7 @@ def superlink_command(port: int, keys: Path, database: Path | None = None) -> li
 def supernode_command(
     server: str, certificates: Path, key: Path, port: int, node_config: str
 ) -> list[str]:
-    """A SuperNode.
+    """A SuperNode, see ``coterie.deploy.supernode``.
 
     Args:
         server: ``host:port`` where nodes connect.
@@ -49,7 +52,8 @@ def supernode_command(
         "--port": str(port),
         "--node-config": node_config,
     }
-    return ["flower-supernode", *_words(options)]
+    # -P: nothing is imported from the folder in which it is started.
+    return [sys.executable, "-P", "-m", SUPERNODE, *_words(options)]
 
 
 def _words(options: dict[str, str]) -> list[str]:

@@ -3,10 +3,14 @@ run and down again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from coterie.deploy.flower_commands import (
@@ -18,11 +22,13 @@ from coterie.deploy.flower_commands import (
 )
 from coterie.deploy.flower_processes import superlink_command, supernode_command
 from coterie.deploy.keys import make_node_key, make_server_keys
-from coterie.deploy.process import Popen, free_ports, start, stop, wait_for_port
+from coterie.deploy.process import Popen, free_ports, last_line, start, stop, wait_for_port
 from coterie.deploy.proxy import find_nginx, start_proxy
 from coterie.deploy.settings import DeploymentSettings
+from coterie.terminal import visible
 
 REGISTERED_AT_ONCE = 3
+_LONGEST_PAUSE = 60.0  # seconds before a node that ended is started again
 
 
 @dataclass(slots=True)
@@ -36,6 +42,7 @@ class LocalFederation:
         superlink: its process; ``None`` while it is down.
         proxy: nginx; ``None`` while it is down, and where it is not installed.
         nodes: processes of the SuperNodes, by the names of their clients.
+        starts: what starts each of them again, by the same names.
     """
 
     folder: Path
@@ -44,6 +51,7 @@ class LocalFederation:
     superlink: Popen | None = None
     proxy: Popen | None = None
     nodes: dict[str, Popen] = field(default_factory=dict)
+    starts: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -134,8 +142,48 @@ class LocalFederation:
         )
         # One thread: all nodes share these cores, and sums come in the order of a simulation's.
         env = environment(self.home / f"node-{name}", OMP_NUM_THREADS="1")
-        log = self.folder / "logs" / f"{name}.log"
-        self.nodes[name] = start(command, env, log)
+        self.nodes[name] = start(command, env, self.log_of(name))
+        self.starts[name] = partial(self.start_node, name, share, unlabelled=unlabelled)
+
+    def log_of(self, name: str) -> Path:
+        """Where the node of a client writes."""
+        return self.folder / "logs" / f"{name}.log"
+
+    @contextmanager
+    def nodes_kept_up(self, say: Callable[[str], None]) -> Iterator[None]:
+        """While the block runs, nodes that end are started again.
+
+        Args:
+            say: called, in a thread, with a line for each node that ended.
+        """
+        done = threading.Event()
+        # It lasts as long as the block: Linux ends what a thread started when the thread ends.
+        keeper = threading.Thread(target=self._keep_up, args=(say, done))
+        keeper.start()
+        try:
+            yield
+        finally:
+            done.set()
+            keeper.join()
+
+    def _keep_up(self, say: Callable[[str], None], done: threading.Event) -> None:
+        ends: Counter[str] = Counter()  # name of a client -> how often its node ended
+        due: dict[str, float] = {}  # name of a client -> when its node is to be started again
+        while not done.wait(1.0):
+            for name, process in list(self.nodes.items()):
+                if process.poll() is None:
+                    continue
+                if name not in due:
+                    # Longer each time: what is wrong may last.
+                    pause = min(_LONGEST_PAUSE, 2.0 ** ends[name])
+                    ends[name] += 1
+                    due[name] = time.monotonic() + pause
+                    line = visible(last_line(self.log_of(name)))
+                    why = f"ended with {process.returncode} ({line})"
+                    say(f"the node of {name} {why}; starting again in {pause:g} s")
+                elif time.monotonic() >= due[name]:
+                    del due[name]
+                    self.starts[name]()
 
     def stop(self) -> None:
         """Stop all processes."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,10 @@ from coterie.errors import RemoteError
 
 Popen = subprocess.Popen[bytes]
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+# Below those that Linux and macOS give to outgoing connections (from 32,768 and 49,152).
+_PORTS = range(20_000, 32_768)
+_REMEMBERED = 1000  # ports: those given longest ago may be given again
+_given: deque[int] = deque(maxlen=_REMEMBERED)  # by `free_ports`, in this process
 
 
 class ProcessId(NamedTuple):
@@ -93,16 +99,32 @@ def _end_with_parent() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that no process listens on."""
-    # All are bound before the first is closed: otherwise the same one could come twice.
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports of this machine that no process listens on, and that were not given lately.
+
+    A process takes its port seconds after it is chosen. So the port is none of those that the
+    system gives to outgoing connections meanwhile, and is given to one process alone.
+
+    Args:
+        count: how many.
+
+    Raises:
+        RemoteError: if there are not so many.
+    """
+    found: list[int] = []
+    candidates = sorted(set(_PORTS) - set(_given))
+    # Chosen by chance: another command on this machine may be at the same.
+    random.SystemRandom().shuffle(candidates)
+    for port in candidates:
+        if len(found) == count:
+            break
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+    if len(found) < count:
+        what = f"too few free ports of {_PORTS[0]} to {_PORTS[-1]}, got {len(found)}"
+        raise RemoteError(f"this machine: {what}; expected {count}")
+    _given.extend(found)
+    return found
 
 
 def wait_for_port(port: int, process: Popen, log: Path, longest: float = 60.0) -> None:

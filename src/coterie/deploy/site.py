@@ -194,16 +194,9 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
     config = {"client": site.name, **site.options}
     # The URL of a database may have a password.
     write_private(site.config_file, tomli_w.dumps(config).encode())
-    command = supernode_command(
-        site.server,
-        site.certificates.resolve(),
-        site.private_key,
-        free_ports(1)[0],
-        str(site.config_file),
-    )
     watch = NodeWatch(say, site.name, joined=has_joined(site.folder))
     log = ServiceLog(site.folder / "node.log", "node", as_json)
-    service = Service(command, environment(site.folder / "flower"), log, watch)
+    service = Service(_command(site), environment(site.folder / "flower"), log, watch)
     state = StateFile(site.folder)
     told = False
     service.start()
@@ -227,9 +220,21 @@ def run_node(site: Site, say: Callable[[str], None], as_json: bool = False) -> N
             told = watch.unknown
             time.sleep(pause)
             watch.begin()
+            service.command = _command(site)
             service.start()
     finally:
         stop_services([service])
+
+
+def _command(site: Site) -> list[str]:
+    """The words of the SuperNode's command, with a port that is free now."""
+    return supernode_command(
+        site.server,
+        site.certificates.resolve(),
+        site.private_key,
+        free_ports(1)[0],
+        str(site.config_file),
+    )
 
 
 def _not_let_in(site: Site) -> str:

@@ -25,7 +25,8 @@ from typing import Any
 from coterie.deploy.frames import check_peer, read_frame, send_frame
 from coterie.deploy.process import ProcessId, identify, parent_of
 
-NODE = "flower-supernode"  # the command of Flower's process at a client
+# The process at a client: ours, or Flower's command where somebody starts that.
+NODES = ("coterie.deploy.supernode", "flower-supernode")
 MEMORY = 4.0  # GiB that a worker may hold after a message, unless the node says otherwise
 _ATTEMPTS = 3
 _WAITING = 16  # messages of one node that may wait for the worker
@@ -84,9 +85,9 @@ def _node_above() -> ProcessId | None:
     pid: int | None = os.getpid()
     while pid is not None and pid > 1:
         with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:3]
-            # Of a Python script the interpreter comes first.
-            if any(Path(os.fsdecode(word)).name == NODE for word in words):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:4]
+            # The interpreter and its options come first.
+            if any(Path(os.fsdecode(word)).name in NODES for word in words):
                 return identify(pid)
         pid = parent_of(pid)
     return None
