@@ -78,8 +78,8 @@ CORES = len(os.sched_getaffinity(0))
 
 
 @cache
-def python(peer: str) -> str:
-    """The interpreter of a peer's environment, which is made where it is not there."""
+def python(peer: str, version: str = sys.executable) -> str:
+    """The interpreter of a peer's environment, which is made by a Python where it is not there."""
     if peer not in ENVIRONMENTS:
         # pip compiles a peer's packages when it installs them; ours may not be, where Python keeps
         # no bytecode
@@ -91,7 +91,7 @@ def python(peer: str) -> str:
     place = BUILD / peer
     if not (place / ".done").exists():
         print(f"making an environment for {peer}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+        subprocess.run([version, "-m", "venv", "--clear", str(place)], check=True)
         for packages in ENVIRONMENTS[peer]:
             if packages:
                 subprocess.run(

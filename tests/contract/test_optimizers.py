@@ -12,7 +12,6 @@ import torch
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.work import Train
-from coterie.engines.ray.actor import Actor, ActorJob, Equipment
 from coterie.engines.serial import SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.device import Device
@@ -71,6 +70,9 @@ def test_workers_do_not_matter(solver: ct.Solver) -> None:
 
 @every
 def test_an_actor_of_ray_trains_as_serial(solver: ct.Solver) -> None:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    from coterie.engines.ray.actor import Actor, ActorJob, Equipment
+
     solver = solver.over_rounds(3)
     data = blobs(clients=2)
     net = small_net()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
-import dp_accounting as dp
 import pytest
+
+pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+
+import dp_accounting as dp
 
 from coterie.errors import ConfigError
 from coterie.math import accounting
