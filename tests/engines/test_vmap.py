@@ -29,6 +29,7 @@ from coterie.local import LocalRunner
 from coterie.local.batched import BatchedTrainer
 from coterie.local.cuda_graphs import CudaGraphCache
 from coterie.local.device import Device, find_device
+from coterie.local.probe import draws
 from coterie.methods.algorithm import as_algorithm
 from coterie.models import MODELS, build_model
 from coterie.objectives import fuse, fusion, mmd, plain, proximal
@@ -312,10 +313,6 @@ def test_recorded_steps_are_the_steps() -> None:
 @pytest.mark.parametrize(
     ("layer", "line"),
     [
-        (
-            nn.BatchNorm1d(8),
-            r"vmap trains no network with running statistics, got 1 \(BatchNorm1d\)",
-        ),
         (Counting(), "vmap trains no network that changes its buffers"),
         (
             Noisy(),
@@ -410,3 +407,98 @@ def test_a_run_goes_on_with_the_arithmetic_that_it_began_with() -> None:
         ct.ConfigError, match=r"engine.precision: of another engine, got 'bfloat16'"
     ):
         check(tables | {"engine": {"name": "pool", "precision": "bfloat16"}})
+
+
+# --- networks with running statistics, client by client ---------------------------------------------
+
+# No client of `blobs` has one sample left over in its last batch.
+NINES = Solver(epochs=2, batch_size=9, lr=0.1)
+SOLVERS = {
+    "sgd": NINES,
+    "momentum": Solver(epochs=2, batch_size=9, lr=0.1, momentum=0.9),
+    "adam": Solver(epochs=2, batch_size=9, lr=0.01, optimizer="adam", clip_norm=1.0),
+}
+
+
+def normalised(*more: nn.Module) -> nn.Module:
+    return between(nn.Sequential(nn.BatchNorm1d(8), *more))
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("solver", SOLVERS.values(), ids=list(SOLVERS))
+def test_running_statistics_train_as_with_serial(solver: Solver, streams: int) -> None:
+    torch.manual_seed(0)
+    net = normalised()
+    data = blobs(clients=12)
+    ids = np.arange(12)
+    models = torch.stack([flatten(net), 0.9 * flatten(net)])
+    serial = SerialEngine(LocalRunner(data, net, solver))
+    engine = VmapEngine(LocalRunner(data, net, solver), device="cpu", streams=streams)
+    before = torch.get_rng_state()
+    for round in range(2):  # the second one with the copies of the network that the first made
+        key = Key(1).at(round)
+        (one,) = serial.run(Train(plain), ids, models, ids % 2, key=key)
+        (many,) = engine.run(Train(plain), ids, models, ids % 2, key=key)
+        for name in ("delta", "size", "loss"):
+            np.testing.assert_array_equal(many.fields[name], one.fields[name])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_clients_that_draw_train_one_at_a_time() -> None:
+    """Threads would take each other's random numbers."""
+    torch.manual_seed(0)
+    net = normalised(nn.Dropout(0.5))
+    data = blobs(clients=12)
+    ids = np.arange(12)
+    one = ask(SerialEngine(LocalRunner(data, net, NINES)), ids, net, Train(plain))
+    engine = VmapEngine(LocalRunner(data, net, NINES), device="cpu", streams=4)
+    many = ask(engine, ids, net, Train(plain))
+    np.testing.assert_array_equal(many.fields["delta"], one.fields["delta"])
+    assert draws(net, data.x)
+    assert not draws(normalised(), data.x)
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_client_that_fails_is_named(streams: int) -> None:
+    net = normalised()
+    solver = Solver(epochs=1, batch_size=1, lr=0.1)
+    engine = VmapEngine(LocalRunner(blobs(), net, solver), device="cpu", streams=streams)
+    with pytest.raises(ct.CoterieError, match=r"client \d+: training failed in round 0: .*batch"):
+        ask(engine, np.arange(4), net, Train(plain))
+
+
+def test_those_who_are_late_are_left_out() -> None:
+    net = normalised()
+    engine = VmapEngine(LocalRunner(blobs(), net, NINES), 1e-9, device="cpu", streams=2)
+    assert len(ask(engine, np.arange(4), net, Train(plain))) == 0
+
+
+def test_a_whole_run_has_the_models_of_serial() -> None:
+    torch.manual_seed(0)
+    net = normalised()
+    one, many = (
+        ct.run(ct.ifca(groups=2), data=blobs(), model=net, local=NINES, rounds=2, engine=engine)
+        for engine in ("serial", "vmap")
+    )
+    np.testing.assert_array_equal(one.state.models, many.state.models)
+
+
+def test_recordings_of_running_statistics_are_refused() -> None:
+    runner = LocalRunner(blobs(), normalised(), NINES)
+    with pytest.raises(ct.ConfigError, match=r"engine\.graphs: clients of a network with running"):
+        VmapEngine(runner, device="cpu", graphs=True)
+
+
+def test_streams_are_an_option_of_vmap_alone() -> None:
+    tables = {
+        "data": {"source": "digits", "partition": {"kind": "iid", "clients": 4}},
+        "model": {"name": "mclr"},
+        "local": {"lr": 0.1},
+        "train": {"rounds": 1},
+        "algorithm": {"name": "fedavg"},
+    }
+    check(tables | {"engine": {"name": "vmap", "streams": 2}})
+    with pytest.raises(
+        ct.ConfigError, match=r"engine.streams: of another engine, got 2; .*'vmap'$"
+    ):
+        check(tables | {"engine": {"name": "pool", "streams": 2}})

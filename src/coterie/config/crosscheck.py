@@ -169,8 +169,10 @@ def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
         expected = "engine.name 'ray'"
         fits = option in chosen
         if option in of_vmap:
-            expected = "engine.name 'vmap', or 'ray' with engine.each 'vmap'"
+            expected = "engine.name 'vmap'"
             fits = fits and (name != "ray" or batched(engine))
+            if option in of_ray:
+                expected += ", or 'ray' with engine.each 'vmap'"
         if not fits:
             path = f"engine.{option}"
             found.append(Problem(path, "of another engine", engine[option], expected))

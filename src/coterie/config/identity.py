@@ -19,6 +19,7 @@ IRRELEVANT = (
     ("engine", "precision"),
     ("engine", "graphs"),
     ("engine", "memory"),
+    ("engine", "streams"),
     ("engine", "address"),
     ("engine", "each"),
     ("engine", "samples"),

@@ -78,14 +78,25 @@ class Key:
 
 
 @contextmanager
-def keyed_torch(key: Key) -> Iterator[None]:
+def keyed_torch(key: Key, device: str = "cpu") -> Iterator[None]:
     """Let a module's own randomness (dropout masks, noise) follow ``key``, and leave torch's global
-    state as it was."""
-    # Dropout and the like take no generator, they draw from this one.
-    default = torch.default_generator
-    before = default.get_state()
-    default.manual_seed(key.integer() & (2**63 - 1))
+    state as it was.
+
+    Args:
+        key: the stream.
+        device: where the module is; what it draws there follows the key, too.
+    """
+    # Dropout and the like take no generator, they draw from these.
+    generators = [torch.default_generator]
+    place = torch.device(device)
+    if place.type == "cuda":
+        index = torch.cuda.current_device() if place.index is None else place.index
+        generators.append(torch.cuda.default_generators[index])
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(key.integer() & (2**63 - 1))
     try:
         yield
     finally:
-        default.set_state(before)
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)

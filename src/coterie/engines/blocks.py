@@ -23,7 +23,7 @@ from coterie.local.batched import BatchedTrainer
 from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device
 from coterie.local.optimizer_step import refuse_alone
-from coterie.local.probe import refuse_statistics
+from coterie.local.probe import has_running_statistics
 
 _CPU_MEMORY = 0.25  # GiB; a CPU gains nothing from larger blocks
 # Of the memory that is free on an accelerator; the rest is for what torch itself needs.
@@ -62,8 +62,7 @@ class Blocks:
             CPU.
 
     Raises:
-        ConfigError: for a network with running statistics, an optimiser that clients cannot share,
-            or graphs without a GPU.
+        ConfigError: for an optimiser that clients cannot share, or graphs without a GPU.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Blocks:
         device: Device | None = None,
         memory: float | None = None,
     ) -> None:
-        refuse_statistics(module)
         refuse_alone(solver)
         self.module = module
         self.solver = solver
@@ -196,6 +194,25 @@ class Blocks:
                 f"model.name: {_clients(keys)}: training failed in round {keys[0].round}: {line} "
                 "(vmap takes fewer networks than pool and serial)"
             ) from error
+
+
+def make_blocks(
+    module: nn.Module, solver: Solver, decay: tuple[str, ...], device: Device, memory: float | None
+) -> Blocks | None:
+    """Blocks of clients; ``None`` for a network with running statistics, whose clients train one by
+    one. The arguments are those of `Blocks`.
+
+    Raises:
+        ConfigError: for graphs where there are no blocks, and as `Blocks`.
+    """
+    if not has_running_statistics(module):
+        return Blocks(module, solver, decay, device, memory)
+    if device.graphs:
+        raise ConfigError(
+            "engine.graphs: clients of a network with running statistics train one by one, got "
+            "true; expected false"
+        )
+    return None
 
 
 def _clients(keys: Sequence[Key]) -> str:

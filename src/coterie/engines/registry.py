@@ -26,6 +26,7 @@ from coterie.local.device import Device, Precision
 Workers = Annotated[int, Field(ge=1, le=1024)]
 Seconds = Annotated[float, Field(gt=0)]
 GiB = Annotated[float, Field(gt=0)]
+Streams = Annotated[int, Field(ge=1, le=64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def vmap(
     precision: Precision = "float32",
     graphs: bool = False,
     memory: GiB | None = None,
+    streams: Streams | None = None,
 ) -> SimulationEngine:
     """Many clients at once on one device, for a GPU.
 
@@ -84,8 +86,9 @@ def vmap(
         precision: of the arithmetic; ``tf32`` and ``bfloat16`` do not equal the other engines.
         graphs: record CUDA graphs.
         memory: GiB of a block of clients.
+        streams: clients at a time where each trains by itself, as with running statistics.
     """
-    return VmapEngine(simulation.runner, round_timeout, device, precision, graphs, memory)
+    return VmapEngine(simulation.runner, round_timeout, device, precision, graphs, memory, streams)
 
 
 def ray(

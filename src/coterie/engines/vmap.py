@@ -1,4 +1,6 @@
 """Many clients at once on one device: clients sorted by steps, cut into blocks that fit its memory.
+What no block can train, as a network with running statistics, trains client by client on the same
+device (`coterie.engines.streams`).
 
 It is for a GPU, and runs on a CPU, too. A client's random draws come from its own key, so the
 updates do not depend on the blocks but for rounding, and equal those of ``serial`` to 1e-4 in
@@ -17,9 +19,9 @@ from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Evaluate, SelectGroup, Train
-from coterie.engines.blocks import Blocks, Cohort
-from coterie.engines.serial import SerialEngine
+from coterie.engines.blocks import Cohort, make_blocks
 from coterie.engines.simulation import SimulationEngine
+from coterie.engines.streams import StreamedClients
 from coterie.local import LocalRunner
 from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, Precision, find_device
@@ -38,9 +40,10 @@ class VmapEngine(SimulationEngine):
         graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
         memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
             CPU.
+        streams: how many clients train at a time where no block can; default 4 on a GPU.
 
     Raises:
-        ConfigError: for a network with running statistics, or a device that is not there.
+        ConfigError: for a device that is not there, or an option that does not fit the network.
     """
 
     def __init__(
@@ -51,13 +54,16 @@ class VmapEngine(SimulationEngine):
         precision: Precision = "float32",
         graphs: bool = False,
         memory: float | None = None,
+        streams: int | None = None,
     ) -> None:
-        where = Device(find_device(device), precision, graphs)
-        self.blocks = Blocks(runner.module, runner.solver, runner.decay, where, memory)
+        self.device = Device(find_device(device), precision, graphs)
+        network = (runner.module, runner.solver, runner.decay)
+        self.blocks = make_blocks(*network, self.device, memory)
         # A runner's device is fixed when it is made, and the given one scores on the CPU.
-        if where.name != "cpu":
-            runner = runner.copy(where.name)
+        if self.device.name != "cpu":
+            runner = runner.copy(self.device.name)
         super().__init__(runner, round_timeout)
+        self.one_by_one = StreamedClients(runner, self.device, streams)
 
     def answer(
         self,
@@ -68,17 +74,15 @@ class VmapEngine(SimulationEngine):
         key: Key,
     ) -> list[Reply]:
         # cuDNN takes TF32 where it is not told otherwise, also when only scoring.
-        with self.blocks.device.arithmetic():
+        with self.device.arithmetic():
             return super().answer(work, ids, models, which, key)
 
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
-        if work.one_by_one:
-            return SerialEngine(self.runner, self.round_timeout).train(
-                work, ids, models, which, key
-            )
         end = self.deadline()
+        if work.one_by_one or self.blocks is None:
+            return [self.one_by_one.train(work, ids, models, which, key, end)]
         population = self.runner.population
 
         def samples(place: int) -> TrainingSamples:
@@ -97,4 +101,6 @@ class VmapEngine(SimulationEngine):
 
     def close(self) -> None:
         # Trainers hold the device's memory for as long as somebody holds them.
-        self.blocks.trainers.clear()
+        self.one_by_one.clear()
+        if self.blocks is not None:
+            self.blocks.trainers.clear()

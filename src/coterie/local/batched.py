@@ -34,7 +34,7 @@ from coterie.local.device import Device, Precision, autocast
 from coterie.local.dropout import draw_masks, with_masks
 from coterie.local.model_buffers import ModelBuffers
 from coterie.local.optimizer_step import make_rule, remembered
-from coterie.local.probe import LossNetwork, NetworkProbe, refuse_augmentation, refuse_statistics
+from coterie.local.probe import LossNetwork, NetworkProbe, refuse_augmentation
 from coterie.local.step import UpdateRule
 
 _IGNORED = -100  # the label that `torch.nn.functional.cross_entropy` leaves out
@@ -86,8 +86,8 @@ class BatchedTrainer:
         device: where and how.
 
     Raises:
-        ConfigError: when it first trains, for a network that keeps running statistics, or draws
-            random numbers otherwise than by dropout.
+        ConfigError: when it first trains, for a network that changes its buffers, as running
+            statistics, or draws random numbers otherwise than by dropout.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class BatchedTrainer:
         decay: tuple[str, ...] = (),
         device: Device | None = None,
     ) -> None:
-        refuse_statistics(module)
         self.device = device or Device()
         self.precision: Precision = self.device.precision
         self.layout = Layout.of(module)

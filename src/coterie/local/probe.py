@@ -141,17 +141,38 @@ def refuse_augmentation(solver: Solver) -> None:
         )
 
 
-def refuse_statistics(module: nn.Module) -> None:
-    """Refuse a network that keeps running statistics: they change in a forward pass, which ``vmap``
-    does not allow.
+def has_running_statistics(module: nn.Module) -> bool:
+    """Whether a network keeps running statistics: they change in a forward pass, which
+    ``torch.func.vmap`` does not allow.
 
-    Raises:
-        ConfigError: naming the layer.
+    Example:
+        >>> has_running_statistics(nn.BatchNorm1d(3)), has_running_statistics(nn.GroupNorm(1, 3))
+        (True, False)
     """
-    for name, layer in module.named_modules():
-        if getattr(layer, "running_mean", None) is not None:
-            shown = name or "the network"
-            raise ConfigError(
-                f"engine.name: vmap trains no network with running statistics, got {shown} "
-                f"({type(layer).__name__}); expected pool or serial, or track_running_stats=False"
-            )
+    return any(getattr(layer, "running_mean", None) is not None for layer in module.modules())
+
+
+def draws(module: nn.Module, x: Tensor) -> bool:
+    """Whether a network draws random numbers when it trains, as dropout does.
+
+    Args:
+        module: the network; it is copied.
+        x: inputs, of which it sees up to three.
+
+    Example:
+        >>> draws(nn.Dropout(0.5), torch.ones(2, 3)), draws(nn.Linear(3, 1), torch.ones(2, 3))
+        (True, False)
+    """
+    if not len(x):
+        return False
+    # Three, since batch normalisation fails on one.
+    several = x[torch.arange(3) % len(x)]
+    network = training_mode(copy.deepcopy(module))
+    generator = torch.default_generator
+    before = generator.get_state()
+    try:
+        with torch.no_grad():
+            network(several)
+        return not torch.equal(before, generator.get_state())
+    finally:
+        generator.set_state(before)

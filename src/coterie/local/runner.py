@@ -123,10 +123,10 @@ class LocalRunner:
 
     def train(self, work: Train, client: int, start: Tensor, out: Tensor, key: Key) -> Trained:
         """Train a client from ``start [d]`` and write its update into ``out [d]``."""
-        samples = self._training_samples(client)
+        samples = self.training_samples(client)
         return self._trainers.train(work, self.solver, samples, start, out, key.client(client))
 
-    def _training_samples(self, client: int) -> TrainingSamples:
+    def training_samples(self, client: int) -> TrainingSamples:
         """The training samples of a client, gathered once where all of them are few."""
         kept = self._gathered.get(client)
         if kept is not None:

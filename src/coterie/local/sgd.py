@@ -14,11 +14,13 @@ from coterie.core.objective import Objective, check_loss
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module, training_mode
 from coterie.local.batches import MiniBatch, TrainingSamples, convolves, minibatches
-from coterie.local.device import autocast
+from coterie.local.device import Device, autocast
 from coterie.local.fused_recurrent import use_fused_gru
 from coterie.local.optimizer_memory import load_memory, store_memory
 from coterie.local.optimizer_step import make_rule
 from coterie.local.step import UpdateRule
+
+CPU = Device()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Autograd:
         decay: names of the kernels that carry L2.
         moves: the coordinates that training moves, whole tensors; ``None``: all of them.
         mu: weight of the proximal term; ``None``: that of the objective.
+        device: where and how the network is computed; what is handed in and out is on the CPU.
 
     Parameters that the module froze (``requires_grad`` off) stay as they are, and are no part of the
     vector.
@@ -138,11 +141,14 @@ class Autograd:
         decay: tuple[str, ...] = (),
         moves: Keep | None = None,
         mu: float | None = None,
+        device: Device = CPU,
     ) -> None:
         self.layout = Layout.of(module)
         self.objective = objective
         self.mu = objective.mu if mu is None else mu
-        self.vector = torch.empty(self.layout.d)
+        self.device = device
+        self.vector = torch.empty(self.layout.d, device=device.name)
+        module = module.to(device.name)
         self.module = training_mode(bind(use_fused_gru(module), self.vector))
         # Frozen parameters get no gradient, so neither decay nor the proximal term moves them.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
@@ -172,20 +178,23 @@ class Autograd:
         pull: Pull = NO_PULL,
     ) -> Trained:
         size = len(samples.y)
+        # Once for all passes, unless each pass changes them, which is done on the CPU.
+        if not solver.augment:
+            samples = TrainingSamples(*(part.to(self.device.name) for part in samples))
         self._begin(start, sent=start if pull.received is None else pull.received)
         memory = self._step_memory(solver, solver.count(size), start, pull)
-        loss = torch.zeros(())
+        loss = torch.zeros((), device=self.device.name)
         seen = 0
         # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
         # network with dropout sees the same batches as one without.
-        with keyed_torch(key.of("noise")):
+        with keyed_torch(key.of("noise"), self.device.name):
             for batch in minibatches(samples, solver, key, self.convolves):
                 batch_loss = self._step(batch, memory)
                 if batch.last_pass:
                     # The last batch may be short, so batches count by their samples.
                     loss += batch_loss * len(batch.y)
                     seen += len(batch.y)
-        torch.sub(self.vector, start, out=out)
+        torch.sub(self.vector.to(start.device), start, out=out)
         if pull.memory is not None:
             store_memory(memory.rule, self.params, memory.velocity, pull.memory)
         if self.stays is not None:
@@ -199,6 +208,8 @@ class Autograd:
     ) -> tuple[Tensor, float]:
         """See `Trainer`."""
         self._begin(at, sent)
+        x = x.to(self.device.name)
+        y = y.to(self.device.name)
         loss = self.objective.loss(self.module, x, y, self._received)
         gradients = self._gradients(loss)
         for place in self.decayed:
@@ -213,7 +224,7 @@ class Autograd:
         views = self.layout.views(flat)
         for name, gradient in zip(self.names, gradients, strict=True):
             views[name].copy_(gradient)
-        return flat, loss.item()
+        return flat.to(at.device), loss.item()
 
     def _begin(self, at: Tensor, sent: Tensor) -> None:
         """The module with parameters ``at``, and nothing left of the client before."""
@@ -239,13 +250,18 @@ class Autograd:
 
     def _moving(self, vector: Tensor) -> list[Tensor]:
         """The part of a vector ``[d]`` that belongs to the parameters that move, as copies."""
-        views = self.layout.views(vector)
+        views = self.layout.views(vector.to(self.device.name))
         return [views[name].clone() for name in self.names]
 
     def _step(self, batch: MiniBatch, memory: StepMemory) -> Tensor:
         """One step on a batch; returns its loss."""
-        with autocast("cpu", memory.rule.solver.precision):
-            loss = self.objective.loss(self.module, batch.x, batch.y, self._received)
+        precision = self.device.precision
+        if memory.rule.solver.precision == "bfloat16":
+            precision = "bfloat16"
+        x = batch.x.to(self.device.name)
+        y = batch.y.to(self.device.name)
+        with autocast(self.device.name, precision):
+            loss = self.objective.loss(self.module, x, y, self._received)
         gradients = self._gradients(loss)
         if memory.constant:
             torch._foreach_add_(gradients, memory.constant)

@@ -3,6 +3,7 @@ autograd."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
@@ -17,8 +18,9 @@ from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.local.batches import TrainingSamples, convolves
 from coterie.local.compiled import CompiledTrainer, compiles
+from coterie.local.device import Device
 from coterie.local.own_training import train_own_model
-from coterie.local.sgd import Autograd, Pull, Trained, Trainer
+from coterie.local.sgd import CPU, Autograd, Pull, Trained, Trainer
 from coterie.local.stack import Stack
 from coterie.objectives.weighted import weighted, with_weights
 
@@ -30,18 +32,28 @@ class Trainers:
     Args:
         module: the network; it is copied, never changed.
         decay: names of the kernels that carry L2.
+        device: where and how clients train; compiled code is for the CPU alone.
     """
 
-    def __init__(self, module: nn.Module, decay: tuple[str, ...]) -> None:
+    def __init__(self, module: nn.Module, decay: tuple[str, ...], device: Device = CPU) -> None:
         self.module = module
         self.decay = decay
+        self.device = device
         # Of the network once, since each client of a method with models of its own asks for them.
         self.layout = Layout.of(module)
         self.convolves = convolves(module)
-        self.stack = Stack.of(module, decay)
+        self.stack: Stack | None = None
+        if device == CPU:
+            self.stack = Stack.of(module, decay)
         self._autograd: dict[tuple[Objective, float], Autograd] = {}
         self._compiled: dict[tuple[Objective, float], Trainer] = {}
         self._masked: dict[tuple[Objective, Keep], Trainer] = {}
+
+    def copy(self) -> nn.Module:
+        """A copy of the network, to be moved to the device. One for the CPU shares what is frozen."""
+        if self.device.name == "cpu":
+            return copy_module(self.module)
+        return copy.deepcopy(self.module)
 
     def load(self, solver: Solver, *, squared: bool) -> None:
         """Load the compiled code that trains by a solver, if this network has any.
@@ -102,8 +114,8 @@ class Trainers:
         _check_smoothing(objective, solver)
         known = (objective, moves)
         if known not in self._masked:
-            module = copy_module(self.module)
-            self._masked[known] = Autograd(module, objective, self.decay, moves)
+            module = self.copy()
+            self._masked[known] = Autograd(module, objective, self.decay, moves, device=self.device)
         return self._masked[known]
 
     def of(self, objective: Objective, solver: Solver, mu: float | None = None) -> Trainer:
@@ -132,8 +144,10 @@ class Trainers:
         _check_smoothing(objective, solver)
         mu = objective.mu if mu is None else mu
         if (objective, mu) not in self._autograd:
-            module = copy_module(self.module)
-            self._autograd[objective, mu] = Autograd(module, objective, self.decay, mu=mu)
+            module = self.copy()
+            self._autograd[objective, mu] = Autograd(
+                module, objective, self.decay, mu=mu, device=self.device
+            )
         return self._autograd[objective, mu]
 
 

@@ -27,7 +27,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.work import Train
-from coterie.engines.blocks import Blocks, Cohort
+from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.failures import ClientError, failure_line
 from coterie.errors import CoterieError
 from coterie.local.batches import TrainingSamples
@@ -101,6 +101,7 @@ class Actor:
     """Trains clients on one core or GPU. It is equipped before it is called."""
 
     equipment: Equipment
+    device: Device
     trainers: Trainers
     shards: dict[Any, NDArray[Any]]
     blocks: Blocks | None
@@ -117,11 +118,17 @@ class Actor:
         torch.set_num_threads(1)
         threadpool_limits(1)
         self.equipment = equipment
-        self.trainers = Trainers(equipment.module, equipment.decay)
         self.shards = {}
         self.blocks = None
+        where = Device()
         if equipment.each == "vmap":
-            self.blocks = _blocks(equipment)
+            device = equipment.device
+            # Found here and not by the main process: `auto` means what the actor's own node has.
+            where = Device(find_device(device.name), device.precision, device.graphs)
+            network = (equipment.module, equipment.solver, equipment.decay)
+            self.blocks = make_blocks(*network, where, equipment.memory)
+        self.device = where
+        self.trainers = Trainers(equipment.module, equipment.decay, where)
         self.x = None
         if equipment.load is None:
             return ""
@@ -152,7 +159,8 @@ class Actor:
         self.at = job.keys[0].id
         try:
             if self.blocks is None or job.work.one_by_one:
-                delta, size, loss = self._train_each(job, starts)
+                with self.device.arithmetic():
+                    delta, size, loss = self._train_each(job, starts)
             else:
                 delta, size, loss = self._train_together(job, self.blocks, starts)
             return delta, size, loss, time.perf_counter() - begun
@@ -191,10 +199,3 @@ class Actor:
         if self.x is not None:
             return TrainingSamples(self.x[torch.from_numpy(np.array(rows))], y)
         return TrainingSamples(torch.from_numpy(np.array(self.shards[shard][rows])), y)
-
-
-def _blocks(equipment: Equipment) -> Blocks:
-    device = equipment.device
-    # Found here and not by the main process: `auto` means what the actor's own node has.
-    found = Device(find_device(device.name), device.precision, device.graphs)
-    return Blocks(equipment.module, equipment.solver, equipment.decay, found, equipment.memory)
