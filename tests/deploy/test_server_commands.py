@@ -217,9 +217,9 @@ def test_the_lines_of_a_process_have_times(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_at_once_is_started_less_and_less_often(tmp_path: Path) -> None:
     service = Service([], {}, ServiceLog(tmp_path / "a.log", "a"))
-    service.began = time.monotonic()
+    service.restarts.began = time.monotonic()
     assert [service.pause() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    service.began = time.monotonic() - 61.0
+    service.restarts.began = time.monotonic() - 61.0
     assert service.pause() == 1
     stop_services([service])
 

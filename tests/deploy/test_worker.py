@@ -26,6 +26,7 @@ from flwr.app import Message
 from flwr.common.serde import recorddict_to_proto
 
 from coterie.deploy import frames, worker_link
+from coterie.deploy.flower_processes import SUPERNODE
 from coterie.deploy.frames import check_peer, read_frame, send_frame
 from coterie.deploy.process import ProcessId
 from coterie.deploy.worker import NodeWorker
@@ -100,12 +101,12 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    (tmp_path / "flower-supernode").write_text(NODE)
+    (tmp_path / SUPERNODE).write_text(NODE)
     (tmp_path / "message.py").write_text(MESSAGE)
     # A path of a socket has at most 107 bytes, fewer than some of pytest's have.
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="cw-") as place:
         process = subprocess.Popen(
-            [sys.executable, str(tmp_path / "flower-supernode")],
+            [sys.executable, "-P", str(tmp_path / SUPERNODE)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

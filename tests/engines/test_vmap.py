@@ -4,6 +4,7 @@ the blocks."""
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from coterie.cli.main import invoke
 from coterie.clients.clients import Clients
 from coterie.config import check
 from coterie.config.identity import differing
+from coterie.core.augment import Augment
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
@@ -454,8 +456,80 @@ def test_clients_that_draw_train_one_at_a_time() -> None:
     engine = VmapEngine(LocalRunner(data, net, NINES), device="cpu", streams=4)
     many = ask(engine, ids, net, Train(plain))
     np.testing.assert_array_equal(many.fields["delta"], one.fields["delta"])
-    assert draws(net, data.x)
-    assert not draws(normalised(), data.x)
+    assert draws(net, plain, data.x, data.y)
+    assert not draws(normalised(), plain, data.x, data.y)
+
+
+@dataclass(frozen=True)
+class Jittered:
+    """A loss of noisy inputs: the network draws nothing."""
+
+    mu: float = 0.0
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, received: Any) -> Tensor:
+        return F.cross_entropy(module(x + 0.1 * torch.randn_like(x)), y)
+
+
+def noise() -> Any:
+    """A change of samples that draws."""
+    return lambda x: x + 0.1 * torch.randn_like(x)
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_a_training_that_draws_has_no_other_beside_it(augmented: bool) -> None:
+    """The network itself draws nothing here."""
+    torch.manual_seed(0)
+    net = normalised()
+    data = blobs(clients=12)
+    ids = np.arange(12)
+    solver = NINES
+    if augmented:
+        solver = replace(NINES, augment=(Augment("tests.engines.test_vmap:noise"),))
+    work = Train(plain if augmented else Jittered())
+    one = ask(SerialEngine(LocalRunner(data, net, solver)), ids, net, work)
+    engine = VmapEngine(LocalRunner(data, net, solver), device="cpu", streams=4)
+    many = ask(engine, ids, net, work)
+    np.testing.assert_array_equal(many.fields["delta"], one.fields["delta"])
+
+
+def test_after_a_failure_no_other_client_begins() -> None:
+    net = between(nn.Sequential(nn.BatchNorm1d(8), Failing()))
+    Failing.passes = 0
+    engine = VmapEngine(LocalRunner(blobs(), net, NINES), device="cpu", streams=2)
+    with pytest.raises(ct.CoterieError, match=r"client \d+: training failed in round 0: no more"):
+        ask(engine, np.arange(12), net, Train(plain))
+    # One of the probe, and one of each of the two that had begun.
+    assert Failing.passes <= 3
+
+
+class Failing(nn.Module):
+    passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        Failing.passes += 1
+        # The probe's forward pass is the first.
+        if Failing.passes > 1:
+            raise RuntimeError("no more")
+        return x
+
+
+def test_nobody_to_train_is_no_error() -> None:
+    net = normalised()
+    engine = VmapEngine(LocalRunner(blobs(), net, NINES), device="cpu", streams=2)
+    models = flatten(net)[None]
+    nobody = np.empty(0, np.int64)
+    (reply,) = engine.run(Train(plain), nobody, models, nobody, key=Key(1))
+    assert len(reply) == 0
+
+
+def test_own_models_of_networks_with_running_statistics_train_as_with_serial() -> None:
+    torch.manual_seed(0)
+    net = normalised()
+    runs = [
+        ct.run(ct.ditto(), data=blobs(), model=net, local=NINES, rounds=2, engine=engine)
+        for engine in ("serial", "vmap")
+    ]
+    np.testing.assert_array_equal(runs[0].state.models, runs[1].state.models)
 
 
 @pytest.mark.parametrize("streams", [1, 2])

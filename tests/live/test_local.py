@@ -92,7 +92,8 @@ def test_a_node_that_gets_an_unexpected_answer_comes_back(deployment: Path, path
         config.write_text(text)
         os.kill(up.proxy.pid, signal.SIGHUP)
         wait_for_words(up.log_of("client-00"), "SuperNode ID", times=2)
-    assert said[0].startswith("the node of client-00 ended with ")
+    assert said[0].startswith("the node of client-00 ended with 1 (")
+    assert "500" in said[0]
     assert "starting again in 1 s" in said[0]
 
 

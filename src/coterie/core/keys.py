@@ -7,7 +7,7 @@ resuming a run needs only the round number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -78,20 +78,16 @@ class Key:
 
 
 @contextmanager
-def keyed_torch(key: Key, device: str = "cpu") -> Iterator[None]:
+def keyed_torch(key: Key, gpus: Sequence[int] = ()) -> Iterator[None]:
     """Let a module's own randomness (dropout masks, noise) follow ``key``, and leave torch's global
     state as it was.
 
     Args:
         key: the stream.
-        device: where the module is; what it draws there follows the key, too.
+        gpus: numbers of GPUs; what the module draws there follows the key, too.
     """
     # Dropout and the like take no generator, they draw from these.
-    generators = [torch.default_generator]
-    place = torch.device(device)
-    if place.type == "cuda":
-        index = torch.cuda.current_device() if place.index is None else place.index
-        generators.append(torch.cuda.default_generators[index])
+    generators = [torch.default_generator, *(torch.cuda.default_generators[g] for g in gpus)]
     before = [generator.get_state() for generator in generators]
     for generator in generators:
         generator.manual_seed(key.integer() & (2**63 - 1))

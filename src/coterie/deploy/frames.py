@@ -27,7 +27,9 @@ def send_frame(connection: socket.socket, head: Mapping[str, Any], body: bytes =
     """
     words = json.dumps(head).encode()
     connection.sendall(_START.pack(_MARK, len(words), len(body)) + words)
-    connection.sendall(body)
+    # Nothing to send is not sent: the other end may have read all, and be closed.
+    if body:
+        connection.sendall(body)
 
 
 def read_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes]:

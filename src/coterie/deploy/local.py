@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,11 +23,12 @@ from coterie.deploy.flower_processes import superlink_command, supernode_command
 from coterie.deploy.keys import make_node_key, make_server_keys
 from coterie.deploy.process import Popen, free_ports, last_line, start, stop, wait_for_port
 from coterie.deploy.proxy import find_nginx, start_proxy
+from coterie.deploy.service import Restarts
 from coterie.deploy.settings import DeploymentSettings
+from coterie.errors import RemoteError
 from coterie.terminal import visible
 
 REGISTERED_AT_ONCE = 3
-_LONGEST_PAUSE = 60.0  # seconds before a node that ended is started again
 
 
 @dataclass(slots=True)
@@ -159,31 +159,34 @@ class LocalFederation:
         done = threading.Event()
         # It lasts as long as the block: Linux ends what a thread started when the thread ends.
         keeper = threading.Thread(target=self._keep_up, args=(say, done))
-        keeper.start()
         try:
+            keeper.start()
             yield
         finally:
             done.set()
             keeper.join()
 
     def _keep_up(self, say: Callable[[str], None], done: threading.Event) -> None:
-        ends: Counter[str] = Counter()  # name of a client -> how often its node ended
+        restarts = {name: Restarts(time.monotonic()) for name in self.nodes}
         due: dict[str, float] = {}  # name of a client -> when its node is to be started again
         while not done.wait(1.0):
             for name, process in list(self.nodes.items()):
                 if process.poll() is None:
                     continue
                 if name not in due:
-                    # Longer each time: what is wrong may last.
-                    pause = min(_LONGEST_PAUSE, 2.0 ** ends[name])
-                    ends[name] += 1
+                    pause = restarts[name].pause()
                     due[name] = time.monotonic() + pause
                     line = visible(last_line(self.log_of(name)))
                     why = f"ended with {process.returncode} ({line})"
                     say(f"the node of {name} {why}; starting again in {pause:g} s")
                 elif time.monotonic() >= due[name]:
                     del due[name]
-                    self.starts[name]()
+                    restarts[name].note_start()
+                    try:
+                        self.starts[name]()
+                    # As where there is no room for another process: it may be there later.
+                    except (OSError, RemoteError) as error:
+                        say(f"the node of {name} could not be started: {error}")
 
     def stop(self) -> None:
         """Stop all processes."""

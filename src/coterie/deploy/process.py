@@ -15,14 +15,15 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coterie.deploy.flower_commands import find_command
 from coterie.errors import RemoteError
 
 Popen = subprocess.Popen[bytes]
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
-# Below those that Linux and macOS give to outgoing connections (from 32,768 and 49,152).
+# Below those that Linux and macOS give to outgoing connections, unless told otherwise (from 32,768
+# and 49,152).
 _PORTS = range(20_000, 32_768)
 _REMEMBERED = 1000  # ports: those given longest ago may be given again
 _given: deque[int] = deque(maxlen=_REMEMBERED)  # by `free_ports`, in this process
@@ -90,9 +91,15 @@ def _start(arguments: Sequence[str], env: dict[str, str], out: int) -> Popen:
     )
 
 
+# Looked up here and not after a fork, where another thread may hold a lock that this needs.
+_prctl: Any = None
+if sys.platform == "linux":
+    _prctl = ctypes.CDLL(None).prctl
+
+
 def _end_with_parent() -> None:
     """Have Linux send SIGTERM when the parent is gone, even after a SIGKILL."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -101,8 +108,8 @@ def _end_with_parent() -> None:
 def free_ports(count: int) -> list[int]:
     """Ports of this machine that no process listens on, and that were not given lately.
 
-    A process takes its port seconds after it is chosen. So the port is none of those that the
-    system gives to outgoing connections meanwhile, and is given to one process alone.
+    A process takes its port seconds after it is chosen. So the port is none of those that systems
+    usually give to outgoing connections meanwhile, and this process gives it once.
 
     Args:
         count: how many.

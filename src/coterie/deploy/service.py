@@ -78,6 +78,30 @@ def log_line(process: str, line: str, as_json: bool, now: float | None = None) -
 
 
 @dataclass(slots=True)
+class Restarts:
+    """How long to wait before a process that ended is started again.
+
+    Args:
+        began: when it was started, on the monotonic clock.
+        failures: how often in a row it ended before it was steady.
+    """
+
+    began: float = 0.0
+    failures: int = 0
+
+    def note_start(self) -> None:
+        """The process was started now."""
+        self.began = time.monotonic()
+
+    def pause(self) -> float:
+        """Seconds to wait: longer with each failure in a row."""
+        if time.monotonic() - self.began > STEADY:
+            self.failures = 0
+        self.failures += 1
+        return min(LONGEST_PAUSE, 2.0 ** (self.failures - 1))
+
+
+@dataclass(slots=True)
 class Service:
     """A process of Flower's, or nginx.
 
@@ -87,8 +111,7 @@ class Service:
         log: where its output goes.
         on_line: called with each line, in a thread.
         process: the one that runs now, or the last one.
-        began: when it was started, on the monotonic clock.
-        failures: how often in a row it ended before it was steady.
+        restarts: when it was started, and how often in vain.
     """
 
     command: Sequence[str]
@@ -96,14 +119,13 @@ class Service:
     log: ServiceLog
     on_line: Callable[[str], None] = lambda line: None
     process: Popen | None = None
-    began: float = 0.0
-    failures: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
     _reader: threading.Thread | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """Start the process, from a thread that lasts."""
         self.process = start_piped(self.command, self.env)
-        self.began = time.monotonic()
+        self.restarts.note_start()
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
 
@@ -122,12 +144,8 @@ class Service:
         return self.process.poll()
 
     def pause(self) -> float:
-        """Seconds to wait before the process is started again: longer with each failure in a
-        row."""
-        if time.monotonic() - self.began > STEADY:
-            self.failures = 0
-        self.failures += 1
-        return min(LONGEST_PAUSE, 2.0 ** (self.failures - 1))
+        """Seconds to wait before the process is started again."""
+        return self.restarts.pause()
 
     def drain(self) -> None:
         """Wait a little for the last lines of a process that ended."""

@@ -6,6 +6,7 @@ expect, such as a proxy's status 500. A process that ends is seen, and started a
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from importlib.metadata import entry_points
 from typing import NoReturn
 
 _FAILED = 1  # the exit code
+_failures: list[str] = []  # of threads, in words
 
 
 def main() -> NoReturn:
@@ -23,24 +25,52 @@ def main() -> NoReturn:
     The process ends when the command does, and when one of its threads fails.
     """
     threading.excepthook = _end_with_thread
+    errors = LastError()
+    logging.getLogger("flwr").addHandler(errors)
     (command,) = entry_points(group="console_scripts", name="flower-supernode")
     try:
         command.load()()
     except SystemExit:
         # Flower's own way to end, which closes what it opened.
-        raise
+        if not _failures:
+            raise
+        _say(f"a thread failed: {_failures[0]}")
     except BaseException:  # noqa: BLE001 - whatever it was, the process has to end
         traceback.print_exc()
     else:
-        print("the connection to the server was lost for good", file=sys.stderr, flush=True)
+        _say(f"Flower gave up: {errors.line}")
     # Not `sys.exit`, which waits for Flower's threads: one of them serves for ever.
     os._exit(_FAILED)
+
+
+class LastError(logging.Handler):
+    """Keeps the first line of the last error that was logged."""
+
+    line = "no word of why"
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it."""
+        lines = record.getMessage().strip().splitlines()
+        if lines:
+            self.line = lines[0]
+
+
+def _say(line: str) -> None:
+    """Write the last line of the log, by which the end of the process is explained."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _end_with_thread(failure: threading.ExceptHookArgs) -> None:
     """End the process with a thread of it: without the one of its signs of life, the server takes
     the node for gone, and the node does not know."""
     threading.__excepthook__(failure)
+    # Threads that end in this way did so on purpose, and have said why.
+    if failure.exc_type is SystemExit:
+        return
+    _failures.append(f"{failure.exc_type.__name__}: {failure.exc_value}")
     # Not at once: Flower takes its leave of the server first, so that the next process is let in.
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.deploy.flower_processes import SUPERNODE
 from coterie.deploy.frames import check_peer, read_frame, send_frame
 from coterie.deploy.process import ProcessId, identify, parent_of
 
 # The process at a client: ours, or Flower's command where somebody starts that.
-NODES = ("coterie.deploy.supernode", "flower-supernode")
+NODES = (SUPERNODE, "flower-supernode")
 MEMORY = 4.0  # GiB that a worker may hold after a message, unless the node says otherwise
 _ATTEMPTS = 3
 _WAITING = 16  # messages of one node that may wait for the worker

@@ -199,8 +199,8 @@ class Blocks:
 def make_blocks(
     module: nn.Module, solver: Solver, decay: tuple[str, ...], device: Device, memory: float | None
 ) -> Blocks | None:
-    """Blocks of clients; ``None`` for a network with running statistics, whose clients train one by
-    one. The arguments are those of `Blocks`.
+    """Blocks of clients; ``None`` for a network with running statistics, whose clients train one
+    after another. The arguments are those of `Blocks`.
 
     Raises:
         ConfigError: for graphs where there are no blocks, and as `Blocks`.

@@ -1,8 +1,8 @@
-"""Clients one after another on one device, on a GPU several at a time: each of its streams has a
-client of its own.
+"""Clients of a network that `coterie.engines.blocks` cannot train as one, as with running
+statistics: one after another on one device, on a GPU several at a time.
 
-For networks that `coterie.engines.blocks` cannot train as one, as those with running statistics, and
-for trainings that move clients in different ways.
+Each of several clients has a thread, a copy of the network, and a stream of the GPU, to which the
+thread's work goes. Never run on a GPU so far.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.random import fork_rng
 
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.objective import Objective
 from coterie.core.threads import one_thread, one_torch_thread
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError, failure_line
@@ -29,8 +33,24 @@ from coterie.local.device import Device
 from coterie.local.probe import draws
 from coterie.local.trainers import Trainers
 
-# On a GPU: a small network leaves most of it idle, and a large one leaves no room for more.
-STREAMS = 4
+STREAMS = 4  # on a GPU; a guess, as none was at hand
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who trains from which model; see ``coterie.core.engine.Engine.run``.
+
+    Args:
+        ids: int64 ``[n]``, the clients.
+        models: float32 ``[k, d]``.
+        which: int64 ``[n]``, the row of ``models`` that each one gets.
+        key: of the request.
+    """
+
+    ids: IntArray
+    models: Tensor
+    which: IntArray
+    key: Key
 
 
 class StreamedClients:
@@ -39,8 +59,8 @@ class StreamedClients:
     Args:
         runner: the population, the module and the solver.
         device: where and how clients train.
-        streams: how many clients at a time; default 4 on a GPU, 1 on a CPU. A network that draws
-            random numbers trains one at a time, as its clients would draw from one stream.
+        streams: how many clients at a time; default 4 on a GPU, 1 on a CPU. A training that draws
+            random numbers in its steps has no other beside it: both would draw from one stream.
     """
 
     def __init__(self, runner: LocalRunner, device: Device, streams: int | None = None) -> None:
@@ -49,126 +69,186 @@ class StreamedClients:
         if streams is None:
             streams = 1 if device.name == "cpu" else STREAMS
         self.streams = streams
-        self._trainers: list[Trainers] = []
-        self._draws: bool | None = None
+        self._lanes: list[_Lane] = []
+        self._draws: dict[Objective, bool] = {}
+        # A source that makes samples client by client, and keeps some, is for one thread at a time.
+        self._gathering = Lock()
 
-    def train(
-        self,
-        work: Train,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
-        key: Key,
-        end: float | None,
-    ) -> Reply:
-        """Train clients until all are done, or the time is over; see
-        ``coterie.engines.simulation.SimulationEngine.train``.
+    def train(self, work: Train, request: Request, end: float | None) -> Reply:
+        """Train clients until all are done, or the time is over.
+
+        Args:
+            work: what to do.
+            request: who, from which model.
+            end: of the monotonic clock; clients that are not begun then are left out.
 
         Raises:
             ClientError: if a client's training fails.
         """
-        found = _Updates(len(ids), models.shape[1])
-        places = _Places(len(ids), end)
+        lanes = self._lanes_for(work, request.ids)
+        updates = _Updates.of(request)
+        places = _Places(len(request.ids), end)
 
-        def train_some(number: int) -> None:
-            trainers = self._trainers[number]
-            with self._stream(), one_torch_thread():
-                for at in places:
-                    client = int(ids[at])
-                    samples = self.runner.training_samples(client)
-                    start = models[int(which[at])]
-                    out = found.delta[at]
-                    solver = self.runner.solver
+        def train_some(lane: _Lane) -> None:
+            with lane.entered(), one_torch_thread():
+                for place in places:
                     try:
-                        trained = trainers.train(
-                            work, solver, samples, start, out, key.client(client)
-                        )
-                    except Exception as error:
-                        raise ClientError(failure_line(client, key, error)) from error
-                    found.size[at] = trained.size
-                    found.loss[at] = trained.loss
-                    found.done[at] = True
+                        self._train_one(work, request, place, lane, updates)
+                    except BaseException:
+                        places.stop()
+                        raise
 
-        streams = self._streams_for(ids)
-        # Each stream has a copy of the network.
-        while len(self._trainers) < streams:
-            new = Trainers(self.runner.module, self.runner.decay, self.device)
-            self._trainers.append(new)
         with one_thread(), self.device.arithmetic():
-            if streams == 1:
-                train_some(0)
+            if len(lanes) == 1:
+                train_some(lanes[0])
             else:
-                # Each training puts torch's global stream back to what it was, and threads would
-                # put back each other's.
-                with fork_rng(self._devices), ThreadPoolExecutor(streams) as threads:
-                    list(threads.map(train_some, range(streams)))
-        return found.reply(work, ids, key)
+                self._train_beside(lanes, train_some, places)
+        return updates.reply(work, request)
 
-    def _streams_for(self, ids: IntArray) -> int:
-        """How many clients train at a time."""
-        if self.streams == 1:
-            return 1
-        if self._draws is None:
+    def _train_beside(self, lanes: list[_Lane], train_some: Any, places: _Places) -> None:
+        """Give each lane a thread."""
+        # Each training puts torch's global stream back to what it was, and threads would put back
+        # each other's.
+        with fork_rng(self.device.gpus), ThreadPoolExecutor(len(lanes)) as threads:
+            try:
+                list(threads.map(train_some, lanes))
+            except BaseException:
+                # Also after a signal: the threads begin no other client.
+                places.stop()
+                raise
+
+    def _train_one(
+        self, work: Train, request: Request, place: int, lane: _Lane, updates: _Updates
+    ) -> None:
+        """Train the client at a place of the request."""
+        client = int(request.ids[place])
+        key = request.key.client(client)
+        start = request.models[int(request.which[place])]
+        out = updates.delta[place]
+        try:
+            with self._gathering:
+                samples = self.runner.training_samples(client)
+            trained = lane.trainers.train(work, self.runner.solver, samples, start, out, key)
+        except torch.OutOfMemoryError as error:
+            what = f"{len(self._lanes)} clients at a time do not fit {self.device.name}"
+            raise ClientError(
+                f"engine.streams: {what} in round {key.round}, got {self.streams}; expected fewer"
+            ) from error
+        except Exception as error:
+            raise ClientError(failure_line(client, request.key, error)) from error
+        updates.size[place] = trained.size
+        updates.loss[place] = trained.loss
+        updates.done[place] = True
+
+    def _lanes_for(self, work: Train, ids: IntArray) -> list[_Lane]:
+        """One lane for each client that trains at a time."""
+        streams = min(self.streams, len(ids))
+        # Augmentation draws from torch's global stream, too.
+        if streams > 1 and (self.runner.solver.augment or self._work_draws(work, ids)):
+            streams = 1
+        while len(self._lanes) < max(1, streams):
+            self._lanes.append(_Lane.on(self.device, self.runner))
+        return self._lanes[: max(1, streams)]
+
+    def _work_draws(self, work: Train, ids: IntArray) -> bool:
+        """Whether a training draws random numbers in its steps."""
+        if work.objective not in self._draws:
             largest = int(ids[np.argmax(self.runner.sizes[ids])])
-            self._draws = draws(self.runner.module, self.runner.training_samples(largest).x)
-        if self._draws:
-            return 1
-        return max(1, min(self.streams, len(ids)))
-
-    @property
-    def _devices(self) -> list[int]:
-        """The GPU that clients train on, if it is one."""
-        if not self.device.name.startswith("cuda"):
-            return []
-        index = torch.device(self.device.name).index
-        return [torch.cuda.current_device() if index is None else index]
-
-    def _stream(self) -> AbstractContextManager[object]:
-        """Inside, this thread's work goes to a stream of its own."""
-        if not self.device.name.startswith("cuda"):
-            return nullcontext()
-        stream = torch.cuda.Stream(self.device.name)
-        # What the stream reads was made on the default one.
-        stream.wait_stream(torch.cuda.current_stream(self.device.name))
-        context: AbstractContextManager[object] = torch.cuda.stream(stream)
-        return context
+            samples = self.runner.training_samples(largest)
+            if not len(samples.y):
+                return True
+            found = draws(self.runner.module, work.objective, samples.x, samples.y)
+            self._draws[work.objective] = found
+        return self._draws[work.objective]
 
     def clear(self) -> None:
         """Let go of the device's memory."""
-        self._trainers = []
+        self._lanes = []
 
 
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Where one client trains at a time.
+
+    Args:
+        trainers: with a copy of the network.
+        stream: of the GPU; ``None`` on a CPU.
+    """
+
+    trainers: Trainers
+    stream: torch.cuda.Stream | None
+
+    @classmethod
+    def on(cls, device: Device, runner: LocalRunner) -> _Lane:
+        """A lane of a device."""
+        stream = torch.cuda.Stream(device.name) if device.gpus else None
+        return cls(Trainers(runner.module, runner.decay, device), stream)
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Inside, this thread's work goes to the stream."""
+        if self.stream is None:
+            return nullcontext()
+        context: AbstractContextManager[object] = torch.cuda.stream(self.stream)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
 class _Updates:
-    """Room for what clients send, by their places in the request."""
+    """Room for what clients send, by their places in the request.
 
-    def __init__(self, clients: int, width: int) -> None:
-        self.delta = torch.empty(clients, width)
-        self.size = np.zeros(clients)
-        self.loss = np.zeros(clients)
-        self.done = np.zeros(clients, bool)
+    Args:
+        delta: float32 ``[n, d]``.
+        size: ``[n]``, their samples.
+        loss: ``[n]``, means of their last passes.
+        done: bool ``[n]``, who is done.
+    """
 
-    def reply(self, work: Train, ids: IntArray, key: Key) -> Reply:
+    delta: Tensor
+    size: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    done: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, request: Request) -> _Updates:
+        """Room for all clients of a request."""
+        n = len(request.ids)
+        delta = torch.empty(n, request.models.shape[1])
+        return cls(delta, np.zeros(n), np.zeros(n), np.zeros(n, bool))
+
+    def reply(self, work: Train, request: Request) -> Reply:
         """What those sent who are done."""
         fields = {
             "delta": work.uploaded(self.delta.numpy()[self.done]),
             "size": self.size[self.done],
             "loss": self.loss[self.done],
         }
-        return Reply(key.round, ids[self.done], fields, key.purpose)
+        return Reply(request.key.round, request.ids[self.done], fields, request.key.purpose)
 
 
+@dataclass(slots=True)
 class _Places:
-    """The numbers ``0..n-1``, each given to one thread, until the time is over."""
+    """The numbers ``0..n-1``, each given to one thread, until the time is over.
 
-    def __init__(self, count: int, end: float | None) -> None:
-        self._left = iter(range(count))
-        self._end = end
-        self._lock = Lock()
+    Args:
+        count: ``n``.
+        end: of the monotonic clock; ``None``: there is no end.
+    """
+
+    count: int
+    end: float | None
+    _next: int = 0
+    _lock: Lock = field(default_factory=Lock)
 
     def __iter__(self) -> Iterator[int]:
-        while self._end is None or time.monotonic() <= self._end:
+        while self.end is None or time.monotonic() <= self.end:
             with self._lock:
-                place = next(self._left, None)
-            if place is None:
+                place = self._next
+                self._next += 1
+            if place >= self.count:
                 return
             yield place
+
+    def stop(self) -> None:
+        """Give no more numbers."""
+        with self._lock:
+            self._next = self.count

@@ -1,10 +1,12 @@
 """Many clients at once on one device: clients sorted by steps, cut into blocks that fit its memory.
-What no block can train, as a network with running statistics, trains client by client on the same
-device (`coterie.engines.streams`).
+
+Networks with running statistics, which no block can train, train client by client on the same device
+(`coterie.engines.streams`). Methods whose clients have models of their own, or train in phases or on
+weighted samples, train on the CPU.
 
 It is for a GPU, and runs on a CPU, too. A client's random draws come from its own key, so the
-updates do not depend on the blocks but for rounding, and equal those of ``serial`` to 1e-4 in
-float32.
+updates of blocks do not depend on how they were cut but for rounding, and equal those of ``serial``
+to 1e-4 in float32.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
+from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
-from coterie.engines.streams import StreamedClients
+from coterie.engines.streams import Request, StreamedClients
 from coterie.local import LocalRunner
 from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, Precision, find_device
@@ -40,7 +43,7 @@ class VmapEngine(SimulationEngine):
         graphs: record steps as CUDA graphs where their shapes repeat; needs a GPU.
         memory: GiB that a block may take; default half of what is free on a GPU, a quarter GiB on a
             CPU.
-        streams: how many clients train at a time where no block can; default 4 on a GPU.
+        streams: how many clients train at a time where no block can; default 4 on a GPU, 1 on a CPU.
 
     Raises:
         ConfigError: for a device that is not there, or an option that does not fit the network.
@@ -63,7 +66,7 @@ class VmapEngine(SimulationEngine):
         if self.device.name != "cpu":
             runner = runner.copy(self.device.name)
         super().__init__(runner, round_timeout)
-        self.one_by_one = StreamedClients(runner, self.device, streams)
+        self.streamed = StreamedClients(runner, self.device, streams)
 
     def answer(
         self,
@@ -80,9 +83,13 @@ class VmapEngine(SimulationEngine):
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
+        if work.one_by_one:
+            return SerialEngine(self.runner, self.round_timeout).train(
+                work, ids, models, which, key
+            )
         end = self.deadline()
-        if work.one_by_one or self.blocks is None:
-            return [self.one_by_one.train(work, ids, models, which, key, end)]
+        if self.blocks is None:
+            return [self.streamed.train(work, Request(ids, models, which, key), end)]
         population = self.runner.population
 
         def samples(place: int) -> TrainingSamples:
@@ -101,6 +108,6 @@ class VmapEngine(SimulationEngine):
 
     def close(self) -> None:
         # Trainers hold the device's memory for as long as somebody holds them.
-        self.one_by_one.clear()
+        self.streamed.clear()
         if self.blocks is not None:
             self.blocks.trainers.clear()

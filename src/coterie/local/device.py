@@ -29,6 +29,14 @@ class Device:
     precision: Precision = "float32"
     graphs: bool = False
 
+    @property
+    def gpus(self) -> list[int]:
+        """The number of the GPU that this is; none for the CPU."""
+        place = torch.device(self.name)
+        if place.type != "cuda":
+            return []
+        return [torch.cuda.current_device() if place.index is None else place.index]
+
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
         """Inside, float32 products are what ``precision`` says; afterwards, what they were."""

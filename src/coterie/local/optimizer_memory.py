@@ -58,14 +58,7 @@ def load_memory(
     sizes = [math.prod(shape) for of_one in form for _, shape in of_one]
     # Copies: the optimiser changes them in place, and the vector is the caller's.
     values = iter(part.clone() for part in memory[1:].split(sizes))
-    # Numbers of steps stay on the CPU, where torch counts them.
-    state = [
-        {
-            name: next(values).reshape(shape).to(param.device if shape else "cpu")
-            for name, shape in of_one
-        }
-        for param, of_one in zip(params, form, strict=True)
-    ]
+    state = [{name: next(values).reshape(shape) for name, shape in of_one} for of_one in form]
     rule.recall(params, velocity, state)
 
 
@@ -81,7 +74,7 @@ def store_memory(
         memory: float32 ``[m]``, changed in place.
     """
     state = rule.remembered(params, velocity)
-    values = [value.reshape(-1).to(memory.device) for of_one in state for value in of_one.values()]
+    values = [value.reshape(-1) for of_one in state for value in of_one.values()]
     if values:
         memory[0] = 1
         torch.cat(values, out=memory[1:])

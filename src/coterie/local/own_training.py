@@ -161,8 +161,7 @@ class OwnTraining:
         if isinstance(trainer, CompiledTrainer):  # of networks that draw nothing
             return trainer.gradient(at, self.start, batch.x, batch.y, self.solver.l2)
         # Each gradient has a stream of its own for what the module draws, as dropout does.
-        device = self.trainers.device.name
-        with keyed_torch(self.key.of(f"noise-{self._gradients}"), device):
+        with keyed_torch(self.key.of(f"noise-{self._gradients}")):
             return trainer.gradient(at, self.start, batch.x, batch.y, self.solver.l2)
 
     def network(self, vector: Tensor) -> nn.Module:
@@ -181,7 +180,6 @@ class OwnTraining:
         Not for other clients: the objective has what belongs to this one.
         """
         if self._other is None or self._other.objective is not objective:
-            module = self.trainers.copy()
-            device = self.trainers.device
-            self._other = Autograd(module, objective, self.trainers.decay, device=device)
+            module = copy_module(self.trainers.module)
+            self._other = Autograd(module, objective, self.trainers.decay)
         return self._other

@@ -152,27 +152,34 @@ def has_running_statistics(module: nn.Module) -> bool:
     return any(getattr(layer, "running_mean", None) is not None for layer in module.modules())
 
 
-def draws(module: nn.Module, x: Tensor) -> bool:
-    """Whether a network draws random numbers when it trains, as dropout does.
+def draws(module: nn.Module, objective: Objective, x: Tensor, y: Tensor) -> bool:
+    """Whether a training draws random numbers in its steps, as dropout does, or whether that cannot
+    be said.
 
     Args:
         module: the network; it is copied.
+        objective: gives the batch loss.
         x: inputs, of which it sees up to three.
+        y: their targets.
 
     Example:
-        >>> draws(nn.Dropout(0.5), torch.ones(2, 3)), draws(nn.Linear(3, 1), torch.ones(2, 3))
+        >>> from coterie.objectives import plain
+        >>> x, y = torch.ones(2, 3), torch.tensor([0, 1])
+        >>> draws(nn.Dropout(0.5), plain, x, y), draws(nn.Linear(3, 2), plain, x, y)
         (True, False)
     """
-    if not len(x):
-        return False
+    if not len(y):
+        return True
     # Three, since batch normalisation fails on one.
-    several = x[torch.arange(3) % len(x)]
-    network = training_mode(copy.deepcopy(module))
+    several = torch.arange(3) % len(y)
+    network = LossNetwork(module, objective)
     generator = torch.default_generator
     before = generator.get_state()
     try:
-        with torch.no_grad():
-            network(several)
+        network(x[several], y[several])
+    except Exception:  # noqa: BLE001 - the training raises it again, and names the client
+        return True
+    else:
         return not torch.equal(before, generator.get_state())
     finally:
         generator.set_state(before)

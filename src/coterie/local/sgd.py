@@ -128,7 +128,7 @@ class Autograd:
         decay: names of the kernels that carry L2.
         moves: the coordinates that training moves, whole tensors; ``None``: all of them.
         mu: weight of the proximal term; ``None``: that of the objective.
-        device: where and how the network is computed; what is handed in and out is on the CPU.
+        device: where and how the network is computed by `train`, to which all is handed on the CPU.
 
     Parameters that the module froze (``requires_grad`` off) stay as they are, and are no part of the
     vector.
@@ -187,7 +187,7 @@ class Autograd:
         seen = 0
         # What the module itself draws (dropout) has a stream apart from the shuffling, so that a
         # network with dropout sees the same batches as one without.
-        with keyed_torch(key.of("noise"), self.device.name):
+        with keyed_torch(key.of("noise"), self.device.gpus):
             for batch in minibatches(samples, solver, key, self.convolves):
                 batch_loss = self._step(batch, memory)
                 if batch.last_pass:
@@ -208,8 +208,6 @@ class Autograd:
     ) -> tuple[Tensor, float]:
         """See `Trainer`."""
         self._begin(at, sent)
-        x = x.to(self.device.name)
-        y = y.to(self.device.name)
         loss = self.objective.loss(self.module, x, y, self._received)
         gradients = self._gradients(loss)
         for place in self.decayed:
@@ -224,7 +222,7 @@ class Autograd:
         views = self.layout.views(flat)
         for name, gradient in zip(self.names, gradients, strict=True):
             views[name].copy_(gradient)
-        return flat.to(at.device), loss.item()
+        return flat, loss.item()
 
     def _begin(self, at: Tensor, sent: Tensor) -> None:
         """The module with parameters ``at``, and nothing left of the client before."""

@@ -32,7 +32,8 @@ class Trainers:
     Args:
         module: the network; it is copied, never changed.
         decay: names of the kernels that carry L2.
-        device: where and how clients train; compiled code is for the CPU alone.
+        device: where and how clients train, one whole training at a time; compiled code, models of
+            the clients' own and phases are for the CPU alone.
     """
 
     def __init__(self, module: nn.Module, decay: tuple[str, ...], device: Device = CPU) -> None:

@@ -103,6 +103,7 @@ class Actor:
     equipment: Equipment
     device: Device
     trainers: Trainers
+    on_device: Trainers
     shards: dict[Any, NDArray[Any]]
     blocks: Blocks | None
     x: Tensor | None
@@ -128,7 +129,9 @@ class Actor:
             network = (equipment.module, equipment.solver, equipment.decay)
             self.blocks = make_blocks(*network, where, equipment.memory)
         self.device = where
-        self.trainers = Trainers(equipment.module, equipment.decay, where)
+        # Of networks that train client by client on the device, and of what trains on the CPU.
+        self.on_device = Trainers(equipment.module, equipment.decay, where)
+        self.trainers = Trainers(equipment.module, equipment.decay)
         self.x = None
         if equipment.load is None:
             return ""
@@ -158,9 +161,11 @@ class Actor:
         # Whom an error names; `_train_each` moves it on from client to client.
         self.at = job.keys[0].id
         try:
-            if self.blocks is None or job.work.one_by_one:
+            if job.work.one_by_one:
+                delta, size, loss = self._train_each(job, self.trainers, starts)
+            elif self.blocks is None:
                 with self.device.arithmetic():
-                    delta, size, loss = self._train_each(job, starts)
+                    delta, size, loss = self._train_each(job, self.on_device, starts)
             else:
                 delta, size, loss = self._train_together(job, self.blocks, starts)
             return delta, size, loss, time.perf_counter() - begun
@@ -178,7 +183,7 @@ class Actor:
         delta, loss, _ = blocks.train(job.work, cohort)
         return delta.numpy(), sizes.astype(np.float64), loss
 
-    def _train_each(self, job: ActorJob, starts: Tensor) -> tuple[Any, ...]:
+    def _train_each(self, job: ActorJob, trainers: Trainers, starts: Tensor) -> tuple[Any, ...]:
         solver = self.equipment.solver
         delta = torch.empty_like(starts)
         size = np.empty(len(starts))
@@ -186,7 +191,7 @@ class Actor:
         for at, key in enumerate(job.keys):
             self.at = key.id
             samples = self._samples(job, at)
-            trained = self.trainers.train(job.work, solver, samples, starts[at], delta[at], key)
+            trained = trainers.train(job.work, solver, samples, starts[at], delta[at], key)
             size[at] = trained.size
             loss[at] = trained.loss
         return delta.numpy(), size, loss
