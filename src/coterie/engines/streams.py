@@ -8,12 +8,11 @@ thread's work goes. Never run on a GPU so far.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import torch
@@ -105,7 +104,9 @@ class StreamedClients:
                 self._train_beside(lanes, train_some, places)
         return updates.reply(work, request)
 
-    def _train_beside(self, lanes: list[_Lane], train_some: Any, places: _Places) -> None:
+    def _train_beside(
+        self, lanes: list[_Lane], train_some: Callable[[_Lane], None], places: _Places
+    ) -> None:
         """Give each lane a thread."""
         # Each training puts torch's global stream back to what it was, and threads would put back
         # each other's.
