@@ -18,7 +18,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers scoreboard golden dist clean
+.PHONY: help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with ma
 
 bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
+
+bench-whole: $(VENV)/.dev ## whole experiments of other frameworks, beside those frameworks: half an hour
+	@$(BIN)/python -m benchmarks.whole.run --recipes flute pfl $(ARGS)
 
 scoreboard: $(VENV)/.dev ## the small scoreboard, whose results and page come with Coterie: up to half an hour
 	@$(BIN)/coterie scoreboard small --out runs/scoreboard-small $(ARGS)
