@@ -25,6 +25,7 @@ from coterie.deploy.process import Popen, free_ports, last_line, start, stop, wa
 from coterie.deploy.proxy import find_nginx, start_proxy
 from coterie.deploy.service import Restarts
 from coterie.deploy.settings import DeploymentSettings
+from coterie.deploy.supernode import GAVE_UP, THREAD_FAILED
 from coterie.errors import RemoteError
 from coterie.terminal import visible
 
@@ -176,8 +177,7 @@ class LocalFederation:
                 if name not in due:
                     pause = restarts[name].pause()
                     due[name] = time.monotonic() + pause
-                    line = visible(last_line(self.log_of(name)))
-                    why = f"ended with {process.returncode} ({line})"
+                    why = f"ended with {process.returncode} ({visible(_reason(self.log_of(name)))})"
                     say(f"the node of {name} {why}; starting again in {pause:g} s")
                 elif time.monotonic() >= due[name]:
                     del due[name]
@@ -230,6 +230,14 @@ def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterato
         yield federation
     finally:
         federation.stop()
+
+
+def _reason(log: Path) -> str:
+    """Why a node ended, as its log says: its own word for it, or else the last line."""
+    for line in reversed(log.read_text(errors="replace").splitlines()):
+        if line.startswith((GAVE_UP, THREAD_FAILED)):
+            return line.strip()[-200:]
+    return last_line(log)
 
 
 def client_names(clients: int) -> list[str]:

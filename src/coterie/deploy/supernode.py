@@ -15,6 +15,9 @@ import traceback
 from importlib.metadata import entry_points
 from typing import NoReturn
 
+# Begin the line that says why the process ends; its own processes may write others behind it.
+THREAD_FAILED = "a thread failed: "
+GAVE_UP = "Flower gave up: "
 _FAILED = 1  # the exit code
 _failures: list[str] = []  # of threads, in words
 
@@ -34,11 +37,11 @@ def main() -> NoReturn:
         # Flower's own way to end, which closes what it opened.
         if not _failures:
             raise
-        _say(f"a thread failed: {_failures[0]}")
+        _say(f"{THREAD_FAILED}{_failures[0]}")
     except BaseException:  # noqa: BLE001 - whatever it was, the process has to end
         traceback.print_exc()
     else:
-        _say(f"Flower gave up: {errors.line}")
+        _say(f"{GAVE_UP}{errors.line}")
     # Not `sys.exit`, which waits for Flower's threads: one of them serves for ever.
     os._exit(_FAILED)
 
@@ -59,7 +62,7 @@ class LastError(logging.Handler):
 
 
 def _say(line: str) -> None:
-    """Write the last line of the log, by which the end of the process is explained."""
+    """Write the line by which the end of the process is explained."""
     print(line, file=sys.stderr, flush=True)
 
 
