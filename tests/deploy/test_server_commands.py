@@ -293,3 +293,14 @@ def test_a_health_check_asks_the_port_of_nodes(
         nginx.listen()
         assert invoke(asked) == 0
         assert "up for" in capsys.readouterr().out
+
+
+def test_the_reason_of_a_node_stands_before_what_its_own_processes_write(tmp_path: Path) -> None:
+    log = ServiceLog(tmp_path / "node.log", "node")
+    log.write("Flower gave up: status 500")
+    log.write("Connection attempt failed, retrying in 0.85 seconds")
+    assert log.last == "Flower gave up: status 500"
+    log.begin()
+    log.write("connected")
+    assert log.last == "connected"
+    log.close()

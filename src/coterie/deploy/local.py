@@ -25,7 +25,7 @@ from coterie.deploy.process import Popen, free_ports, last_line, start, stop, wa
 from coterie.deploy.proxy import find_nginx, start_proxy
 from coterie.deploy.service import Restarts
 from coterie.deploy.settings import DeploymentSettings
-from coterie.deploy.supernode import GAVE_UP, THREAD_FAILED
+from coterie.deploy.supernode import says_why
 from coterie.errors import RemoteError
 from coterie.terminal import visible
 
@@ -235,7 +235,7 @@ def local_federation(folder: Path, clients: int, unlabelled: int = 0) -> Iterato
 def _reason(log: Path) -> str:
     """Why a node ended, as its log says: its own word for it, or else the last line."""
     for line in reversed(log.read_text(errors="replace").splitlines()):
-        if line.startswith((GAVE_UP, THREAD_FAILED)):
+        if says_why(line):
             return line.strip()[-200:]
     return last_line(log)
 

@@ -22,8 +22,8 @@ from coterie.errors import RemoteError
 
 Popen = subprocess.Popen[bytes]
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
-# Below those that Linux and macOS give to outgoing connections, unless told otherwise (from 32,768
-# and 49,152).
+# Below those that Linux and macOS give to outgoing connections by default (from 32,768 and
+# 49,152).
 _PORTS = range(20_000, 32_768)
 _REMEMBERED = 1000  # ports: those given longest ago may be given again
 _given: deque[int] = deque(maxlen=_REMEMBERED)  # by `free_ports`, in this process

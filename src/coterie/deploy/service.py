@@ -13,6 +13,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from coterie.deploy.process import Popen, start_piped, stop
+from coterie.deploy.supernode import says_why
 
 LARGEST = 10_000_000  # bytes of a log, of which the three before it are kept
 KEPT_LOGS = 3
@@ -41,12 +42,18 @@ class ServiceLog:
             file, maxBytes=LARGEST, backupCount=KEPT_LOGS, encoding="utf-8", errors="replace"
         )
 
+    def begin(self) -> None:
+        """Forget the last line of a process before."""
+        self.last = "nothing"
+
     def write(self, line: str) -> None:
         """Add a line."""
         line = _COLOURS.sub("", line).rstrip()
         if not line:
             return
-        self.last = line[-200:]
+        # What its own processes still write explains nothing.
+        if says_why(line) or not says_why(self.last):
+            self.last = line[:200] if says_why(line) else line[-200:]
         text = log_line(self.process, line, self.as_json)
         # With the handler's lock: the process and its watcher write from two threads.
         self._handler.handle(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
@@ -124,6 +131,7 @@ class Service:
 
     def start(self) -> None:
         """Start the process, from a thread that lasts."""
+        self.log.begin()
         self.process = start_piped(self.command, self.env)
         self.restarts.note_start()
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)

@@ -22,6 +22,11 @@ _FAILED = 1  # the exit code
 _failures: list[str] = []  # of threads, in words
 
 
+def says_why(line: str) -> bool:
+    """Whether a line of a node's log says why its process ended."""
+    return line.startswith((GAVE_UP, THREAD_FAILED))
+
+
 def main() -> NoReturn:
     """Run the command ``flower-supernode`` with this process's arguments.
 

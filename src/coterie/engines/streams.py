@@ -36,7 +36,7 @@ STREAMS = 4  # on a GPU; a guess, as none was at hand
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StreamRequest:
     """Who trains from which model; see ``coterie.core.engine.Engine.run``.
 
     Args:
@@ -73,7 +73,7 @@ class StreamedClients:
         # A source that makes samples client by client, and keeps some, is for one thread at a time.
         self._gathering = Lock()
 
-    def train(self, work: Train, request: Request, end: float | None) -> Reply:
+    def train(self, work: Train, request: StreamRequest, end: float | None) -> Reply:
         """Train clients until all are done, or the time is over.
 
         Args:
@@ -119,7 +119,7 @@ class StreamedClients:
                 raise
 
     def _train_one(
-        self, work: Train, request: Request, place: int, lane: _Lane, updates: _Updates
+        self, work: Train, request: StreamRequest, place: int, lane: _Lane, updates: _Updates
     ) -> None:
         """Train the client at a place of the request."""
         client = int(request.ids[place])
@@ -210,13 +210,13 @@ class _Updates:
     done: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, request: Request) -> _Updates:
+    def of(cls, request: StreamRequest) -> _Updates:
         """Room for all clients of a request."""
         n = len(request.ids)
         delta = torch.empty(n, request.models.shape[1])
         return cls(delta, np.zeros(n), np.zeros(n), np.zeros(n, bool))
 
-    def reply(self, work: Train, request: Request) -> Reply:
+    def reply(self, work: Train, request: StreamRequest) -> Reply:
         """What those sent who are done."""
         fields = {
             "delta": work.uploaded(self.delta.numpy()[self.done]),

@@ -24,7 +24,7 @@ from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine
-from coterie.engines.streams import Request, StreamedClients
+from coterie.engines.streams import StreamedClients, StreamRequest
 from coterie.local import LocalRunner
 from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, Precision, find_device
@@ -89,7 +89,7 @@ class VmapEngine(SimulationEngine):
             )
         end = self.deadline()
         if self.blocks is None:
-            return [self.streamed.train(work, Request(ids, models, which, key), end)]
+            return [self.streamed.train(work, StreamRequest(ids, models, which, key), end)]
         population = self.runner.population
 
         def samples(place: int) -> TrainingSamples:
