@@ -4,8 +4,9 @@ Workers hold the pooled data and share memory with this process for start vector
 training moves no array through a pipe. Clients are trained longest first: each worker takes the
 next client's number from a pipe that all of them read.
 
-Workers score models, too, if a sample's score does not depend on the other samples of its batch;
-else this process scores. A client is always scored by the same worker, which keeps its samples.
+Workers score models, too. Compiled code gives a sample the same bits whatever is scored beside it, so
+a client is always scored by the same worker, which keeps its samples. Where the network itself scores,
+workers take batches that this process alone would score, and this one adds up what they found.
 
 If a worker dies, all are ended and started anew, and the clients without an update are trained
 again. Each client draws from its own key, so the result is the same to the bit.
@@ -17,6 +18,7 @@ Made by `coterie.engines.registry` for ``engine.name = "pool"``. What a worker d
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +36,13 @@ from coterie.core.threads import one_torch_thread
 from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
-from coterie.engines.worker import PoolJob
+from coterie.engines.worker import PartJob, PoolJob
 from coterie.engines.worker_pool import WorkerPool, cores, start_method
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
+from coterie.local.network_scoring import Scored
+from coterie.local.sample_sums import PerSample, concatenated
 
 _MOST_TASKS = 8192  # clients of a block, so that their numbers fit the pipe of tasks
 _MOST_BYTES = 2**29  # of the updates of a block, and of the models that are scored at once
@@ -96,13 +100,10 @@ class PoolEngine(SimulationEngine):
         which: IntArray,
         key: Key,
     ) -> list[Reply]:
-        # Mixtures of predictions are no compiled code, whose bits no worker would change.
-        if (
-            not isinstance(work, Evaluate)
-            or not self.runner.batch_invariant
-            or work.shares is not None
-        ):
+        if not isinstance(work, Evaluate) or work.shares is not None:
             return super().answer(work, ids, models, which, key)
+        if not self.runner.batch_invariant:
+            return [self.runner.answer(work, ids, models, which, key, self._score_passes)]
         replies: list[Reply] = []
         for at in range(0, len(ids), _MOST_TASKS):
             block = slice(at, at + _MOST_TASKS)
@@ -150,6 +151,32 @@ class PoolEngine(SimulationEngine):
         if replies is None or any(reply is None for reply in replies):
             return None
         return replies
+
+    def _score_passes(
+        self, passes: Sequence[Scored], work: Evaluate
+    ) -> list[dict[str, PerSample]] | None:
+        """What each sample adds to each sum, found by the workers; see
+        ``coterie.local.network_scoring.Helpers``."""
+        width = self.runner.layout.d
+        # Each worker would make samples again that are made when they are asked for.
+        if self.runner.population.lazy or not self.pool.running:
+            return None
+        if 4 * width * len(passes) > _MOST_BYTES:
+            return None
+        self._ensure(len(passes), 0, width)
+        for row, one in enumerate(passes):
+            self.pool.starts[row, :width] = one.vector.numpy()
+        clients = [one.ids for one in passes]
+        workers = self.pool.workers
+        jobs = [
+            PartJob(work, clients, number, workers, width, self._moves) for number in range(workers)
+        ]
+        answers = self.pool.ask(jobs, None)
+        self._moves = []
+        if answers is None or any(answer is None for answer in answers):
+            self.close()
+            return None
+        return [_merged(parts) for parts in zip(*answers, strict=True)]
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -237,6 +264,14 @@ class Arrived:
         size, loss = _joined(self.sizes_and_losses).T
         fields = {"delta": work.uploaded(delta), "size": size, "loss": loss}
         return Reply(key.round, _joined(self.ids), fields, key.purpose)
+
+
+def _merged(parts: Sequence[dict[str, PerSample]]) -> dict[str, PerSample]:
+    """What several workers found of the same model's samples, one after another."""
+    found = [part for part in parts if part]
+    if not found:
+        return {}
+    return {name: concatenated([part[name] for part in found]) for name in found[0]}
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

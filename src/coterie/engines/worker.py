@@ -21,6 +21,8 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
+from coterie.local.network_scoring import Scored
+from coterie.local.sample_sums import PerSample
 
 TASK = struct.Struct("i")  # how a task's number is written into the pipe of tasks
 END = -1  # the number that ends a worker's job
@@ -44,6 +46,27 @@ class PoolJob:
     key: Key
     ids: IntArray
     rows: IntArray
+    width: int
+    moves: Sequence[Moves]
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """A part of what the network is to score, for a worker.
+
+    Args:
+        work: what is counted.
+        clients: int64 ``[n]`` each, who is scored on the first of the shared models, the second...
+        number: which part, from 0.
+        parts: how many there are.
+        width: values of a model.
+        moves: what changed hands since the worker's last job.
+    """
+
+    work: Evaluate
+    clients: Sequence[IntArray]
+    number: int
+    parts: int
     width: int
     moves: Sequence[Moves]
 
@@ -118,8 +141,10 @@ def work_until_the_end(
                 if os.getppid() != parent:
                     return
             try:
-                job: PoolJob = pipe.recv()
-                if isinstance(job.work, Train):
+                job: PoolJob | PartJob = pipe.recv()
+                if isinstance(job, PartJob):
+                    pipe.send(_score_part(runner, job, shared))
+                elif isinstance(job.work, Train):
                     pipe.send(_train(runner, job, job.work, tasks, shared))
                 else:
                     pipe.send(_score(runner, job, job.work, shared))
@@ -134,6 +159,21 @@ def _score(runner: LocalRunner, job: PoolJob, work: Evaluate, shared: Shared) ->
             runner.move(moves)
         models = shared.starts[:, : job.width]
         return runner.answer(work, job.ids, models, job.rows, job.key)
+    except Exception:  # noqa: BLE001 - the main process scores then, and raises it
+        return None
+
+
+def _score_part(
+    runner: LocalRunner, job: PartJob, shared: Shared
+) -> list[dict[str, PerSample]] | None:
+    """What the samples of a part add to each sum, model by model; ``None`` if that failed."""
+    try:
+        for moves in job.moves:
+            runner.move(moves)
+        passes = [
+            Scored(shared.starts[row, : job.width], ids) for row, ids in enumerate(job.clients)
+        ]
+        return runner.scorer.part(passes, job.work, job.number, job.parts)
     except Exception:  # noqa: BLE001 - the main process scores then, and raises it
         return None
 

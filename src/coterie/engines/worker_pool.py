@@ -20,7 +20,7 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.engines.failures import ClientError
-from coterie.engines.worker import END, TASK, Failure, PoolJob, Shared, work_until_the_end
+from coterie.engines.worker import END, TASK, Failure, PartJob, PoolJob, Shared, work_until_the_end
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 
@@ -164,7 +164,7 @@ class WorkerPool:
                 raise ClientError(answer.line) from RuntimeError(answer.trace)
         return answers is not None
 
-    def ask(self, jobs: Sequence[PoolJob], end: float | None) -> list[Any] | None:
+    def ask(self, jobs: Sequence[PoolJob | PartJob], end: float | None) -> list[Any] | None:
         """A job for each worker, and what they answer; ``None`` if a worker died or the time is
         over. After a `Failure` the other answers are not waited for.
 

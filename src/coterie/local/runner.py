@@ -24,6 +24,7 @@ from coterie.local.batches import TrainingSamples
 from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
 from coterie.local.moves import Moves
+from coterie.local.network_scoring import Helpers
 from coterie.local.responsibilities import responsibilities
 from coterie.local.scoring import Scorer
 from coterie.local.sgd import Trained
@@ -147,12 +148,14 @@ class LocalRunner:
         models: Tensor,
         which: IntArray,
         key: Key,
+        helpers: Helpers | None = None,
     ) -> Reply:
         """Evaluate or describe many clients in one pass over the pooled arrays, or let each select
-        its group; the arguments are those of ``coterie.core.engine.Engine.run``."""
+        its group; the arguments are those of ``coterie.core.engine.Engine.run``, and `helpers` that
+        score beside this process."""
         match work:
             case Evaluate():
-                return self._evaluate(work, ids, models, which, key)
+                return self._evaluate(work, ids, models, which, key, helpers)
             case Describe():
                 reported = describe(work, self.population, ids, key, self.module, models, which)
                 size = reported_sizes(work, self.sizes[ids])
@@ -165,32 +168,48 @@ class LocalRunner:
                 return Reply(key.round, ids, {"size": size}, key.purpose)
 
     def _evaluate(
-        self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray, key: Key
+        self,
+        work: Evaluate,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
+        helpers: Helpers | None,
     ) -> Reply:
         if which.ndim == 1:
             which = which[:, None]
         size = self.population.sizes(work.split)[ids].astype(np.float64)
         if work.per == "sample_winner":
-            fields = {"wins": self._count_wins(work, ids, models, which), "size": size}
+            fields = {"wins": self._count_wins(work, ids, models, which, helpers), "size": size}
             return Reply(key.round, ids, fields, key.purpose)
         if work.shares is not None:
             found = self._evaluate_mixtures(work, work.shares, ids, models, which)
             return Reply(key.round, ids, {**found, "size": size}, key.purpose)
-        found = self.scorer.score(models, ids, which, work)
+        found = self.scorer.score(models, ids, which, work, helpers)
         return Reply(key.round, ids, {**found, "size": size}, key.purpose)
 
     def _count_wins(
-        self, work: Evaluate, ids: IntArray, models: Tensor, which: IntArray
+        self,
+        work: Evaluate,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        helpers: Helpers | None,
     ) -> FloatArray:
         """On how many of its samples each of a client's models has the least loss, ``[n, r]``."""
         wins = np.zeros(which.shape)
-        for mine, losses, bounds in self._sample_losses(work.split, ids, models, which):
+        for mine, losses, bounds in self._sample_losses(work.split, ids, models, which, helpers):
             owner = np.repeat(mine, np.diff(bounds))
             np.add.at(wins, (owner, least_loss(losses)), 1.0)
         return wins
 
     def _sample_losses(
-        self, split: Split, ids: IntArray, models: Tensor, which: IntArray
+        self,
+        split: Split,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        helpers: Helpers | None = None,
     ) -> Iterator[tuple[IntArray, FloatArray, IntArray]]:
         """The losses of all samples of clients that are sent the same models, in one pass.
 
@@ -201,7 +220,7 @@ class LocalRunner:
         for rows in np.unique(which, axis=0):
             mine = np.flatnonzero((which == rows).all(axis=1))
             losses, bounds = self.scorer.sample_losses(
-                models[torch.from_numpy(rows)], ids[mine], split, ids
+                models[torch.from_numpy(rows)], ids[mine], split, ids, helpers
             )
             yield mine, losses, bounds
 

@@ -116,9 +116,9 @@ class ScoredRows:
         if split == "test" and name in kept:
             kept.move_to_end(name)
             return kept[name]
-        held, bounds, spread = self._held(ids, split)
         if split == "train" or not self.copies or self.population.on_disk:
-            return ClientSamples(self.population.x, self.population.y, held, bounds, spread)
+            return self.numbers(ids, split)
+        held, bounds, spread = self._held(ids, split)
         copied = self._copied
         if copied is None or (copied.place[held] < 0).any():
             # Some samples were never scored before. What is kept points into the old copy.
@@ -129,6 +129,11 @@ class ScoredRows:
         if len(kept) > _MOST_SETS:
             kept.popitem(last=False)
         return kept[name]
+
+    def numbers(self, ids: IntArray, split: Split) -> ClientSamples:
+        """Where the samples of these clients are among all of them; nothing is copied or kept."""
+        held, bounds, spread = self._held(ids, split)
+        return ClientSamples(self.population.x, self.population.y, held, bounds, spread)
 
     def gathered(self, ids: IntArray, split: Split) -> ClientSamples:
         """The samples of these clients in an array of their own, on the device.

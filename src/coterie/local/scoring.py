@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,22 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.task import CORRECT, Added, CountsClasses, Task, is_classes
-from coterie.core.vectors import Layout, bind
+from coterie.core.task import CORRECT, CountsClasses, Task, is_classes
 from coterie.core.work import Evaluate
 from coterie.data.population import Population, Split
-from coterie.local.batches import channels_last, convolves
+from coterie.local.batches import convolves
 from coterie.local.compiled import CompiledTrainer
 from coterie.local.compiled_scoring import CompiledScorer
 from coterie.local.kept_scores import KeptScores
-from coterie.local.sample_sums import PerSample, Places, concatenated, on_cpu, summed
+from coterie.local.network_scoring import Helpers, NetworkScorer, Scored
+from coterie.local.sample_sums import PerSample, Places, on_cpu, summed
 from coterie.local.scored_rows import ClientSamples, ScoredRows
 from coterie.local.stack import Stack
-
-# Samples scored at once by the network itself. Of images few, so that what convolutions put out
-# stays in the processor's cache.
-_CHUNK = 4096
-_CHUNK_OF_IMAGES = 64
 
 
 class Scorer:
@@ -48,11 +42,8 @@ class Scorer:
         device: str,
         task: Task,
     ) -> None:
-        self._task = task
-        self._vector = torch.empty(Layout.of(module).d, device=device)
-        self._network = bind(copy.deepcopy(module).to(device), self._vector).eval()
-        self._convolves = convolves(module)
-        self.rows = ScoredRows(population, self._vector.device, copies=not self._convolves)
+        self.network = NetworkScorer(module, task, device)
+        self.rows = ScoredRows(population, self.network.device, copies=not convolves(module))
         self._kept = KeptScores()
         self._compiled: CompiledScorer | None = None
         stack = Stack.of(module, decay)
@@ -76,7 +67,12 @@ class Scorer:
 
     @torch.inference_mode()
     def score(
-        self, models: Tensor, ids: IntArray, which: IntArray, work: Evaluate
+        self,
+        models: Tensor,
+        ids: IntArray,
+        which: IntArray,
+        work: Evaluate,
+        helpers: Helpers | None = None,
     ) -> dict[str, FloatArray]:
         """Score clients on their models.
 
@@ -85,6 +81,7 @@ class Scorer:
             ids: int64 ``[n]``, the clients.
             which: int64 ``[n, r]``, the rows of ``models`` that each is scored on.
             work: which split, which sums, and whether the loss is asked for.
+            helpers: other processes that score, where this one has no compiled code.
 
         Returns:
             the sums by name, float64 ``[n, r, *shape]`` each, and the summed ``loss``; zeros for
@@ -102,7 +99,7 @@ class Scorer:
             if self._compiled is not None and rows is not None:
                 sums = self._compiled.sums(models, ids, models_of, work, rows)
             else:
-                sums = self._column_by_models(models, ids, models_of, work)
+                sums = self._column_by_models(models, ids, models_of, work, helpers)
             for name, values in found.items():
                 if name in sums:
                     values[:, column] = sums[name]
@@ -123,44 +120,94 @@ class Scorer:
         return self._compiled is not None and not population.lazy and population.x.is_contiguous()
 
     def _column_by_models(
-        self, models: Tensor, ids: IntArray, models_of: IntArray, work: Evaluate
+        self,
+        models: Tensor,
+        ids: IntArray,
+        models_of: IntArray,
+        work: Evaluate,
+        helpers: Helpers | None,
     ) -> dict[str, FloatArray]:
         """The same where samples of different clients cannot be scored side by side."""
         found: dict[str, FloatArray] = {}
-        for row in np.unique(models_of).tolist():
-            mine = np.flatnonzero(models_of == row)
-            for name, values in self._score_one(models[row], ids[mine], work, ids).items():
+
+        def put(mine: IntArray, sums: Mapping[str, FloatArray]) -> None:
+            for name, values in sums.items():
                 if name not in found:
                     found[name] = np.zeros((len(ids), *values.shape[1:]))
                 found[name][mine] = values
+
+        passes = []
+        places = []
+        for row in np.unique(models_of).tolist():
+            mine = np.flatnonzero(models_of == row)
+            known = self._kept.find(models[row], ids[mine], work)
+            if known is not None:
+                put(mine, known)
+            else:
+                passes.append(Scored(models[row], ids[mine]))
+                places.append(mine)
+        scored = self._score_passes(passes, work, ids, helpers)
+        for one, mine, sums in zip(passes, places, scored, strict=True):
+            self._kept.keep(one.vector, one.ids, work, sums)
+            put(mine, sums)
         return found
 
-    def _score_one(
-        self, vector: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
-    ) -> Mapping[str, FloatArray]:
-        """Score one model.
+    def _score_passes(
+        self,
+        passes: Sequence[Scored],
+        work: Evaluate,
+        everyone: IntArray,
+        helpers: Helpers | None,
+    ) -> Iterator[dict[str, FloatArray]]:
+        """Score one model after another.
 
         Args:
-            vector: float32 ``[d]``.
-            ids: int64 ``[n]``, the clients.
+            passes: the models, and the clients of each.
             work: as in `score`.
-            everyone: int64, the clients that are scored in this round, on this model or another.
+            everyone: int64, the clients that are scored in this round, on these models or others.
+            helpers: as in `score`.
 
-        Returns:
-            the sums by name, float64 ``[n, *shape]`` each, and the summed ``loss``; nothing
-            where the clients have no samples.
+        Yields:
+            the sums of a pass by name, float64 ``[n, *shape]`` each, and the summed ``loss``;
+            nothing where its clients have no samples.
         """
-        known = self._kept.find(vector, ids, work)
-        if known is not None:
-            return known
-        [added], rows = self._per_sample(vector[None], ids, work, everyone)
-        found = {name: summed(values, rows) for name, values in added.items()}
-        self._kept.keep(vector, ids, work, found)
-        return found
+        by_helpers = self._ask(helpers, passes, work)
+        for number, one in enumerate(passes):
+            if by_helpers is not None:
+                added = by_helpers[number]
+                rows = self.rows.numbers(one.ids, work.split)
+            else:
+                [added], rows = self._per_sample(one.vector[None], one.ids, work, everyone)
+            yield {name: summed(values, rows) for name, values in added.items()}
+
+    def _ask(
+        self, helpers: Helpers | None, passes: Sequence[Scored], work: Evaluate
+    ) -> list[dict[str, PerSample]] | None:
+        """What helpers found, ``None`` where there are none, they do not help, or compiled code is
+        faster."""
+        if helpers is None or self._compiled is not None or not passes:
+            return None
+        sizes = self.rows.population.sizes(work.split)
+        # A single chunk is a single process's work.
+        if sum(int(sizes[one.ids].sum()) for one in passes) <= self.network.chunk:
+            return None
+        return helpers(passes, work)
+
+    def part(
+        self, passes: Sequence[Scored], work: Evaluate, number: int, parts: int
+    ) -> list[dict[str, PerSample]]:
+        """A helper's part of some passes; see `NetworkScorer.part`."""
+        samples = [self.rows.numbers(one.ids, work.split) for one in passes]
+        return self.network.part([one.vector for one in passes], samples, work, number, parts)
 
     @torch.inference_mode()
     def sample_losses(
-        self, vectors: Tensor, ids: IntArray, split: Split, everyone: IntArray
+        self,
+        vectors: Tensor,
+        ids: IntArray,
+        split: Split,
+        everyone: IntArray,
+        helpers: Helpers | None = None,
     ) -> tuple[FloatArray, IntArray]:
         """The loss of each sample under some models.
 
@@ -169,13 +216,19 @@ class Scorer:
             ids: int64 ``[n]``, the clients.
             split: which of their samples.
             everyone: int64, the clients that are scored in this round, on these models or others.
+            helpers: as in `score`.
 
         Returns:
             float64 ``[s, r]``, client after client, and int64 ``[n + 1]``, where each client's
             samples begin and end.
         """
         work = Evaluate(split, sums=())
-        added, rows = self._per_sample(vectors, ids, work, everyone)
+        by_helpers = self._ask(helpers, [Scored(vector, ids) for vector in vectors], work)
+        if by_helpers is not None:
+            added = by_helpers
+            rows = self.rows.numbers(ids, split)
+        else:
+            added, rows = self._per_sample(vectors, ids, work, everyone)
         found = []
         for of_model in added:
             loss = of_model.get("loss", np.empty(0))
@@ -206,16 +259,16 @@ class Scorer:
             place = torch.from_numpy(rows.spread)
             rows = replace(rows, x=rows.x[place], y=rows.y[place], spread=None)
         owner = np.repeat(np.arange(len(ids)), np.diff(rows.bounds))
-        share = torch.from_numpy(shares[owner]).to(self._vector)
+        share = torch.from_numpy(shares[owner]).to(self.network.device, torch.float32)
         mixed = torch.zeros(())
         for column, vector in enumerate(vectors):
-            outputs = [out for out, _ in self._outputs(rows, vector)]
+            outputs = [out for out, _ in self.network.outputs(vector, rows)]
             if outputs:
                 mixed = mixed + share[:, column, None] * torch.cat(outputs).softmax(dim=1)
         if not len(rows.y):
             return {}
         # The softmax of logarithms of probabilities is these probabilities.
-        added = self._added(mixed.log(), rows.y, work)
+        added = self.network.added(mixed.log(), rows.y, work)
         return {name: summed(on_cpu(values), rows) for name, values in added.items()}
 
     def _per_sample(
@@ -231,38 +284,8 @@ class Scorer:
         else:
             rows = self.rows.gathered(ids, work.split)
         if self._compiled is None:
-            return [self._forward(rows, vector, work) for vector in vectors], rows
+            return self.network.per_sample(vectors, rows, work), rows
         return self._compiled.per_sample(vectors, rows, work), rows
-
-    def _forward(self, rows: ClientSamples, vector: Tensor, work: Evaluate) -> dict[str, PerSample]:
-        """What each sample adds to each sum, by the network itself."""
-        parts: dict[str, list[PerSample]] = {}
-        for outputs, y in self._outputs(rows, vector):
-            for name, values in self._added(outputs, y, work).items():
-                parts.setdefault(name, []).append(on_cpu(values))
-        return {name: concatenated(values) for name, values in parts.items()}
-
-    def _outputs(self, rows: ClientSamples, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """What the network puts out for some samples at a time, and their targets."""
-        self._vector.copy_(vector)
-        images = self._convolves and self._vector.device.type == "cpu"
-        if images and rows.gathered:
-            rows = replace(rows, x=channels_last(rows.x))
-        chunk = _CHUNK_OF_IMAGES if images else _CHUNK
-        for at in range(0, len(rows.index), chunk):
-            x, y = rows.part(at, at + chunk)
-            if images:
-                x = channels_last(x)
-            yield self._network(x.to(self._vector.device)), y.to(self._vector.device)
-
-    def _added(self, outputs: Tensor, y: Tensor, work: Evaluate) -> dict[str, Added]:
-        """What each sample adds to each sum that is asked for."""
-        added: dict[str, Added] = {}
-        if work.sums:
-            added |= self._task.added(outputs, y)
-        if work.loss:
-            added["loss"] = self._task.loss(outputs, y)
-        return added
 
 
 def _of_classes(task: Task) -> bool:

@@ -1,0 +1,209 @@
+"""Workers of the pool that share the scoring of networks for which there is no compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import coterie as ct
+from coterie.core.arrays import IntArray
+from coterie.core.keys import Key
+from coterie.core.task import Task
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train
+from coterie.engines import PoolEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.local.network_scoring import NetworkScorer
+from coterie.objectives import plain
+from coterie.tasks import CLASSIFICATION
+from coterie.tasks.regression import Regression
+
+SOLVER = ct.Solver(epochs=1, batch_size=8, lr=0.01)
+CLIENTS = 9
+
+
+class Residual(nn.Module):
+    """No chain of layers, so that it has no compiled code."""
+
+    def __init__(self, outputs: int = 3) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.last = nn.Linear(6, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(x + torch.tanh(self.first(x)))
+        return out
+
+
+class Convolution(nn.Module):
+    """Of images: they are scored in smaller batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3)
+        self.norm = nn.GroupNorm(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x)).mean((2, 3))
+
+
+def population(shape: tuple[int, ...] = (6,), *, numbers: bool = False) -> ct.Population:
+    """Nine clients with some hundred test samples each; one has none."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(60, 400, CLIENTS)
+    sizes[4] = 0
+    x = torch.from_numpy(rng.standard_normal((int(sizes.sum()), *shape), np.float32))
+    y = torch.from_numpy(rng.integers(3, size=len(x)))
+    if numbers:
+        y = torch.from_numpy(rng.standard_normal((len(x), 1), np.float32))
+    parts = tuple(np.split(np.arange(len(x)), np.cumsum(sizes)[:-1]))
+    train = tuple(np.arange(10 * client, 10 * client + 10) for client in range(CLIENTS))
+    return ct.Population(x, y, train, parts, 0 if numbers else 3)
+
+
+@contextmanager
+def pool(
+    data: ct.Population, net: nn.Module, task: Task = CLASSIFICATION, workers: int = 2
+) -> Iterator[PoolEngine]:
+    """A pool whose workers run: they trained a client."""
+    engine = PoolEngine(LocalRunner(data, net, SOLVER, task=task), workers)
+    one = np.zeros(1, np.int64)
+    try:
+        engine.run(Train(plain), one, flatten(net)[None], one, key=Key(1))
+        yield engine
+    finally:
+        engine.close()
+
+
+def serial(data: ct.Population, net: nn.Module, task: Task = CLASSIFICATION) -> SerialEngine:
+    return SerialEngine(LocalRunner(data, net, SOLVER, task=task))
+
+
+def scores(engine: Any, net: nn.Module, work: Evaluate, which: IntArray) -> dict[str, Any]:
+    """What an engine finds of all clients, each under its models of three."""
+    models = flatten(net) * torch.tensor([[1.0], [1.5], [-0.5]])
+    [reply] = engine.run(work, np.arange(CLIENTS), models, which, key=Key(1))
+    return dict(reply.fields)
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert np.array_equal(found[name], values), name
+
+
+@pytest.fixture
+def by_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """When called, this process can no longer score by itself. Workers run already: they can."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("this process scores, and no worker")
+
+    return lambda: monkeypatch.setattr(NetworkScorer, "per_sample", refuse)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "work",
+    [
+        Evaluate("test"),
+        Evaluate("test", loss=False),
+        Evaluate("test", sums=()),
+        Evaluate("test", per="sample_winner", sums=()),
+    ],
+    ids=["all", "no loss", "only the loss", "winners"],
+)
+def test_workers_find_the_bits_of_one_process(
+    workers: int, work: Evaluate, by_workers: Callable[[], None]
+) -> None:
+    torch.manual_seed(0)
+    data, net = population(), Residual()
+    which = np.random.default_rng(1).integers(3, size=(CLIENTS, 2))
+    if work.per == "sample_winner":
+        which = np.tile([0, 2], (CLIENTS, 1))  # as methods ask: everybody's samples, all models
+    expected = scores(serial(data, net), net, work, which)
+    with pool(data, net, workers=workers) as engine:
+        by_workers()
+        assert_same(scores(engine, net, work, which), expected)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 5, 5)])
+def test_samples_that_clients_share_are_scored_once(
+    shape: tuple[int, ...], by_workers: Callable[[], None]
+) -> None:
+    torch.manual_seed(0)
+    data, net = population(shape), Residual() if shape == (6,) else Convolution()
+    everything = np.arange(len(data.y))
+    data = replace(data, test=tuple(everything[client:] for client in range(CLIENTS)))
+    which = np.arange(CLIENTS) % 3
+    expected = scores(serial(data, net), net, Evaluate("test"), which)
+    with pool(data, net) as engine:
+        by_workers()
+        assert_same(scores(engine, net, Evaluate("test"), which), expected)
+
+
+def test_numbers_are_scored_by_workers(by_workers: Callable[[], None]) -> None:
+    torch.manual_seed(0)
+    data, net = population(numbers=True), Residual(1)
+    task = Regression()
+    work = Evaluate("test", sums=task.sums)
+    which = np.zeros(CLIENTS, np.int64)
+    expected = scores(serial(data, net, task), net, work, which)
+    with pool(data, net, task) as engine:
+        by_workers()
+        assert_same(scores(engine, net, work, which), expected)
+
+
+def test_a_few_samples_are_scored_by_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    data, net = population(), Residual()
+    data = replace(data, test=tuple(part[:5] for part in data.test))
+    with pool(data, net) as engine:
+        monkeypatch.setattr(engine.pool, "ask", lambda *_: pytest.fail("workers were asked"))
+        found = scores(engine, net, Evaluate("test"), np.zeros(CLIENTS, np.int64))
+        monkeypatch.undo()
+    assert found["size"].sum() == 40
+
+
+def test_workers_score_the_samples_that_changed_hands() -> None:
+    torch.manual_seed(0)
+    data, net = population(), Residual()
+    later = replace(data, test=(*data.test[1:], data.test[0]))
+    which = np.arange(CLIENTS) % 3
+    expected = scores(serial(later, net), net, Evaluate("test"), which)
+    with pool(data, net) as engine:
+        scores(engine, net, Evaluate("test"), which)
+        engine.set_population(later)
+        assert engine.processes, "samples changed hands, and workers stay"
+        assert_same(scores(engine, net, Evaluate("test"), which), expected)
+
+
+def test_this_process_scores_when_a_worker_died() -> None:
+    torch.manual_seed(0)
+    data, net = population(), Residual()
+    which = np.arange(CLIENTS) % 3
+    expected = scores(serial(data, net), net, Evaluate("test"), which)
+    with pool(data, net) as engine:
+        engine.processes[0].kill()
+        engine.processes[0].join()
+        assert_same(scores(engine, net, Evaluate("test"), which), expected)
+        assert not engine.processes, "the pool is made anew"
+
+
+def test_a_network_that_fails_says_so() -> None:
+    class Fails(Residual):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.training:
+                raise ValueError("no score today")
+            return super().forward(x)
+
+    data, net = population(), Fails()
+    with pool(data, net) as engine, pytest.raises(ValueError, match="no score today"):
+        scores(engine, net, Evaluate("test"), np.zeros(CLIENTS, np.int64))
