@@ -1,4 +1,4 @@
-# Needs make and python3 (3.11 to 3.13); everything else is installed into $(VENV) on first use.
+# Needs make and python3 (3.11 to 3.14); everything else is installed into $(VENV) on first use.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -24,7 +24,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 14); sys.exit(not ok and "Coterie needs Python 3.11, 3.12 or 3.13; set PYTHON=python3.x")'
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 15); sys.exit(not ok and "Coterie needs Python 3.11, 3.12, 3.13 or 3.14; set PYTHON=python3.x")'
 	@$(PYTHON) -m venv $(VENV)
 
 # CITATION.cff changes with the version, and so must what is installed of Coterie's metadata.
