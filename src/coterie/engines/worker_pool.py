@@ -90,7 +90,7 @@ class WorkerPool:
         # A runner of its own: what this process keeps for scoring is of no use to workers.
         fresh = runner.copy()
         # Before the fork: compiled code is loaded, or made, once and not by each worker.
-        fresh.load_kernels()
+        fresh.load_kernels(forks=self._fork)
         for _ in range(self.workers):
             ours, theirs = self._context.Pipe()
             inherited: list[Connection] = []

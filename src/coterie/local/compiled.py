@@ -118,6 +118,11 @@ class CompiledTrainer:
         """Load what trains by a solver, likewise."""
         self._kernel(self._descent(solver))
 
+    def is_kept(self, solver: Solver) -> bool:
+        """Whether what trains by a solver was compiled on this machine before."""
+        kept: bool = getattr(_kernels(), self._descent(solver)).is_kept(self._kind)
+        return kept
+
     def _descent(self, solver: Solver) -> str:
         """The name of the kernel that trains by a solver."""
         return "descend" if solver.is_plain_sgd and not self.squared else "descend_by_rule"
@@ -125,13 +130,15 @@ class CompiledTrainer:
     def _kernel(self, name: str) -> Any:
         """A kernel for networks of this kind."""
         if name not in self._loaded:
-            kernels = _kernels()
-            kind = kernels.DENSE_LAYERS
-            if self.stack.convs:
-                kernels.compile_the_rest()
-                kind = kernels.CONV_LAYERS
-            self._loaded[name] = getattr(kernels, name).of(kind)
+            self._loaded[name] = getattr(_kernels(), name).of(self._kind)
         return self._loaded[name]
+
+    @property
+    def _kind(self) -> Any:
+        """The type of the record of this network's layers."""
+        if self.stack.convs:
+            return _kernels().CONV_LAYERS
+        return _kernels().DENSE_LAYERS
 
     def train(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from coterie.data.population import Population, Split
 from coterie.local.batches import TrainingSamples
 from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
+from coterie.local.meanwhile import meanwhile
 from coterie.local.moves import Moves
 from coterie.local.network_scoring import Helpers
 from coterie.local.responsibilities import responsibilities
@@ -78,12 +81,26 @@ class LocalRunner:
         """Whether a sample's score has the same bits whatever samples are scored beside it."""
         return self.scorer.batch_invariant
 
-    def load_kernels(self) -> None:
+    def load_kernels(self, *, forks: bool = False) -> None:
         """Load the compiled code that this work needs most of the time, and compile it where this
-        machine never did. Processes that fork later find it loaded."""
-        self.scorer.load()
-        if is_classes(self.trained_task) or has_squared_error(self.trained_task):
-            self._trainers.load(self.solver, squared=has_squared_error(self.trained_task))
+        machine never did. Processes that fork later find it loaded.
+
+        Args:
+            forks: whether a process may be forked that compiles beside this one.
+        """
+        squared = has_squared_error(self.trained_task)
+        trainer = None
+        if is_classes(self.trained_task) or squared:
+            trainer = self._trainers.compiled(self.solver, squared=squared)
+        if trainer is None:
+            self.scorer.load()
+            return
+        train = partial(trainer.load_training, self.solver)
+        with ExitStack() as beside:
+            if forks and not trainer.is_kept(self.solver):
+                beside.enter_context(meanwhile(train))
+            self.scorer.load()
+        train()
 
     # --- who holds what ---------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 
 MANY = 500  # samples from which on scoring takes threads
+_BLOCK = 60  # samples that pass a network together: what layers put out stays in the cache
 
 
 def flat_values(vector: Tensor) -> NDArray[np.float32]:
@@ -72,7 +73,8 @@ class ScoredSamples:
         weights = flat_values(vector)
 
         def part(at: slice) -> None:
-            self._kernel(weights, self._layers, self._x, self._y, rows[at], best[at], loss[at])
+            pooled = (self._x, self._y)
+            self._kernel(weights, self._layers, *pooled, rows[at], best[at], loss[at], _BLOCK)
 
         threads = 1
         if len(rows) > MANY:

@@ -56,15 +56,16 @@ class Trainers:
             return copy_module(self.module)
         return copy.deepcopy(self.module)
 
-    def load(self, solver: Solver, *, squared: bool) -> None:
-        """Load the compiled code that trains by a solver, if this network has any.
+    def compiled(self, solver: Solver, *, squared: bool) -> CompiledTrainer | None:
+        """The compiled code that trains by a solver, if this network has any.
 
         Args:
             solver: how clients train.
             squared: whether the loss is the mean squared error in place of the cross-entropy.
         """
-        if self.stack is not None and compiles(solver):
-            CompiledTrainer(self.stack, squared=squared).load_training(solver)
+        if self.stack is None or not compiles(solver):
+            return None
+        return CompiledTrainer(self.stack, squared=squared)
 
     def train(
         self,

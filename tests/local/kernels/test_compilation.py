@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -87,14 +88,17 @@ def test_one_process_compiles_while_others_wait(
 ) -> None:
     folder = kept_kernels(tmp_path, monkeypatch)
     kernel = load(folder, 1).two_steps
+    kernel(0)
     other = FileLock(f"{kernel._cache._cache_file._index_path}.lock")
     other.acquire()
     with ThreadPoolExecutor(1) as threads:
-        loading = threads.submit(load, folder, 1)
+        again = load(folder, 1).two_steps
+        called = threads.submit(again, 0)
         with pytest.raises(TimeoutError):
-            loading.result(timeout=1)
+            called.result(timeout=1)
         other.release()
-        assert loaded_from_disk(loading.result().two_steps)
+        assert called.result() == 2
+        assert loaded_from_disk(again)
     # A process that was halted while it compiled keeps nobody from it for ever.
     module = sys.modules["kept_kernels.compilation"]
     monkeypatch.setattr(module, "LONGEST_WAIT", 0.1)
@@ -107,14 +111,15 @@ import json
 import coterie as ct
 from torch import nn
 from coterie.local import LocalRunner, kernels
-from coterie.local.kernels import compilation
+from coterie.local.kernels import convolutions, dense
 
 data = ct.load("digits", partition={"kind": "iid", "clients": 2})
 LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver()).load_kernels()
 names = ["score", "descend", "descend_by_rule"]
 kinds = {"dense": kernels.DENSE_LAYERS, "convs": kernels.CONV_LAYERS}
 loaded = [f"{n} {k}" for n in names for k in kinds if kinds[k] in getattr(kernels, n).kernels]
-print(json.dumps([loaded, [kernel.__name__ for kernel, _ in compilation.put_off]]))
+others = [convolutions.conv_backward, dense.multiply_wide]
+print(json.dumps([loaded, [len(kernel.signatures) for kernel in others]]))
 """
 
 
@@ -123,9 +128,38 @@ def test_a_dense_network_by_sgd_compiles_nothing_of_convolutions_and_of_other_op
     done = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
-    loaded, put_off = json.loads(done.stdout)
+    loaded, others = json.loads(done.stdout)
     assert loaded == ["score dense", "descend dense"]
-    assert "conv_backward" in put_off
+    assert others == [0, 0]
+
+
+BESIDE = """
+import json
+import coterie as ct
+from torch import nn
+from coterie.local import LocalRunner, kernels
+
+data = ct.load("digits", partition={"kind": "iid", "clients": 2})
+runner = LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver())
+runner.load_kernels(forks=True)
+made = [kernel.of(kernels.DENSE_LAYERS).stats for kernel in (kernels.score, kernels.descend)]
+print(json.dumps([len(stats.cache_misses) for stats in made]))
+"""
+
+
+def test_another_process_compiles_training_while_this_one_compiles_scoring(tmp_path: Path) -> None:
+    def compiled_here() -> Any:
+        done = subprocess.run(
+            [sys.executable, "-c", BESIDE],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        )
+        return json.loads(done.stdout)
+
+    assert compiled_here() == [1, 0], "the other process left the code of training on disk"
+    assert compiled_here() == [0, 0]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -152,7 +186,6 @@ def test_code_without_convolutions_gives_the_same_bits(optimizer: str) -> None:
 
 def _take_code_of_convolutions(trainer: CompiledTrainer) -> None:
     """Train a dense network by the code for convolutions, of which it has none."""
-    kernels.compile_the_rest()
     trainer._kernel = lambda name: getattr(kernels, name).of(kernels.CONV_LAYERS)
     dense = trainer._layers((61,))
     trainer._layers_of[61,] = dense._replace(convs=np.empty((0, 7), np.int64))

@@ -16,7 +16,6 @@ puts out before the relu, ``b`` the samples of a batch, ``o`` an output, ``i`` o
 
 from __future__ import annotations
 
-from coterie.local.kernels.compilation import compile_the_rest
 from coterie.local.kernels.network import CONV_LAYERS, DENSE_LAYERS, Layers
 from coterie.local.kernels.rules import ADAM_RULE, SGD_RULE, Rule, Training
 from coterie.local.kernels.scoring import score
@@ -43,7 +42,6 @@ __all__ = [
     "Targets",
     "Training",
     "batch_gradient",
-    "compile_the_rest",
     "descend",
     "descend_by_rule",
     "score",

@@ -6,9 +6,10 @@ Machine code is kept on disk where there is room for it, so that only the first 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -19,8 +20,6 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 Real = float | np.floating[Any]
-# Kernels with a signature that only networks of convolutions need, and their signatures.
-put_off: list[tuple[Any, Any]] = []
 _F = TypeVar("_F", bound=Callable[..., Any])
 # Seconds for another process to compile a kernel: that of convolutions takes ten.
 LONGEST_WAIT = 120
@@ -56,11 +55,9 @@ def _keep_machine_code(kernel: Any) -> None:
     index._source_stamp = (index._source_stamp, _KERNELS)
 
 
-def compiled(
-    signature: Any = None, *, in_order: bool = False, later: bool = False
-) -> Callable[[_F], _F]:
-    """Compile, now for these types or with the caller; ``later``: for these types, when
-    `compile_the_rest` is called. What is not finite stays so.
+def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F], _F]:
+    """Compile for these types when a caller first needs it, or without any for each caller's types.
+    What is not finite stays so.
 
     Sums may be reordered, unless they are to be taken ``in_order``: of a function whose caller gets
     a copy of its own, the compiler may reorder the two in two ways, and which one runs depends on
@@ -86,21 +83,30 @@ def compiled(
             _keep_machine_code(kernel)
         except (RuntimeError, OSError, AttributeError):  # nowhere to keep the machine code
             kernel = numba.njit(**options)(function)
-        if later:
-            put_off.append((kernel, signature))
-            return kernel
-        return _with_signature(kernel, signature)
+        _compile_when_needed(kernel, signature)
+        return kernel
 
     return wrap
 
 
-def _with_signature(kernel: Any, signature: Any) -> Any:
-    """Compile for these types and no others; without any, each caller's types are compiled."""
-    if signature is not None:
+def _compile_when_needed(kernel: Any, signature: Any) -> None:
+    """Have a kernel compiled when it is first called, or when a caller is compiled.
+
+    Args:
+        kernel: of Numba.
+        signature: the types that it is compiled for, and no others; ``None``: those that it is
+            called with.
+    """
+    compile_for = kernel.compile
+
+    def compile_now(types: Any) -> Any:
         with _others_waiting(kernel):
-            kernel.compile(signature)
-        kernel.disable_compile()
-    return kernel
+            made = compile_for(types if signature is None else signature)
+        if signature is not None:
+            kernel.disable_compile()
+        return made
+
+    kernel.compile = compile_now
 
 
 @contextmanager
@@ -124,12 +130,6 @@ def _others_waiting(kernel: Any) -> Iterator[None]:
         lock.release()
 
 
-def compile_the_rest() -> None:
-    """Compile what was put off, callees before callers, as they stand in the files."""
-    while put_off:
-        _with_signature(*put_off.pop(0))
-
-
 class OnDemand:
     """A kernel that Python calls. It is compiled for a kind of network when the first of that kind
     is trained or scored: to compile all kernels for all kinds takes a processor half a minute.
@@ -137,11 +137,20 @@ class OnDemand:
     Args:
         function: the kernel's source.
         signature: from the type of the record of layers to the kernel's own type.
+        first: kernels with signatures that are compiled before it. It calls them, and other kernels
+            do not: a process that compiles another one meanwhile has no need of them.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Callable[[Any], Any],
+        first: Sequence[Any] = (),
+    ) -> None:
         self._function = function
         self._signature = signature
+        self._first = first
+        self._made: dict[Any, Any] = {}
         self.kernels: dict[Any, Any] = {}
 
     def of(self, layers: Any) -> Any:
@@ -151,13 +160,41 @@ class OnDemand:
             layers: the type of their record, as in `coterie.local.kernels.network`.
         """
         if layers not in self.kernels:
-            self.kernels[layers] = compiled(self._signature(layers))(self._function)
+            kernel = self._make(layers)
+            if not numba.config.DISABLE_JIT:
+                if not self.is_kept(layers):
+                    self._compile_first()
+                kernel.compile(self._signature(layers))
+            self.kernels[layers] = kernel
         return self.kernels[layers]
 
+    def is_kept(self, layers: Any) -> bool:
+        """Whether machine code for networks of a kind was ever written to disk here. It may be that
+        of another processor or of an earlier version; `of` finds out.
 
-def on_demand(signature: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], OnDemand]:
-    """Compile later; the argument is that of `OnDemand`."""
-    return lambda function: OnDemand(function, signature)
+        Args:
+            layers: as for `of`.
+        """
+        kept = getattr(getattr(self._make(layers), "_cache", None), "_cache_file", None)
+        return kept is not None and Path(kept._index_path).exists()
+
+    def _compile_first(self) -> None:
+        for kernel in self._first:
+            if not kernel.signatures:
+                kernel.compile(None)
+
+    def _make(self, layers: Any) -> Any:
+        """The kernel, which may have to be compiled."""
+        if layers not in self._made:
+            self._made[layers] = compiled(self._signature(layers))(self._function)
+        return self._made[layers]
+
+
+def on_demand(
+    signature: Callable[[Any], Any], first: Sequence[Any] = ()
+) -> Callable[[Callable[..., Any]], OnDemand]:
+    """Compile later; the arguments are those of `OnDemand`."""
+    return lambda function: OnDemand(function, signature, first)
 
 
 def inlined(function: _F) -> _F:

@@ -34,7 +34,7 @@ def five_runs(x: F32, taps: I64, t: int, n: int) -> Any:
     )
 
 
-@compiled("void(f4[:, ::1], f4[::1], i8[::1], f4[:, ::1])", later=True)
+@compiled("void(f4[:, ::1], f4[::1], i8[::1], f4[:, ::1])")
 def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
     """``out[o, p] += sum_t w[o, t] x[taps[t] + p]``.
 
@@ -61,7 +61,7 @@ def convolve(w: F32, x: F32, taps: I64, out: F32) -> None:
             add_to_one(out[o], w[o, t], x[taps[t] :][:n], n)
 
 
-@compiled("void(f4[::1], i8[::1], i8, f4[::1], i8[::1], f4[:, ::1])", later=True)
+@compiled("void(f4[::1], i8[::1], i8, f4[::1], i8[::1], f4[:, ::1])")
 def correlate(delta: F32, rows: I64, n: int, x: F32, taps: I64, out: F32) -> None:
     """``out[o, t] += sum_p delta[rows[o] + p] x[taps[t] + p]``, ``p < n``: the gradient of a
     convolution's kernel."""
@@ -86,7 +86,7 @@ def correlate(delta: F32, rows: I64, n: int, x: F32, taps: I64, out: F32) -> Non
             out[o, t] += one_sum(x[taps[t] :][:n], d0, n)
 
 
-@compiled("void(f4[::1], i8, i8, i8, i8, f4[::1], b1)", later=True)
+@compiled("void(f4[::1], i8, i8, i8, i8, f4[::1], b1)")
 def frame(
     image: F32, channels: int, down: int, across: int, pad: int, framed: F32, out_of: bool
 ) -> None:
@@ -104,7 +104,7 @@ def frame(
             at += across
 
 
-@compiled("i8[::1](i8, i8, i8, i8)", later=True)
+@compiled("i8[::1](i8, i8, i8, i8)")
 def taps_of(channels: int, size: int, width: int, kernel: int) -> I64:
     """Where each tap of a kernel begins, in images of ``size`` values whose rows of ``width`` lie
     side by side."""
@@ -118,7 +118,7 @@ def taps_of(channels: int, size: int, width: int, kernel: int) -> I64:
     return taps
 
 
-@compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1])", later=True)
+@compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1])")
 def conv_forward(vector: F32, conv: I64, images: F32, out: F32, spots: I64) -> None:
     """``out = relu(maxpool(conv(images)))`` of a batch.
 
@@ -172,9 +172,7 @@ def turn_kernel(w: F32, rows: I64, taps: I64, channels: int) -> tuple[F32, I64]:
     return turned, back
 
 
-@compiled(
-    "void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1], f4[:, ::1], f4[::1])", later=True
-)
+@compiled("void(f4[::1], i8[::1], f4[:, ::1], f4[:, ::1], i8[:, ::1], f4[:, ::1], f4[::1])")
 def conv_backward(
     vector: F32, conv: I64, images: F32, delta: F32, spots: I64, below: F32, gradient: F32
 ) -> None:

@@ -96,23 +96,23 @@ def accumulate(rate: Real, delta: F32, h: F32, w: F32) -> None:
             add_to_one(w[o], rate * delta[s, o], h[s], n)
 
 
-# --- of many samples, by BLAS ---------------------------------------------------------------------
+# --- of many samples, by BLAS: compiled where it is used, which plain SGD and scoring do not ------
 
 
-@compiled("void(f4[:, ::1], f4[:, ::1], f4[::1], f4[:, ::1])")
+@compiled()
 def multiply_wide(h: F32, w: F32, bias: F32, out: F32) -> None:
     """``multiply`` by a library."""
     np.dot(h, w.T, out)
     add_bias(out, bias)
 
 
-@compiled("void(f4[:, ::1], f4[:, ::1], f4[:, ::1])")
+@compiled()
 def slope_wide(delta: F32, h: F32, out: F32) -> None:
     """``out = delta^T h``: ``[b, o] x [b, i] -> [o, i]``, by a library."""
     np.dot(delta.T, h, out)
 
 
-@compiled("void(f4[:, ::1], f4[:, ::1], f4[:, ::1])")
+@compiled()
 def hand_down_wide(delta: F32, w: F32, out: F32) -> None:
     """``out = delta w``: ``[b, o] x [o, i] -> [b, i]``, by a library."""
     np.dot(delta, w, out)

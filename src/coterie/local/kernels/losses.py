@@ -33,7 +33,7 @@ def errors(z: F32, y: I64, record: bool) -> Real:
     return loss
 
 
-@compiled("f4(f4[:, ::1], f4[:, ::1], b1)", in_order=True)
+@compiled(in_order=True)
 def squared_errors(z: F32, y: F32, record: bool) -> Real:
     """``z <- 2 (z - y) / t``, the gradient of the mean squared error of each sample's ``t`` targets;
     returns its sum over samples where it is to be recorded, else 0."""

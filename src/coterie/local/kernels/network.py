@@ -58,27 +58,29 @@ def conv_count(convs: I64 | None) -> int:
 
 
 @compiled()
-def image_sizes(convs: I64 | None, framed: bool) -> I64:
-    """How many values the images have that each convolution is given, with their frames or
-    without."""
+def image_sizes(convs: I64 | None) -> tuple[I64, I64]:
+    """How many values the images have that each convolution is given, without their frames and
+    with them."""
     if convs is None:
-        return np.empty(0, np.int64)
-    sizes = np.empty(len(convs), np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    bare = np.empty(len(convs), np.int64)
+    framed = np.empty(len(convs), np.int64)
     for at in range(len(convs)):
         channels, height, width, pad = convs[at, :4]
-        margins = 2 * pad * framed
-        sizes[at] = channels * (height + margins) * (width + margins)
-    return sizes
+        bare[at] = channels * height * width
+        framed[at] = channels * (height + 2 * pad) * (width + 2 * pad)
+    return bare, framed
 
 
 @compiled()
 def make_buffers(layers: Layers, b: int) -> Buffers:
     """Room for ``b`` samples."""
     convs = layers.convs
-    given = [np.zeros((b, n), np.float32) for n in image_sizes(convs, False)]
+    bare, framed = image_sizes(convs)
+    given = [np.zeros((b, n), np.float32) for n in bare]
     for n in layers.widths:
         given.append(np.zeros((b, n), np.float32))
-    images = [np.zeros((b, n), np.float32) for n in image_sizes(convs, True)]
+    images = [np.zeros((b, n), np.float32) for n in framed]
     spots = [np.zeros(given[at + 1].shape, np.int64) for at in range(conv_count(convs))]
     return Buffers(given, images, spots)
 
@@ -105,9 +107,19 @@ def forward_convs(vector: F32, convs: I64 | None, buffers: Buffers, b: int) -> N
 
 
 @compiled()
-def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool) -> None:
+def multiply_by(wide: bool, h: F32, w: F32, bias: F32, out: F32) -> None:
+    """``multiply``, or ``multiply_wide``."""
+    if wide:
+        multiply_wide(h, w, bias, out)
+    else:
+        multiply(h, w, bias, out)
+
+
+@compiled()
+def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool | None) -> None:
     """From the samples in ``given[0]`` to the outputs in ``given[-1]``, ``b`` of them; ``wide``:
-    with a library's products, see ``dense``."""
+    with a library's products, see ``dense``. ``None`` means no, and code for it has no library,
+    and compiles sooner."""
     convs = layers.convs
     widths = layers.widths
     given = buffers.given
@@ -123,10 +135,10 @@ def forward(vector: F32, layers: Layers, buffers: Buffers, b: int, wide: bool) -
         z = given[seen + at + 1][:b]
         kernel = vector[begin : begin + o * i].reshape(o, i)
         bias = vector[begin + o * i : begin + o * (i + 1)]
-        if wide:
-            multiply_wide(given[seen + at][:b], kernel, bias, z)
-        else:
+        if wide is None:
             multiply(given[seen + at][:b], kernel, bias, z)
+        else:
+            multiply_by(wide, given[seen + at][:b], kernel, bias, z)
         begin += o * (i + 1)
         if at < len(widths) - 2:
             for s in range(b):

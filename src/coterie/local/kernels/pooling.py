@@ -10,7 +10,7 @@ import numpy as np
 from coterie.local.kernels.compilation import F32, I64, ZERO, compiled
 
 
-@compiled("void(f4[:, ::1], i8, i8, i8, f4[::1], i8[::1])", later=True)
+@compiled("void(f4[:, ::1], i8, i8, i8, f4[::1], i8[::1])")
 def max_pool(z: F32, width: int, down: int, across: int, out: F32, spots: I64) -> None:
     """``out = relu(maxpool(z))`` over squares of two; ``spots``: where each value came from, -1
     where nothing passed.

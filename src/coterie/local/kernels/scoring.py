@@ -14,9 +14,20 @@ _I8 = numba.int64
 
 
 @on_demand(
-    lambda layers: numba.void(_F4[::1], layers, _F4[:, ::1], _I8[::1], _I8[::1], _I8[::1], _F4[::1])
+    lambda layers: numba.void(
+        _F4[::1], layers, _F4[:, ::1], _I8[::1], _I8[::1], _I8[::1], _F4[::1], _I8
+    )
 )
-def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, best: I64, loss: F32) -> None:
+def score(
+    vector: F32,
+    layers: Layers,
+    x: F32,
+    y: I64,
+    rows: I64,
+    best: I64,
+    loss: F32,
+    block: int,
+) -> None:
     """Of samples ``rows``, the class with the largest logit, and the cross-entropy.
 
     All blocks are computed as if they were full, so that a sample's figures have the same bits
@@ -30,9 +41,9 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, best: I64, los
         rows: samples to score.
         best: of them, written.
         loss: of them, written.
+        block: samples at a time: a multiple of five, which `multiply` takes at once. As a number
+            in the code it would have the network compiled once more, for this number alone.
     """
-    # A multiple of five, which `multiply` takes at once.
-    block = 60
     buffers = make_buffers(layers, block)
     given = buffers.given
     inputs = given[0]
@@ -41,7 +52,7 @@ def score(vector: F32, layers: Layers, x: F32, y: I64, rows: I64, best: I64, los
         b = min(block, len(rows) - first)
         for s in range(b):
             copy_row(x[rows[first + s]], inputs[s])
-        forward(vector, layers, buffers, block, False)
+        forward(vector, layers, buffers, block, None)
         for s in range(b):
             z = logits[s]
             label = y[rows[first + s]]

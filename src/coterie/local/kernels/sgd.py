@@ -55,6 +55,11 @@ class Descent(NamedTuple):
     constant: F32
 
 
+# The type of the record in the signature of `dense_step`.
+_F4 = numba.float32
+_DESCENT = numba.types.NamedTuple((_F4[::1], _F4[::1], _F4[::1], _F4, _F4, _F4, _F4[::1]), Descent)
+
+
 @inlined
 def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
     """L2, where the values decay, the proximal term and the constant of a step:
@@ -74,7 +79,17 @@ def regularise(descent: Descent, begin: int, end: int, decays: bool) -> None:
             out[f] += rate * constant[f]
 
 
-@compiled()
+@compiled(
+    numba.void(
+        _DESCENT,
+        numba.int64,
+        numba.boolean,
+        _F4[:, ::1],
+        _F4[:, ::1],
+        _F4[:, ::1],
+        _F4,
+    )
+)
 def dense_step(
     descent: Descent, end: int, decays: bool, h: F32, delta: F32, below: F32, share: Real
 ) -> None:

@@ -14,7 +14,7 @@ from coterie.local.kernels.inner_loops import copy_row
 from coterie.local.kernels.losses import errors, squared_errors
 from coterie.local.kernels.network import Layers, forward, make_buffers
 from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
-from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward
+from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward, dense_step
 
 _F4 = numba.float32
 _I8 = numba.int64
@@ -60,7 +60,10 @@ def room_for_gradients(given: Any, most: int) -> Any:
     return [np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))]
 
 
-@on_demand(lambda layers: _F4(_F4[::1], PULLS, layers, _F4[:, ::1], _I8[::1], BATCHES, SGD))
+@on_demand(
+    lambda layers: _F4(_F4[::1], PULLS, layers, _F4[:, ::1], _I8[::1], BATCHES, SGD),
+    first=(dense_step, errors),
+)
 def descend(
     vector: F32, pulls: Pulls, layers: Layers, x: F32, y: I64, batches: Batches, sgd: Sgd
 ) -> Real:
@@ -100,7 +103,7 @@ def descend(
         for s in range(b):
             labels[s] = y[order[first + s]]
             copy_row(x[order[first + s]], inputs[s])
-        forward(vector, layers, buffers, b, False)
+        forward(vector, layers, buffers, b, None)
         # Softmax and error overwrite the logits, which are not needed again. The loss counts only
         # in the last pass, whose mean is what a client reports.
         loss += errors(logits[:b], labels, turn == len(ends) - 1)
