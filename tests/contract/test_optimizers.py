@@ -16,6 +16,7 @@ from coterie.engines.serial import SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 from coterie.objectives import plain
+from coterie.tasks import CLASSIFICATION
 from tests.conftest import blobs, small_net
 
 SOLVERS = {
@@ -91,7 +92,7 @@ def test_an_actor_of_ray_trains_as_serial(solver: ct.Solver) -> None:
     work = replace(Train(plain), objective=objective)
     keys = tuple(key.client(i) for i in range(2))
     actor = Actor()
-    actor.equip(Equipment(net, solver, (), "serial", Device("cpu"), None, None))
+    actor.equip(Equipment(net, solver, (), "serial", Device("cpu"), None, None, CLASSIFICATION))
     delta, *_ = actor.train(
         ActorJob(work, keys, 0 * ids, labels, places, ("all",)), models.numpy(), x
     )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,14 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.vectors import flatten
-from coterie.core.work import Train
+from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
 from coterie.local.device import Device
 from coterie.methods.algorithm import as_algorithm
 from coterie.objectives import plain
 from coterie.runs.data import read_inputs
+from coterie.tasks import CLASSIFICATION
 from tests.conftest import blobs, small_net
 from tests.contract import test_algorithms as contract
 
@@ -88,6 +90,7 @@ def test_on_a_cluster_of_three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         crew = Crew(cluster.address)
         with monkeypatch.context() as brief:
             every_algorithm_gives_the_bits_of_serial(crew, brief)
+        actors_score_for_the_main_process(crew, monkeypatch)
         a_shift_reaches_the_actors(crew)
         samples_read_where_the_actor_is(crew, tmp_path)
         actors_that_train_many_clients_at_once(crew)
@@ -159,6 +162,26 @@ class Tuned(nn.Module):
             Path(self.mark).touch()
             os._exit(1)
         return self.body(x)
+
+
+def actors_score_for_the_main_process(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network without compiled code, whose test samples the actors score."""
+    from coterie.local.network_scoring import NetworkScorer
+    from tests.engines.test_pool_parts import CLIENTS, Residual, population, scores, serial
+
+    torch.manual_seed(0)
+    data = population()
+    net = Residual()
+    which = np.arange(CLIENTS) % 3
+    expected = scores(serial(data, net), net, Evaluate("test"), which)
+    engine = crew(LocalRunner(data, net, SOLVER))
+    ask(engine, net, CLIENTS)
+    while engine.members.coming():
+        ask(engine, net, CLIENTS)
+    with monkeypatch.context() as here:
+        here.setattr(NetworkScorer, "per_sample", lambda *_: pytest.fail("no actor scored"))
+        found = scores(engine, net, Evaluate("test"), which)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
 def a_shift_reaches_the_actors(crew: Crew) -> None:
@@ -362,7 +385,8 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 3)
     for each, gap in (("serial", 0.0), ("vmap", 1e-4)):
         actor = Actor()
-        assert actor.equip(Equipment(net, SOLVER, (), each, Device("cpu"), None, None)) == ""
+        equipment = Equipment(net, SOLVER, (), each, Device("cpu"), None, None, CLASSIFICATION)
+        assert actor.equip(equipment) == ""
         for given, shards in ((job, (x,)), (replace(job, fresh=()), ())):
             delta, size, loss, seconds = actor.train(given, models, *shards)
             np.testing.assert_allclose(delta, expected.fields["delta"], rtol=0, atol=gap)
@@ -372,6 +396,71 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
         error, _ = actor.train(replace(job, fresh=(), stale=(("all", 1),)), models)
         assert isinstance(error, ct.CoterieError)
         assert not actor.shards
+
+
+def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What actors and the main process do, in this process: the bits of one that scores alone, by
+    samples that are stored once."""
+    from coterie.engines.ray import RayEngine
+    from coterie.engines.ray.actor import Actor, Equipment
+    from tests.engines.test_pool_parts import CLIENTS, Residual, population, scores, serial
+
+    torch.manual_seed(0)
+    data = population()
+    net = Residual()
+    stored: list[Any] = []
+    monkeypatch.setattr("ray.put", lambda value: stored.append(value) or value)
+    monkeypatch.setattr("ray.get", lambda values: values)
+    engine = RayEngine(LocalRunner(data, net, SOLVER))
+    equipment = Equipment(net, SOLVER, (), "serial", Device("cpu"), None, None, CLASSIFICATION)
+    answered: list[int] = []
+
+    def member() -> Any:
+        actor = Actor()
+        actor.equip(equipment)
+
+        def score(job: Any, *given: Any) -> Any:
+            answered.append(sum(len(rows) for rows in job.rows))
+            return actor.score(job, *given)
+
+        return SimpleNamespace(
+            coming=None, handle=SimpleNamespace(score=SimpleNamespace(remote=score))
+        )
+
+    engine.members.all = [member() for _ in range(3)]
+    engine.members.room = 2**20
+    which = np.arange(CLIENTS) % 3
+    # Twice, and not the same: what is known is not scored again.
+    for work in (Evaluate("test"), Evaluate("test", loss=False)):
+        expected = scores(serial(data, net), net, work, which)
+        found = scores(engine, net, work, which)
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert len(answered) == 6
+    assert sum(answered) == 2 * expected["size"].sum()
+    assert len(stored) == 4, "inputs and targets once, models in each of two rounds"
+
+    # Samples that only changed hands stay where they are.
+    later = replace(data, test=(*data.test[1:], data.test[0]))
+    engine.set_population(later)
+    found = scores(engine, net, Evaluate("test"), which)
+    expected = scores(serial(later, net), net, Evaluate("test"), which)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert len(stored) == 5
+
+    # What does not fit the store, and what an actor cannot score, is scored by this process.
+    answered.clear()
+    fewer = replace(later, test=(later.test[0][:-1], *later.test[1:]))
+    engine.set_population(fewer)
+    engine.members.room = 10.0
+    scores(engine, net, Evaluate("test"), which)
+    assert not answered
+    engine.members.room = 2**20
+    monkeypatch.setattr(Actor, "score", lambda *_: None)
+    without_loss = Evaluate("test", loss=False)
+    found = scores(engine, net, without_loss, which)
+    assert len(answered) == 3
+    expected = scores(serial(fewer, net), net, without_loss, which)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
 def test_shards_that_were_not_used_for_long_leave_the_store(

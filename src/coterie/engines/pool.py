@@ -41,8 +41,8 @@ from coterie.engines.worker_pool import WorkerPool, cores, start_method
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
-from coterie.local.network_scoring import Scored
-from coterie.local.sample_sums import PerSample, concatenated
+from coterie.local.network_scoring import Scored, merged
+from coterie.local.sample_sums import PerSample
 
 _MOST_TASKS = 8192  # clients of a block, so that their numbers fit the pipe of tasks
 _MOST_BYTES = 2**29  # of the updates of a block, and of the models that are scored at once
@@ -176,7 +176,7 @@ class PoolEngine(SimulationEngine):
         if answers is None or any(answer is None for answer in answers):
             self.close()
             return None
-        return [_merged(parts) for parts in zip(*answers, strict=True)]
+        return [merged(parts) for parts in zip(*answers, strict=True)]
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -264,14 +264,6 @@ class Arrived:
         size, loss = _joined(self.sizes_and_losses).T
         fields = {"delta": work.uploaded(delta), "size": size, "loss": loss}
         return Reply(key.round, _joined(self.ids), fields, key.purpose)
-
-
-def _merged(parts: Sequence[dict[str, PerSample]]) -> dict[str, PerSample]:
-    """What several workers found of the same model's samples, one after another."""
-    found = [part for part in parts if part]
-    if not found:
-        return {}
-    return {name: concatenated([part[name] for part in found]) for name in found[0]}
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
-from coterie.local.network_scoring import Scored
+from coterie.local.network_scoring import Scored, part_of
 from coterie.local.sample_sums import PerSample
 
 TASK = struct.Struct("i")  # how a task's number is written into the pipe of tasks
@@ -173,7 +173,13 @@ def _score_part(
         passes = [
             Scored(shared.starts[row, : job.width], ids) for row, ids in enumerate(job.clients)
         ]
-        return runner.scorer.part(passes, job.work, job.number, job.parts)
+        scorer = runner.scorer
+        samples = [scorer.rows.numbers(one.ids, job.work.split) for one in passes]
+        mine = part_of(samples, scorer.network.chunk, job.number, job.parts)
+        found = []
+        for one, rows in zip(passes, mine, strict=True):
+            found += scorer.network.per_sample([one.vector], rows, job.work)
+        return found
     except Exception:  # noqa: BLE001 - the main process scores then, and raises it
         return None
 

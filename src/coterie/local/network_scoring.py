@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -70,55 +69,18 @@ class NetworkScorer:
         elif self.device.type != "cpu":
             self.chunk = _CHUNK_ON_DEVICE
 
+    @torch.inference_mode()
     def per_sample(
-        self, vectors: Tensor, rows: ClientSamples, work: Evaluate
+        self, vectors: Sequence[Tensor] | Tensor, rows: ClientSamples, work: Evaluate
     ) -> list[dict[str, PerSample]]:
         """What each sample adds to each sum under each model.
 
         Args:
-            vectors: float32 ``[r, d]``.
+            vectors: float32 ``[d]`` each.
             rows: the samples.
             work: which sums, and whether the loss is asked for.
         """
         return [self._one_model(vector, rows, work) for vector in vectors]
-
-    @torch.inference_mode()
-    def part(
-        self,
-        vectors: Sequence[Tensor],
-        samples: Sequence[ClientSamples],
-        work: Evaluate,
-        number: int,
-        parts: int,
-    ) -> list[dict[str, PerSample]]:
-        """One of several parts of all samples, as equal as they can be.
-
-        A part is of whole chunks, those that one process alone would score, so that no bit depends
-        on the number of parts.
-
-        Args:
-            vectors: float32 ``[d]`` each, the models.
-            samples: those that are scored on each model.
-            work: as in `per_sample`.
-            number: which part, from 0.
-            parts: how many there are.
-
-        Returns:
-            what the samples of this part add, of each model; nothing where it has none.
-        """
-        chunks = [-(-len(rows.index) // self.chunk) for rows in samples]
-        ends = np.cumsum(chunks)
-        total = int(ends[-1])
-        first = number * total // parts
-        last = (number + 1) * total // parts
-        found = []
-        for vector, rows, end, count in zip(vectors, samples, ends.tolist(), chunks, strict=True):
-            begin = end - count
-            mine = slice(
-                self.chunk * max(0, first - begin), self.chunk * max(0, min(last, end) - begin)
-            )
-            found.append(self._one_model(vector, replace(rows, index=rows.index[mine]), work))
-        return found
 
     def outputs(self, vector: Tensor, rows: ClientSamples) -> Iterator[tuple[Tensor, Tensor]]:
         """What a model puts out for some samples at a time, and their targets."""
@@ -148,3 +110,42 @@ class NetworkScorer:
             for name, values in self.added(outputs, y, work).items():
                 parts.setdefault(name, []).append(on_cpu(values))
         return {name: concatenated(values) for name, values in parts.items()}
+
+
+def part_of(
+    samples: Sequence[ClientSamples], chunk: int, number: int, parts: int
+) -> list[ClientSamples]:
+    """One of several parts of all samples, as equal as they can be.
+
+    A part is of whole chunks, those that one process alone would score, so that no bit depends on
+    the number of parts.
+
+    Args:
+        samples: of each pass.
+        chunk: how many are scored at once.
+        number: which part, from 0.
+        parts: how many there are.
+
+    Returns:
+        the samples of each pass that are in this part.
+    """
+    chunks = [-(-len(rows.index) // chunk) for rows in samples]
+    total = sum(chunks)
+    first = number * total // parts
+    last = (number + 1) * total // parts
+    found = []
+    before = 0
+    for rows, count in zip(samples, chunks, strict=True):
+        begin = chunk * max(0, first - before)
+        end = chunk * max(0, last - before)
+        found.append(replace(rows, index=rows.index[begin:end]))
+        before += count
+    return found
+
+
+def merged(parts: Sequence[dict[str, PerSample]]) -> dict[str, PerSample]:
+    """What several processes found of the same model's samples, one after another."""
+    found = [part for part in parts if part]
+    if not found:
+        return {}
+    return {name: concatenated([part[name] for part in found]) for name in found[0]}

@@ -193,13 +193,6 @@ class Scorer:
             return None
         return helpers(passes, work)
 
-    def part(
-        self, passes: Sequence[Scored], work: Evaluate, number: int, parts: int
-    ) -> list[dict[str, PerSample]]:
-        """A helper's part of some passes; see `NetworkScorer.part`."""
-        samples = [self.rows.numbers(one.ids, work.split) for one in passes]
-        return self.network.part([one.vector for one in passes], samples, work, number, parts)
-
     @torch.inference_mode()
     def sample_losses(
         self,

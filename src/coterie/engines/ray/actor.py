@@ -26,12 +26,16 @@ from torch import Tensor, nn
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
-from coterie.core.work import Train
+from coterie.core.task import Task
+from coterie.core.work import Evaluate, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.failures import ClientError, failure_line
 from coterie.errors import CoterieError
 from coterie.local.batches import TrainingSamples
 from coterie.local.device import Device, find_device
+from coterie.local.network_scoring import NetworkScorer
+from coterie.local.sample_sums import PerSample
+from coterie.local.scored_rows import ClientSamples
 from coterie.local.trainers import Trainers
 
 Each = Literal["serial", "vmap"]
@@ -64,6 +68,21 @@ class ActorJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreJob:
+    """A call: which samples to score, and under which models.
+
+    Args:
+        work: what is counted.
+        which: the models, as rows of those that are sent.
+        rows: int64 each, the samples of each model, as rows of those that are sent.
+    """
+
+    work: Evaluate
+    which: tuple[int, ...]
+    rows: tuple[IntArray, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Equipment:
     """What an actor is made of; sent once.
 
@@ -75,6 +94,7 @@ class Equipment:
         device: of a ``vmap`` actor.
         memory: of a ``vmap`` actor, GiB.
         load: reads all samples on its node; ``None``: they are sent.
+        task: what is counted when it scores.
     """
 
     module: nn.Module
@@ -84,6 +104,7 @@ class Equipment:
     device: Device
     memory: float | None
     load: Load | None
+    task: Task
 
 
 def samples_fingerprint(x: Tensor) -> str:
@@ -104,6 +125,7 @@ class Actor:
     device: Device
     trainers: Trainers
     on_device: Trainers
+    scorer: NetworkScorer
     shards: dict[Any, NDArray[Any]]
     blocks: Blocks | None
     x: Tensor | None
@@ -132,6 +154,8 @@ class Actor:
         # Of networks that train client by client on the device, and of what trains on the CPU.
         self.on_device = Trainers(equipment.module, equipment.decay, where)
         self.trainers = Trainers(equipment.module, equipment.decay)
+        # On the CPU, as the main process scores, so that it finds the same bits.
+        self.scorer = NetworkScorer(equipment.module, equipment.task, "cpu")
         self.x = None
         if equipment.load is None:
             return ""
@@ -175,6 +199,39 @@ class Actor:
             return error, ""
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             return ClientError(failure_line(self.at, job.keys[0], error)), traceback.format_exc()
+
+    def score(
+        self,
+        job: ScoreJob,
+        models: NDArray[np.float32],
+        x: NDArray[Any],
+        y: NDArray[Any],
+    ) -> list[dict[str, PerSample]] | None:
+        """What each sample adds to each sum, model by model; ``None`` if that failed.
+
+        Args:
+            job: which samples, and under which models.
+            models: float32 ``[k, d]``.
+            x: all test samples.
+            y: their targets.
+        """
+        found = []
+        try:
+            for number, rows in zip(job.which, job.rows, strict=True):
+                # Copies: what Ray hands over is read-only, and torch wants to write.
+                samples = ClientSamples(
+                    torch.from_numpy(x[rows]),
+                    torch.from_numpy(y[rows]),
+                    np.arange(len(rows)),
+                    bounds=np.empty(0, np.int64),
+                    spread=None,
+                    gathered=True,
+                )
+                model = torch.tensor(models[number])
+                found += self.scorer.per_sample([model], samples, job.work)
+        except Exception:  # noqa: BLE001 - the main process scores then, and raises it
+            return None
+        return found
 
     def _train_together(self, job: ActorJob, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
         sizes = np.array([len(y) for y in job.labels])

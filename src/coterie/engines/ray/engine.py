@@ -6,7 +6,7 @@ once, too, in shards of a few neighbouring clients that a node fetches when it f
 each actor reads them from its own node's disk. Which of its samples a client holds travels with the
 work, so an actor keeps nothing that a shift could change, and any actor can train any client: what
 a lost actor or node was at is done again by another. Since each client draws from its own key, the
-result is that of ``serial`` to the bit.
+result is that of ``serial`` to the bit. Actors score, too, where the network itself does it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.core.deliver import Deliver
+from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Train
+from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.ray.actor import ActorJob
 from coterie.engines.ray.calls import Pace, cut
 from coterie.engines.ray.cluster import Cluster
 from coterie.engines.ray.members import ActorOptions, Member, Members
+from coterie.engines.ray.scoring import ActorScoring
 from coterie.engines.ray.shards import ShardStore
 from coterie.engines.simulation import SimulationEngine
 from coterie.errors import ConfigError, RemoteError
@@ -102,11 +105,28 @@ class RayEngine(SimulationEngine):
             )
         self.members = Members(runner, self.cluster, self.actors, spare)
         self.store = ShardStore(runner.population)
+        self.scoring = ActorScoring(runner, self.members)
         self.pace = Pace()
 
     def set_population(self, population: Population) -> None:
         self.store.set_population(population)
+        self.scoring.samples.set_population(population)
         super().set_population(population)
+
+    # --- scoring ----------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        work: Evaluate | Describe | SelectGroup | Deliver,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
+    ) -> list[Reply]:
+        helpers = None
+        if isinstance(work, Evaluate) and work.shares is None:
+            helpers = self.scoring
+        return [self.runner.answer(work, ids, models, which, key, helpers)]
 
     # --- a round ----------------------------------------------------------------------------------
 
@@ -246,6 +266,7 @@ class RayEngine(SimulationEngine):
     def close(self) -> None:
         self.members.close()
         self.store.clear()
+        self.scoring.samples.clear()
 
 
 def _request(work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key) -> TrainRequest:

@@ -142,6 +142,7 @@ class Members:
             device=options.device,
             memory=options.memory,
             load=options.load,
+            task=runner.task,
         )
         # Into the object store once: a network may be large, and every actor needs it.
         self._equipment = ray.put(equipment)

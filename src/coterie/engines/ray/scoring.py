@@ -1,0 +1,139 @@
+"""Scoring with the network by a cluster's actors, each a part of the test samples.
+
+A process alone would score on one thread, for which a large network takes longer than a cluster takes
+to train. Test samples go into Ray's object store once, and a node reads its copy without copying
+again. What is scored together in one process is scored together by an actor, so no bit depends on
+how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from numpy.typing import NDArray
+from ray.exceptions import RayError
+
+from coterie.core.arrays import IntArray
+from coterie.core.work import Evaluate
+from coterie.data.population import Population
+from coterie.engines.ray.actor import ScoreJob
+from coterie.engines.ray.members import Members
+from coterie.local import LocalRunner
+from coterie.local.network_scoring import Scored, merged, part_of
+from coterie.local.sample_sums import PerSample
+
+
+class EvaluationSamples:
+    """All test samples in Ray's object store.
+
+    Args:
+        population: who holds what.
+    """
+
+    def __init__(self, population: Population) -> None:
+        self._population = population
+        self._held: IntArray | None = None
+        self._refs: tuple[Any, Any] | None = None
+
+    def set_population(self, population: Population) -> None:
+        """Take over who holds what. The samples stay as long as they are the same, whoever they are
+        tested on."""
+        before = self._population
+        same = population.x is before.x and population.y is before.y
+        if self._held is not None and not (same and np.array_equal(_held(population), self._held)):
+            self.clear()
+        self._population = population
+
+    def refs(self, room: float) -> tuple[Any, Any] | None:
+        """References to inputs and labels, put into the store if they are not there; ``None`` if
+        they take more than ``room`` bytes."""
+        if self._refs is None:
+            population = self._population
+            held = _held(population)
+            index = torch.from_numpy(held)
+            if 4 * np.prod(population.shape, dtype=np.int64) * len(held) > room:
+                return None
+            self._held = held
+            self._refs = (
+                ray.put(population.x[index].numpy()),
+                ray.put(population.y[index].numpy()),
+            )
+        return self._refs
+
+    def rows(self, index: IntArray) -> IntArray:
+        """Where pooled samples are among those in the store."""
+        assert self._held is not None, "the samples are not in the store"
+        return np.searchsorted(self._held, index)
+
+    def clear(self) -> None:
+        """Let the samples leave the store."""
+        self._held = None
+        self._refs = None
+
+
+def _held(population: Population) -> IntArray:
+    """The test samples of all clients, each once, in ascending order."""
+    held: IntArray = np.unique(np.concatenate([np.empty(0, np.int64), *population.test]))
+    return held
+
+
+class ActorScoring:
+    """Has the actors score; it is one of ``coterie.local.network_scoring.Helpers``.
+
+    Args:
+        runner: whose network scores.
+        members: the actors.
+    """
+
+    def __init__(self, runner: LocalRunner, members: Members) -> None:
+        self._runner = runner
+        self._members = members
+        self.samples = EvaluationSamples(runner.population)
+
+    def __call__(
+        self, passes: Sequence[Scored], work: Evaluate
+    ) -> list[dict[str, PerSample]] | None:
+        """What each sample adds to each sum, found by the actors; ``None`` where they do not help,
+        or one failed or was lost."""
+        population = self._runner.population
+        actors = [member.handle for member in self._members.all if member.coming is None]
+        # The training samples of a cohort would be sent to be scored once.
+        if len(actors) < 2 or work.split != "test" or population.lazy or population.on_disk:
+            return None
+        refs = self.samples.refs(self._members.room)
+        if refs is None:
+            return None
+        vectors: NDArray[np.float32] = torch.stack([one.vector for one in passes]).numpy()
+        models = ray.put(vectors)
+        jobs = self._jobs(passes, work, len(actors))
+        calls = [
+            actor.score.remote(job, models, *refs) for actor, job in zip(actors, jobs, strict=True)
+        ]
+        try:
+            answers = ray.get(calls)
+        except RayError:
+            return None
+        # What went wrong is for this process to find out, which scores then.
+        if any(answer is None for answer in answers):
+            return None
+        found: list[list[dict[str, PerSample]]] = [[] for _ in passes]
+        for job, answer in zip(jobs, answers, strict=True):
+            for number, added in zip(job.which, answer, strict=True):
+                found[number].append(added)
+        return [merged(parts) for parts in found]
+
+    def _jobs(self, passes: Sequence[Scored], work: Evaluate, actors: int) -> list[ScoreJob]:
+        """The call of each actor."""
+        scorer = self._runner.scorer
+        samples = [scorer.rows.numbers(one.ids, work.split) for one in passes]
+        jobs = []
+        for number in range(actors):
+            mine = part_of(samples, scorer.network.chunk, number, actors)
+            which = [at for at, rows in enumerate(mine) if len(rows.index)]
+            rows = [self.samples.rows(mine[at].index) for at in which]
+            jobs.append(ScoreJob(work, tuple(which), tuple(rows)))
+        return jobs
