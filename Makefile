@@ -76,7 +76,7 @@ soak: $(VENV)/.dev ## a federation whose processes are killed every 20 s for an 
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.live.soak $(ARGS)
 
 test-spawn: $(VENV)/.dev ## the contract suite and the pool with workers that are spawned, as on macOS
-	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n auto --dist worksteal --start-method spawn tests/contract tests/engines/test_pool.py tests/engines/test_pool_scoring.py $(ARGS)
+	@OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not flower" -n auto --dist worksteal --start-method spawn tests/contract tests/engines/test_pool.py tests/engines/test_pool_scoring.py tests/engines/test_pool_parts.py $(ARGS)
 
 damage: $(VENV)/.dev ## run folders damaged at random 10,000 times and read by every command: about 20 minutes
 	@$(BIN)/python -m tests.runs.damage $(ARGS)

@@ -23,6 +23,7 @@ from coterie.local import LocalRunner
 from coterie.local.network_scoring import NetworkScorer
 from coterie.objectives import plain
 from coterie.tasks import CLASSIFICATION
+from coterie.tasks.binary import Binary
 from coterie.tasks.regression import Regression
 
 SOLVER = ct.Solver(epochs=1, batch_size=8, lr=0.01)
@@ -70,10 +71,14 @@ def population(shape: tuple[int, ...] = (6,), *, numbers: bool = False) -> ct.Po
 
 @contextmanager
 def pool(
-    data: ct.Population, net: nn.Module, task: Task = CLASSIFICATION, workers: int = 2
+    data: ct.Population,
+    net: nn.Module,
+    task: Task = CLASSIFICATION,
+    workers: int = 2,
+    start: str | None = None,
 ) -> Iterator[PoolEngine]:
     """A pool whose workers run: they trained a client."""
-    engine = PoolEngine(LocalRunner(data, net, SOLVER, task=task), workers)
+    engine = PoolEngine(LocalRunner(data, net, SOLVER, task=task), workers, start=start)
     one = np.zeros(1, np.int64)
     try:
         engine.run(Train(plain), one, flatten(net)[None], one, key=Key(1))
@@ -86,9 +91,12 @@ def serial(data: ct.Population, net: nn.Module, task: Task = CLASSIFICATION) -> 
     return SerialEngine(LocalRunner(data, net, SOLVER, task=task))
 
 
-def scores(engine: Any, net: nn.Module, work: Evaluate, which: IntArray) -> dict[str, Any]:
-    """What an engine finds of all clients, each under its models of three."""
-    models = flatten(net) * torch.tensor([[1.0], [1.5], [-0.5]])
+def scores(
+    engine: Any, net: nn.Module, work: Evaluate, which: IntArray, scale: float = 1.0
+) -> dict[str, Any]:
+    """What an engine finds of all clients, each under some of nine models. With another scale they
+    are others, since what is known is not scored again."""
+    models = scale * flatten(net) * torch.linspace(-0.5, 1.5, CLIENTS)[:, None]
     [reply] = engine.run(work, np.arange(CLIENTS), models, which, key=Key(1))
     return dict(reply.fields)
 
@@ -149,6 +157,47 @@ def test_samples_that_clients_share_are_scored_once(
         assert_same(scores(engine, net, Evaluate("test"), which), expected)
 
 
+def test_workers_that_were_spawned_have_networks_of_their_own(
+    by_workers: Callable[[], None],
+) -> None:
+    """What is sent to them lies in memory that they share."""
+    torch.manual_seed(0)
+    data, net = population(), Residual()
+    which = np.tile([0, 1, 2], (CLIENTS, 1))
+    scales = (1.0, 1.1, 1.2, 1.3)
+    alone = serial(data, net)
+    expected = [scores(alone, net, Evaluate("test"), which, scale) for scale in scales]
+    with pool(data, net, start="spawn") as engine:
+        by_workers()
+        for scale, known in zip(scales, expected, strict=True):
+            assert_same(scores(engine, net, Evaluate("test"), which, scale), known)
+
+
+def test_each_client_has_a_model_of_its_own(by_workers: Callable[[], None]) -> None:
+    torch.manual_seed(0)
+    data, net = population(), Residual()
+    expected = scores(serial(data, net), net, Evaluate("test"), np.arange(CLIENTS))
+    with pool(data, net) as engine:
+        # So many models want more room than there is, for which workers are started anew.
+        scores(engine, net, Evaluate("test"), np.arange(CLIENTS), scale=0.5)
+        by_workers()
+        assert_same(scores(engine, net, Evaluate("test"), np.arange(CLIENTS)), expected)
+
+
+def test_histograms_are_those_of_one_process(by_workers: Callable[[], None]) -> None:
+    """Sums that each sample adds a place to, and not numbers."""
+    torch.manual_seed(0)
+    data, net = population(), Residual(1)
+    data = replace(data, y=data.y % 2, classes=2)
+    task = Binary()
+    work = Evaluate("test", sums=task.sums)
+    which = np.arange(CLIENTS) % 3
+    expected = scores(serial(data, net, task), net, work, which)
+    with pool(data, net, task) as engine:
+        by_workers()
+        assert_same(scores(engine, net, work, which), expected)
+
+
 def test_numbers_are_scored_by_workers(by_workers: Callable[[], None]) -> None:
     torch.manual_seed(0)
     data, net = population(numbers=True), Residual(1)
@@ -172,17 +221,34 @@ def test_a_few_samples_are_scored_by_this_process(monkeypatch: pytest.MonkeyPatc
     assert found["size"].sum() == 40
 
 
-def test_workers_score_the_samples_that_changed_hands() -> None:
+@pytest.mark.parametrize("what", ["samples", "labels"])
+def test_workers_score_what_changed_hands(what: str, by_workers: Callable[[], None]) -> None:
     torch.manual_seed(0)
     data, net = population(), Residual()
     later = replace(data, test=(*data.test[1:], data.test[0]))
+    if what == "labels":
+        later = replace(data, y=(data.y + 1) % 3)
     which = np.arange(CLIENTS) % 3
-    expected = scores(serial(later, net), net, Evaluate("test"), which)
+    alone = serial(later, net)
+    expected = scores(alone, net, Evaluate("test"), which)
+    trained = training(alone, net)
     with pool(data, net) as engine:
-        scores(engine, net, Evaluate("test"), which)
+        before = scores(engine, net, Evaluate("test"), which)
         engine.set_population(later)
         assert engine.processes, "samples changed hands, and workers stay"
-        assert_same(scores(engine, net, Evaluate("test"), which), expected)
+        by_workers()
+        found = scores(engine, net, Evaluate("test"), which)
+        assert_same(found, expected)
+        assert not np.array_equal(found["loss"], before["loss"])
+        # What scoring took over is known to training, too.
+        assert np.array_equal(training(engine, net), trained)
+
+
+def training(engine: Any, net: nn.Module) -> Any:
+    """What all clients' updates are."""
+    ids = np.arange(CLIENTS)
+    [reply] = engine.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=Key(2))
+    return reply.fields["delta"]
 
 
 def test_this_process_scores_when_a_worker_died() -> None:
@@ -197,13 +263,16 @@ def test_this_process_scores_when_a_worker_died() -> None:
         assert not engine.processes, "the pool is made anew"
 
 
-def test_a_network_that_fails_says_so() -> None:
-    class Fails(Residual):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if not self.training:
-                raise ValueError("no score today")
-            return super().forward(x)
+class Fails(Residual):
+    """Trains, and cannot be scored."""
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            raise ValueError("no score today")
+        return super().forward(x)
+
+
+def test_a_network_that_fails_says_so() -> None:
     data, net = population(), Fails()
     with pool(data, net) as engine, pytest.raises(ValueError, match="no score today"):
         scores(engine, net, Evaluate("test"), np.zeros(CLIENTS, np.int64))

@@ -4,9 +4,10 @@ Workers hold the pooled data and share memory with this process for start vector
 training moves no array through a pipe. Clients are trained longest first: each worker takes the
 next client's number from a pipe that all of them read.
 
-Workers score models, too. Compiled code gives a sample the same bits whatever is scored beside it, so
-a client is always scored by the same worker, which keeps its samples. Where the network itself scores,
-workers take batches that this process alone would score, and this one adds up what they found.
+Workers score models, too. Compiled code gives a sample the same bits whatever is scored beside it,
+so a client is always scored by the same worker, which keeps its samples. Where the network itself
+scores, workers take batches that this process alone would score, and this one adds up what they
+found.
 
 If a worker dies, all are ended and started anew, and the clients without an update are trained
 again. Each client draws from its own key, so the result is the same to the bit.
@@ -103,7 +104,7 @@ class PoolEngine(SimulationEngine):
         if not isinstance(work, Evaluate) or work.shares is not None:
             return super().answer(work, ids, models, which, key)
         if not self.runner.batch_invariant:
-            return [self.runner.answer(work, ids, models, which, key, self._score_passes)]
+            return [self.runner.answer(work, ids, models, which, key, self._scored_by_workers)]
         replies: list[Reply] = []
         for at in range(0, len(ids), _MOST_TASKS):
             block = slice(at, at + _MOST_TASKS)
@@ -152,7 +153,7 @@ class PoolEngine(SimulationEngine):
             return None
         return replies
 
-    def _score_passes(
+    def _scored_by_workers(
         self, passes: Sequence[Scored], work: Evaluate
     ) -> list[dict[str, PerSample]] | None:
         """What each sample adds to each sum, found by the workers; see

@@ -127,6 +127,9 @@ def work_until_the_end(
     # A fork inherits the parent's handler, which is about a run that only the parent can save.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
+    # What came through a pipe lies in memory that all workers share, and each writes the models that
+    # it scores into a network of its own.
+    runner = runner.copy()
     parent = os.getppid()
     with one_library_thread():
         # The first word says that it listens.

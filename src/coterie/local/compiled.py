@@ -118,10 +118,12 @@ class CompiledTrainer:
         """Load what trains by a solver, likewise."""
         self._kernel(self._descent(solver))
 
-    def is_kept(self, solver: Solver) -> bool:
-        """Whether what trains by a solver was compiled on this machine before."""
-        kept: bool = getattr(_kernels(), self._descent(solver)).is_kept(self._kind)
-        return kept
+    def is_new(self, solver: Solver) -> bool:
+        """Whether both what scores and what trains by a solver have to be compiled, for this process
+        and later ones."""
+        kernels = _kernels()
+        names = ("score", self._descent(solver))
+        return all(getattr(kernels, name).is_missing(self._kind) for name in names)
 
     def _descent(self, solver: Solver) -> str:
         """The name of the kernel that trains by a solver."""

@@ -7,10 +7,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+_LONGEST_WAIT = 120  # seconds
+
 
 @contextmanager
 def meanwhile(action: Callable[[], None]) -> Iterator[None]:
-    """Do something in a forked process while this one does what is inside; leaving waits for it.
+    """Do something in a forked process while this one does what is inside; leaving waits for it, two
+    minutes at most.
 
     What it leaves on disk is there then, as compiled code is. If it fails, nothing is said: this
     process does it again, and sees why.
@@ -34,7 +37,8 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
     process.start()
     try:
         yield
-        process.join()
+        # A fork may find a lock taken by a thread that it does not have.
+        process.join(_LONGEST_WAIT)
     finally:
         process.kill()
         process.join()

@@ -18,8 +18,8 @@ from coterie.local.batches import channels_last, convolves
 from coterie.local.sample_sums import PerSample, concatenated, on_cpu
 from coterie.local.scored_rows import ClientSamples
 
-# Samples scored at once. On a CPU few, so that what a layer puts out stays in the processor's cache,
-# and of images fewer.
+# Samples scored at once. On a CPU few, so that what a layer puts out stays in the processor's
+# cache, and of images fewer.
 _CHUNK_ON_DEVICE = 4096
 _CHUNK = 256
 _CHUNK_OF_IMAGES = 64

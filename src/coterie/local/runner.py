@@ -97,7 +97,7 @@ class LocalRunner:
             return
         train = partial(trainer.load_training, self.solver)
         with ExitStack() as beside:
-            if forks and not trainer.is_kept(self.solver):
+            if forks and self.scorer.batch_invariant and trainer.is_new(self.solver):
                 beside.enter_context(meanwhile(train))
             self.scorer.load()
         train()

@@ -83,6 +83,7 @@ class ScoredRows:
             "train": OrderedDict(),
             "test": OrderedDict(),
         }
+        self._numbers: OrderedDict[bytes, ClientSamples] = OrderedDict()
         self._copied: Copied | None = None
 
     def set_population(self, population: Population, *, samples_changed: bool) -> None:
@@ -96,6 +97,7 @@ class ScoredRows:
         self.population = population
         for kept in self.kept.values():
             kept.clear()
+        self._numbers.clear()
         if samples_changed:
             self._copied = None
 
@@ -131,9 +133,18 @@ class ScoredRows:
         return kept[name]
 
     def numbers(self, ids: IntArray, split: Split) -> ClientSamples:
-        """Where the samples of these clients are among all of them; nothing is copied or kept."""
+        """Where the samples of these clients are among all of them; nothing is copied."""
+        name = ids.tobytes()
+        if split == "test" and name in self._numbers:
+            self._numbers.move_to_end(name)
+            return self._numbers[name]
         held, bounds, spread = self._held(ids, split)
-        return ClientSamples(self.population.x, self.population.y, held, bounds, spread)
+        rows = ClientSamples(self.population.x, self.population.y, held, bounds, spread)
+        if split == "test":
+            self._numbers[name] = rows
+            if len(self._numbers) > _MOST_SETS:
+                self._numbers.popitem(last=False)
+        return rows
 
     def gathered(self, ids: IntArray, split: Split) -> ClientSamples:
         """The samples of these clients in an array of their own, on the device.

@@ -146,19 +146,20 @@ class Scorer:
             else:
                 passes.append(Scored(models[row], ids[mine]))
                 places.append(mine)
-        scored = self._score_passes(passes, work, ids, helpers)
-        for one, mine, sums in zip(passes, places, scored, strict=True):
+        scored = self._each(passes, work, ids, helpers)
+        for one, mine, (added, rows) in zip(passes, places, scored, strict=True):
+            sums = {name: summed(values, rows) for name, values in added.items()}
             self._kept.keep(one.vector, one.ids, work, sums)
             put(mine, sums)
         return found
 
-    def _score_passes(
+    def _each(
         self,
         passes: Sequence[Scored],
         work: Evaluate,
         everyone: IntArray,
         helpers: Helpers | None,
-    ) -> Iterator[dict[str, FloatArray]]:
+    ) -> Iterator[tuple[dict[str, PerSample], ClientSamples]]:
         """Score one model after another.
 
         Args:
@@ -168,17 +169,15 @@ class Scorer:
             helpers: as in `score`.
 
         Yields:
-            the sums of a pass by name, float64 ``[n, *shape]`` each, and the summed ``loss``;
-            nothing where its clients have no samples.
+            what each sample adds to each sum in a pass, and whose samples they are.
         """
         by_helpers = self._ask(helpers, passes, work)
         for number, one in enumerate(passes):
             if by_helpers is not None:
-                added = by_helpers[number]
-                rows = self.rows.numbers(one.ids, work.split)
+                yield by_helpers[number], self.rows.numbers(one.ids, work.split)
             else:
                 [added], rows = self._per_sample(one.vector[None], one.ids, work, everyone)
-            yield {name: summed(values, rows) for name, values in added.items()}
+                yield added, rows
 
     def _ask(
         self, helpers: Helpers | None, passes: Sequence[Scored], work: Evaluate
@@ -216,20 +215,17 @@ class Scorer:
             samples begin and end.
         """
         work = Evaluate(split, sums=())
-        by_helpers = self._ask(helpers, [Scored(vector, ids) for vector in vectors], work)
-        if by_helpers is not None:
-            added = by_helpers
-            rows = self.rows.numbers(ids, split)
-        else:
-            added, rows = self._per_sample(vectors, ids, work, everyone)
+        passes = [Scored(vector, ids) for vector in vectors]
         found = []
-        for of_model in added:
-            loss = of_model.get("loss", np.empty(0))
+        bounds = np.zeros(len(ids) + 1, np.int64)
+        for added, rows in self._each(passes, work, everyone, helpers):
+            loss = added.get("loss", np.empty(0))
             assert not isinstance(loss, Places), "a loss is a number for each sample"
             if rows.spread is not None:
                 loss = loss[rows.spread]
             found.append(loss)
-        return np.stack(found, axis=1), rows.bounds
+            bounds = rows.bounds
+        return np.stack(found, axis=1), bounds
 
     @torch.inference_mode()
     def score_mixture(

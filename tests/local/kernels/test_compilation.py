@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -106,6 +107,14 @@ def test_one_process_compiles_while_others_wait(
         assert kernel(1) == 3
 
 
+def test_threads_that_need_a_kernel_at_once_get_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = load(kept_kernels(tmp_path, monkeypatch), 1).two_steps
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(kernel, range(4))) == [2, 3, 4, 5]
+
+
 LOADED = """
 import json
 import coterie as ct
@@ -160,6 +169,28 @@ def test_another_process_compiles_training_while_this_one_compiles_scoring(tmp_p
 
     assert compiled_here() == [1, 0], "the other process left the code of training on disk"
     assert compiled_here() == [0, 0]
+
+
+def test_what_is_missing_on_disk_is_known_for_each_kind_of_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    made = compilation.OnDemand(_twice, lambda kind: kind(kind))
+    assert made.is_missing(numba.int64)
+    assert made.of(numba.int64)(2) == 4
+    assert not made.is_missing(numba.int64)
+    assert not compilation.OnDemand(_twice, lambda kind: kind(kind)).is_missing(numba.int64)
+    assert made.is_missing(numba.float64)
+    monkeypatch.setattr(compilation, "_keep_machine_code", _nowhere)
+    assert not compilation.OnDemand(_twice, lambda kind: kind(kind)).is_missing(numba.float64)
+
+
+def _twice(x: Any) -> Any:
+    return 2 * x
+
+
+def _nowhere(kernel: Any) -> None:
+    raise RuntimeError("no folder can be written")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -125,7 +125,7 @@ class Actor:
     device: Device
     trainers: Trainers
     on_device: Trainers
-    scorer: NetworkScorer
+    scorer: NetworkScorer | None
     shards: dict[Any, NDArray[Any]]
     blocks: Blocks | None
     x: Tensor | None
@@ -154,8 +154,7 @@ class Actor:
         # Of networks that train client by client on the device, and of what trains on the CPU.
         self.on_device = Trainers(equipment.module, equipment.decay, where)
         self.trainers = Trainers(equipment.module, equipment.decay)
-        # On the CPU, as the main process scores, so that it finds the same bits.
-        self.scorer = NetworkScorer(equipment.module, equipment.task, "cpu")
+        self.scorer = None
         self.x = None
         if equipment.load is None:
             return ""
@@ -217,6 +216,9 @@ class Actor:
         """
         found = []
         try:
+            if self.scorer is None:
+                # On the CPU, as the main process scores, so that it finds the same bits.
+                self.scorer = NetworkScorer(self.equipment.module, self.equipment.task, "cpu")
             for number, rows in zip(job.which, job.rows, strict=True):
                 # Copies: what Ray hands over is read-only, and torch wants to write.
                 samples = ClientSamples(

@@ -1,7 +1,7 @@
 """Scoring with the network by a cluster's actors, each a part of the test samples.
 
-A process alone would score on one thread, for which a large network takes longer than a cluster takes
-to train. Test samples go into Ray's object store once, and a node reads its copy without copying
+A process alone would score on one thread, for which a large network takes longer than a cluster
+takes to train. Test samples go into Ray's object store once, and a node reads its copy without copying
 again. What is scored together in one process is scored together by an actor, so no bit depends on
 how many there are.
 """
@@ -16,6 +16,7 @@ import ray
 import torch
 from numpy.typing import NDArray
 from ray.exceptions import RayError
+from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.work import Evaluate
@@ -54,14 +55,13 @@ class EvaluationSamples:
         if self._refs is None:
             population = self._population
             held = _held(population)
-            index = torch.from_numpy(held)
-            if 4 * np.prod(population.shape, dtype=np.int64) * len(held) > room:
+            if len(held) * (_bytes_each(population.x) + _bytes_each(population.y)) > room:
                 return None
+            index = torch.from_numpy(held)
+            x = ray.put(population.x[index].numpy())
+            y = ray.put(population.y[index].numpy())
             self._held = held
-            self._refs = (
-                ray.put(population.x[index].numpy()),
-                ray.put(population.y[index].numpy()),
-            )
+            self._refs = (x, y)
         return self._refs
 
     def rows(self, index: IntArray) -> IntArray:
@@ -73,6 +73,11 @@ class EvaluationSamples:
         """Let the samples leave the store."""
         self._held = None
         self._refs = None
+
+
+def _bytes_each(values: Tensor) -> int:
+    """Bytes of a sample."""
+    return values[0].numel() * values.element_size()
 
 
 def _held(population: Population) -> IntArray:
@@ -93,6 +98,7 @@ class ActorScoring:
         self._runner = runner
         self._members = members
         self.samples = EvaluationSamples(runner.population)
+        self._failed = False
 
     def __call__(
         self, passes: Sequence[Scored], work: Evaluate
@@ -104,27 +110,38 @@ class ActorScoring:
         # The training samples of a cohort would be sent to be scored once.
         if len(actors) < 2 or work.split != "test" or population.lazy or population.on_disk:
             return None
-        refs = self.samples.refs(self._members.room)
-        if refs is None:
+        models_bytes = 4 * self._runner.layout.d * len(passes)
+        if self._failed or models_bytes > self._members.room:
             return None
-        vectors: NDArray[np.float32] = torch.stack([one.vector for one in passes]).numpy()
-        models = ray.put(vectors)
-        jobs = self._jobs(passes, work, len(actors))
-        calls = [
-            actor.score.remote(job, models, *refs) for actor, job in zip(actors, jobs, strict=True)
-        ]
         try:
-            answers = ray.get(calls)
-        except RayError:
+            jobs, answers = self._answers(actors, passes, work)
+        except RayError:  # one was lost, or the store is full
             return None
-        # What went wrong is for this process to find out, which scores then.
-        if any(answer is None for answer in answers):
+        # What went wrong in an actor is for this process to find out, now and from now on.
+        self._failed = any(answer is None for answer in answers)
+        if self._failed or not answers:
             return None
         found: list[list[dict[str, PerSample]]] = [[] for _ in passes]
         for job, answer in zip(jobs, answers, strict=True):
             for number, added in zip(job.which, answer, strict=True):
                 found[number].append(added)
         return [merged(parts) for parts in found]
+
+    def _answers(
+        self, actors: Sequence[Any], passes: Sequence[Scored], work: Evaluate
+    ) -> tuple[list[ScoreJob], list[Any]]:
+        """The calls of the actors, and what these answered; nothing where the samples take more
+        room than there is."""
+        refs = self.samples.refs(self._members.room)
+        if refs is None:
+            return [], []
+        vectors: NDArray[np.float32] = torch.stack([one.vector for one in passes]).numpy()
+        models = ray.put(vectors)
+        jobs = self._jobs(passes, work, len(actors))
+        calls = [
+            actor.score.remote(job, models, *refs) for actor, job in zip(actors, jobs, strict=True)
+        ]
+        return jobs, ray.get(calls)
 
     def _jobs(self, passes: Sequence[Scored], work: Evaluate, actors: int) -> list[ScoreJob]:
         """The call of each actor."""

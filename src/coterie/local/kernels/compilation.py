@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
-from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 
 import numba
@@ -21,6 +21,7 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 Real = float | np.floating[Any]
 _F = TypeVar("_F", bound=Callable[..., Any])
+_one_thread = RLock()
 # Seconds for another process to compile a kernel: that of convolutions takes ten.
 LONGEST_WAIT = 120
 ZERO = np.float32(0)
@@ -100,13 +101,22 @@ def _compile_when_needed(kernel: Any, signature: Any) -> None:
     compile_for = kernel.compile
 
     def compile_now(types: Any) -> Any:
-        with _others_waiting(kernel):
-            made = compile_for(types if signature is None else signature)
-        if signature is not None:
-            kernel.disable_compile()
-        return made
+        # Threads first and processes second, always: two that take turns never wait for each other.
+        with _one_thread, _others_waiting(kernel):
+            if signature is None:
+                return compile_for(types)
+            if not kernel.signatures:
+                compile_for(signature)
+                kernel.disable_compile()
+            [made] = kernel.overloads.values()
+            return made.entry_point
 
     kernel.compile = compile_now
+
+
+def _on_disk(kernel: Any) -> Any:
+    """Where the machine code of a kernel is kept; ``None``: nowhere."""
+    return getattr(getattr(kernel, "_cache", None), "_cache_file", None)
 
 
 @contextmanager
@@ -116,8 +126,8 @@ def _others_waiting(kernel: Any) -> Iterator[None]:
     A sweep on a new machine starts several processes at once. Each would compile the same kernels,
     and take the time of the others for it.
     """
-    kept = getattr(kernel._cache, "_cache_file", None)
-    if kept is None:  # nowhere to keep the machine code
+    kept = _on_disk(kernel)
+    if kept is None:
         yield
         return
     lock = FileLock(f"{kept._index_path}.lock")
@@ -137,8 +147,8 @@ class OnDemand:
     Args:
         function: the kernel's source.
         signature: from the type of the record of layers to the kernel's own type.
-        first: kernels with signatures that are compiled before it. It calls them, and other kernels
-            do not: a process that compiles another one meanwhile has no need of them.
+        first: kernels with signatures that are compiled before it. It calls them, and `score` does
+            not: a process that compiles that one meanwhile has no need of them.
     """
 
     def __init__(
@@ -162,26 +172,32 @@ class OnDemand:
         if layers not in self.kernels:
             kernel = self._make(layers)
             if not numba.config.DISABLE_JIT:
-                if not self.is_kept(layers):
+                if self.is_missing(layers):
                     self._compile_first()
                 kernel.compile(self._signature(layers))
             self.kernels[layers] = kernel
         return self.kernels[layers]
 
-    def is_kept(self, layers: Any) -> bool:
-        """Whether machine code for networks of a kind was ever written to disk here. It may be that
-        of another processor or of an earlier version; `of` finds out.
+    def is_missing(self, layers: Any) -> bool:
+        """Whether there is a folder for machine code, and none of this processor for networks of a
+        kind in it.
 
         Args:
             layers: as for `of`.
         """
-        kept = getattr(getattr(self._make(layers), "_cache", None), "_cache_file", None)
-        return kept is not None and Path(kept._index_path).exists()
+        kernel = self._make(layers)
+        kept = _on_disk(kernel)
+        if layers in self.kernels or kept is None:
+            return False
+        try:
+            key = kernel._cache._index_key(self._signature(layers), kernel.targetctx.codegen())
+            return key not in kept._load_index()
+        except (OSError, AttributeError):  # another version of Numba may have it elsewhere
+            return False
 
     def _compile_first(self) -> None:
         for kernel in self._first:
-            if not kernel.signatures:
-                kernel.compile(None)
+            kernel.compile(None)
 
     def _make(self, layers: Any) -> Any:
         """The kernel, which may have to be compiled."""
