@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from coterie.local.fused_recurrent import FusedGRU, use_fused_gru
-from coterie.local.recurrence import GruRecurrence
 from coterie.models.recurrent import OneBiasLSTM
 
 LAYERS: dict[str, Any] = {
@@ -51,14 +50,29 @@ def test_results_and_gradients_are_those_of_torch(make: Any, shape: tuple[int, .
             torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-6)
 
 
-def test_gradients_of_the_written_code_are_those_of_differences() -> None:
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
+def test_gates_of_any_size_are_those_of_float64(scale: float) -> None:
+    """Also where they are as good as 0 or 1."""
     torch.manual_seed(1)
+    exact = nn.GRU(5, 4, bidirectional=True).double()
+    ours = use_fused_gru(copy.deepcopy(exact).float())
+    x = scale * torch.randn(6, 3, 5)
+    for found, expected in zip(answers(ours, x), answers(exact, x.double()), strict=True):
+        for mine, yours in zip(found, expected, strict=True):
+            # Sums of large products are rounded more, whoever computes them.
+            close = 2e-6 * max(1.0, scale)
+            torch.testing.assert_close(mine, yours.float(), rtol=1e-5, atol=close)
 
-    def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
-    gru = (random(3, 2, 2, 9), random(2, 9, 3), random(2, 9))
-    assert torch.autograd.gradcheck(GruRecurrence.apply, gru)
+def test_what_is_not_finite_stays_so() -> None:
+    torch.manual_seed(1)
+    ours = use_fused_gru(nn.GRU(5, 4))
+    x = torch.randn(3, 2, 5)
+    x[1, 0, 0] = torch.nan
+    found, _ = ours(x)
+    assert found[0].isfinite().all()
+    assert found[1:, 0].isnan().all()
+    assert found[:, 1].isfinite().all()
 
 
 def test_what_the_fast_way_does_not_know_goes_the_way_of_torch() -> None:

@@ -1,4 +1,4 @@
-"""GRU layers whose training on a CPU is about twice as fast as torch's.
+"""GRU layers whose training on a CPU is about three times as fast as torch's.
 
 `use_fused_gru` gives the GRU layers of a network this class in the place of their own: parameters, their
 names and what the layers compute stay the same, up to rounding. What the fast way does not
@@ -8,33 +8,65 @@ float32, other devices) goes the way of torch. Used by `coterie.local.sgd.Autogr
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.local.recurrence import GruRecurrence
+from coterie.core.arrays import IntArray
+from coterie.local.recurrence import GruLayer, gru_kernels
 
 
 class FusedGRU(nn.GRU):
-    """A GRU that trains by `GruRecurrence`."""
+    """A GRU that trains by `GruLayer`."""
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         if hx is not None or not _knows(self, input):
             found: tuple[Any, Tensor] = super().forward(input, hx)
             return found
-        x = _steps_first(self, input)
+        x = input
         last = []
         for layer in range(self.num_layers):
-            names = _names(layer, self.bidirectional)
-            w_i, w_h, b_h = (
-                _stacked(self, part, names) for part in ("weight_ih", "weight_hh", "bias_hh")
-            )
-            inputs = _products(x, w_i, _stacked(self, "bias_ih", names))
-            states = GruRecurrence.apply(inputs, w_h, b_h)
-            last.append(states[-1])
-            x = _in_order(states)
-        return _as_asked(self, x), torch.cat(last)
+            x, states = _layer(self, x, _names(layer, self.bidirectional))
+            last += states
+        return x, torch.stack(last)
+
+
+def _layer(gru: nn.GRU, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, list[Tensor]]:
+    """What a layer puts out, in the order of its inputs, and the last state of each direction."""
+    rows = _rows(x.shape[:2], gru.batch_first, len(names))
+    flat = x.flatten(0, 1)
+    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    parameters = [getattr(gru, part + name) for name in names for part in parts]
+    states = GruLayer.apply(flat, rows, *parameters).view(*x.shape[:2], -1)
+    steps_first = states.transpose(0, 1) if gru.batch_first else states
+    h = gru.hidden_size
+    # A direction that reads backwards ends at the first step.
+    ends = [steps_first[-1, :, :h], steps_first[0, :, h:]]
+    return states, ends[: len(names)]
+
+
+@lru_cache(maxsize=64)
+def _rows(shape: tuple[int, int], batch_first: bool, directions: int) -> tuple[IntArray, ...]:
+    """Which row of flat inputs belongs to a step and a sample, int64 ``[T, B]``, in the order in
+    which each direction reads."""
+    rows = np.arange(shape[0] * shape[1]).reshape(shape)
+    if batch_first:
+        rows = rows.T
+    orders = (rows, rows[::-1])
+    return tuple(np.ascontiguousarray(order) for order in orders[:directions])
+
+
+def compile_gru(module: nn.Module) -> None:
+    """Load the compiled code that trains the GRU layers of a network, if it has any, and compile it
+    where this machine never did."""
+    if any(type(layer) in (nn.GRU, FusedGRU) for layer in module.modules()):
+        kernels = gru_kernels()
+        for kernel in (kernels.gru_forward, kernels.gru_backward):
+            if not kernel.signatures:
+                kernel.compile(None)
 
 
 def use_fused_gru(module: nn.Module) -> nn.Module:
@@ -66,42 +98,9 @@ def _is_plain(x: Tensor) -> bool:
     return plain and x.numel() > 0 and not torch.is_autocast_enabled("cpu")
 
 
-def _steps_first(layer: nn.RNNBase, x: Tensor) -> Tensor:
-    """Inputs as ``[T, B, inputs]``."""
-    return x.transpose(0, 1) if layer.batch_first else x
-
-
-def _as_asked(layer: nn.RNNBase, x: Tensor) -> Tensor:
-    """Outputs in the order of the layer's inputs."""
-    return x.transpose(0, 1) if layer.batch_first else x
-
-
 def _names(layer: int, bidirectional: bool) -> tuple[str, ...]:
     """How the parameters of a layer end, direction by direction."""
     forward = f"_l{layer}"
     if bidirectional:
         return forward, f"{forward}_reverse"
     return (forward,)
-
-
-def _stacked(layer: nn.Module, part: str, names: tuple[str, ...]) -> Tensor:
-    """A parameter of all directions, ``[D, ...]``."""
-    return torch.stack([getattr(layer, f"{part}{name}") for name in names])
-
-
-def _products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """What all steps add to the gates, ``[T, D, B, gates]``, each direction in its own order."""
-    flat = x.flatten(0, 1)
-    found = []
-    for direction in range(len(weight)):
-        product = torch.addmm(bias[direction], flat, weight[direction].T)
-        product = product.unflatten(0, x.shape[:2])
-        found.append(product.flip(0) if direction else product)
-    return torch.stack(found, dim=1)
-
-
-def _in_order(states: Tensor) -> Tensor:
-    """States ``[T, D, B, H]`` as outputs ``[T, B, D H]``, all in the order of the inputs."""
-    if states.shape[1] == 1:
-        return states[:, 0]
-    return torch.cat([states[:, 0], states[:, 1].flip(0)], dim=2)

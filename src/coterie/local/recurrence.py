@@ -1,115 +1,119 @@
-"""The recurrence of a GRU with gradients written out, for training on a CPU.
+"""A layer of GRUs with its gradient written out, for training on a CPU.
 
 torch's own GRU records every gate of every step for autograd: some thirty small calls a step, which
 take several times as long as their arithmetic. (Its LSTM is one call of oneDNN, which is faster than
-what could be written here.) Here a step is one product for all gates and
-all directions and a few calls on memory that is at hand. All that does not depend on the step after
-is computed for all steps at once. Products over inputs are not here: `coterie.local.fused_recurrent`
-makes them for all steps in one call, and leaves their gradients to autograd.
+what could be written here.) Here products over inputs are one call for all steps, and all steps of a
+direction are another, of compiled code (``coterie.local.kernels.gru``); so are their gradients. What
+only one of these calls hands to the next lies in memory that is used again and again, so that it
+stays in the processor's cache.
 
-Shapes: ``T`` steps, ``D`` directions, ``B`` samples, ``H`` values of the state.
+Shapes: ``T`` steps, ``B`` samples, ``I`` inputs, ``H`` values of the state, ``D`` directions.
 """
 
 from __future__ import annotations
 
+import threading
+from functools import cache
+from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from coterie.core.arrays import IntArray
 
-class GruRecurrence(torch.autograd.Function):
-    """The states of a GRU, each direction in the order in which it reads.
 
-        r = sigmoid(i_r + W_r h + b_r)
-        z = sigmoid(i_z + W_z h + b_z)
-        n = tanh(i_n + r (W_n h + b_n))
-        h' = n + z (h - n)
+@cache
+def gru_kernels() -> Any:
+    """The compiled code; a process that trains no GRU does not load it."""
+    return import_module("coterie.local.kernels.gru")
 
-    Inputs are ``i [T, D, B, 3 H]``, ``W [D, 3 H, H]`` and ``b [D, 3 H]`` with the gates in torch's
-    order r, z, n; the result is ``[T, D, B, H]``. States begin at zero.
+
+class Workspace(threading.local):
+    """Arrays that are written anew by each call that uses them, of each thread its own."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int, int], Tensor] = {}
+
+    def room(self, name: str, rows: int, columns: int) -> Tensor:
+        """An array ``[rows, columns]`` with anything in it."""
+        key = (name, rows, columns)
+        if key not in self._kept:
+            # Batches have few lengths. Where they have many, those of before are let go.
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = torch.empty(rows, columns)
+        return self._kept[key]
+
+
+_workspace = Workspace()
+_MOST_KEPT = 24
+
+
+class GruLayer(torch.autograd.Function):
+    """The states of a layer of GRUs, which begin at zero; the formulas are in
+    ``coterie.local.kernels.gru``.
+
+    Arguments are the inputs ``[T B, I]`` and, of each direction, ``rows [T, B]``: which row of inputs
+    and outputs belongs to a step and a sample, in the order in which the direction reads. Then, of
+    each direction, torch's parameters ``weight_ih [3 H, I]``, ``weight_hh [3 H, H]``, ``bias_ih [3 H]``
+    and ``bias_hh [3 H]``. The result is ``[T B, D H]``.
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        steps, directions, samples, width = inputs.shape
-        h = width // 3
-        recurrent = inputs.new_empty(inputs.shape)
-        gates = inputs.new_empty(steps, directions, samples, 2 * h)
-        new = inputs.new_empty(steps, directions, samples, h)
-        states = inputs.new_zeros(steps + 1, directions, samples, h)
-        # tanh(a) = 2 sigmoid(2 a) - 1: torch's tanh takes several times as long as its sigmoid. What is
-        # doubled for it is doubled here for all steps at once.
-        doubled = torch.cat([bias.new_ones(2 * h), bias.new_full((h,), 2.0)])
-        transposed = (weight * doubled[:, None]).transpose(1, 2).contiguous()
-        row = (bias * doubled)[:, None]
-        of_inputs = 2 * inputs[..., 2 * h :]
-        minus_one = inputs.new_tensor(-1.0)
-        # Views are made once: a slice costs a third of the call that uses it.
-        views = zip(
-            recurrent.unbind(),
-            inputs[..., : 2 * h].unbind(),
-            recurrent[..., : 2 * h].unbind(),
-            gates.unbind(),
-            gates[..., :h].unbind(),
-            gates[..., h:].unbind(),
-            of_inputs.unbind(),
-            recurrent[..., 2 * h :].unbind(),
-            new.unbind(),
-            states[:-1].unbind(),
-            states[1:].unbind(),
-            strict=True,
-        )
-        for product, i_rz, h_rz, rz, r, z, i_n, h_n, n, state, following in views:
-            torch.baddbmm(row, state, transposed, out=product)
-            torch.add(i_rz, h_rz, out=rz).sigmoid_()
-            torch.addcmul(i_n, r, h_n, out=n).sigmoid_()
-            torch.add(minus_one, n, alpha=2, out=n)
-            torch.lerp(n, state, z, out=following)
-        ctx.save_for_backward(weight, gates, new, recurrent, states)
-        return states[1:]
+    def forward(ctx: Any, x: Tensor, rows: tuple[IntArray, ...], *parameters: Tensor) -> Tensor:
+        kernels = gru_kernels()
+        steps, samples = rows[0].shape
+        h = parameters[1].shape[1]
+        outputs = np.empty((len(x), len(rows) * h), np.float32)
+        products = _workspace.room("products", len(x), 3 * h)
+        memories = []
+        for direction, order in enumerate(rows):
+            w_i, w_h, b_i, b_h = parameters[4 * direction :][:4]
+            torch.addmm(b_i, x, w_i.T, out=products)
+            memory = kernels.GruMemory(
+                np.empty((steps, samples, 2 * h), np.float32),
+                np.empty((steps, samples, h), np.float32),
+                np.empty((steps, samples, h), np.float32),
+                np.zeros((steps + 1, samples, h), np.float32),
+            )
+            kernels.gru_forward(
+                products.numpy(), order, _array(w_h), _array(b_h), memory, outputs, direction * h
+            )
+            memories.append(memory)
+        ctx.rows = rows
+        ctx.memories = memories
+        ctx.save_for_backward(x, *parameters[0::4], *parameters[1::4])
+        return torch.from_numpy(outputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        weight, gates, new, recurrent, states = ctx.saved_tensors
-        h = new.shape[-1]
-        r = gates[..., :h]
-        z = gates[..., h:]
-        before = states[:-1]
-        # The gradients of the gates are those of the state times what is known of all steps now.
-        of_new = (1 - z) * (1 - new * new)
-        # The products of the new state were doubled.
-        of_reset = of_new * recurrent[..., 2 * h :] * r * (1 - r) / 2
-        factors = torch.stack([of_reset, (before - new) * z * (1 - z), of_new * r], dim=3)
-        products = torch.empty_like(factors)
-        of_states = torch.empty_like(new)
-        carried = torch.zeros_like(new[0])
-        flat = products.flatten(3)
-        steps = zip(
-            gradient.unbind(),
-            of_states.unbind(),
-            of_states[:, :, :, None].unbind(),
-            factors.unbind(),
-            products.unbind(),
-            flat.unbind(),
-            z.unbind(),
-            strict=True,
-        )
-        for sent, state, for_each_gate, factor, product, of_gates, keep in reversed(list(steps)):
-            torch.add(carried, sent, out=state)
-            torch.mul(factor, for_each_gate, out=product)
-            torch.mul(state, keep, out=carried)
-            carried.baddbmm_(of_gates, weight)
-        inputs = flat.clone()
-        inputs[..., 2 * h :] = of_states * of_new
-        return inputs, *_of_weights(flat, before)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        kernels = gru_kernels()
+        x, *weights = ctx.saved_tensors
+        directions = len(ctx.rows)
+        sent = _array(gradient)
+        of_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
+        found: list[Tensor | None] = []
+        for direction, (order, memory) in enumerate(zip(ctx.rows, ctx.memories, strict=True)):
+            w_i = weights[direction]
+            w_h = weights[directions + direction]
+            h = w_h.shape[1]
+            of_inputs = _workspace.room("of inputs", len(x), 3 * h)
+            of_products = _workspace.room("of products", len(x), 3 * h)
+            of_biases = np.empty((2, 3 * h), np.float32)
+            written = kernels.GruGradient(of_inputs.numpy(), of_products.numpy(), of_biases)
+            kernels.gru_backward(sent, direction * h, order, _array(w_h.T), memory, written)
+            before = torch.from_numpy(memory.states[:-1].reshape(-1, h))
+            found += [of_inputs.T @ x, of_products.T @ before, *torch.from_numpy(of_biases)]
+            if of_x is not None:
+                of_x.addmm_(of_inputs, w_i)
+        return of_x, None, *found
 
 
-def _of_weights(products: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of ``W`` and ``b``: ``sum_t p_t^T h_t`` and ``sum_t p_t``, over all steps at
-    once."""
-    by_direction = products.transpose(0, 1).flatten(1, 2)
-    weight = torch.bmm(by_direction.transpose(1, 2), states.transpose(0, 1).flatten(1, 2))
-    return weight, by_direction.sum(dim=1)
+def _array(values: Tensor) -> NDArray[np.float32]:
+    """A tensor as compiled code takes it."""
+    return values.detach().contiguous().numpy()

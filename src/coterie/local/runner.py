@@ -25,6 +25,7 @@ from coterie.data.population import Population, Split
 from coterie.local.batches import TrainingSamples
 from coterie.local.choose import least_loss
 from coterie.local.describe import describe, reported_sizes
+from coterie.local.fused_recurrent import compile_gru
 from coterie.local.meanwhile import meanwhile
 from coterie.local.moves import Moves
 from coterie.local.network_scoring import Helpers
@@ -88,6 +89,7 @@ class LocalRunner:
         Args:
             forks: whether a process may be forked that compiles beside this one.
         """
+        compile_gru(self.module)
         squared = has_squared_error(self.trained_task)
         trainer = None
         if is_classes(self.trained_task) or squared:
