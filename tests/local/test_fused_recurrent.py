@@ -64,15 +64,45 @@ def test_gates_of_any_size_are_those_of_float64(scale: float) -> None:
             torch.testing.assert_close(mine, yours.float(), rtol=1e-5, atol=close)
 
 
-def test_what_is_not_finite_stays_so() -> None:
+def test_what_is_no_number_stays_so_and_endless_inputs_close_gates() -> None:
     torch.manual_seed(1)
-    ours = use_fused_gru(nn.GRU(5, 4))
-    x = torch.randn(3, 2, 5)
+    theirs = nn.GRU(5, 4)
+    ours = use_fused_gru(copy.deepcopy(theirs))
+    x = torch.randn(4, 3, 5)
     x[1, 0, 0] = torch.nan
+    x[1, 1, 0] = torch.inf
     found, _ = ours(x)
-    assert found[0].isfinite().all()
+    expected, _ = theirs(x)
     assert found[1:, 0].isnan().all()
-    assert found[:, 1].isfinite().all()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6, equal_nan=True)
+
+
+def test_passes_do_not_overwrite_what_others_need() -> None:
+    """Two passes before their gradients, of more and of fewer samples, in other modes."""
+    torch.manual_seed(1)
+    theirs = nn.GRU(5, 4, num_layers=2, bidirectional=True)
+    ours = use_fused_gru(copy.deepcopy(theirs))
+    with torch.inference_mode():
+        copy.deepcopy(ours)(torch.randn(6, 9, 5))
+    inputs = [torch.randn(6, samples, 5) for samples in (2, 9, 1)]
+    total = sum(ours(x)[0].square().sum() for x in inputs)
+    expected = sum(theirs(x)[0].square().sum() for x in inputs)
+    mine = torch.autograd.grad(total, list(ours.parameters()), retain_graph=True)
+    again = torch.autograd.grad(total, list(ours.parameters()))
+    yours = torch.autograd.grad(expected, list(theirs.parameters()))
+    for found, repeated, known in zip(mine, again, yours, strict=True):
+        torch.testing.assert_close(found, known, rtol=1e-5, atol=1e-5)
+        assert torch.equal(found, repeated)
+
+
+def test_frozen_weights_have_no_gradient() -> None:
+    layer = use_fused_gru(nn.GRU(5, 4))
+    layer.weight_ih_l0.requires_grad_(False)
+    x = torch.randn(3, 2, 5, requires_grad=True)
+    layer(x)[0].sum().backward()
+    assert layer.weight_ih_l0.grad is None
+    assert layer.weight_hh_l0.grad is not None
+    assert x.grad is not None
 
 
 def test_what_the_fast_way_does_not_know_goes_the_way_of_torch() -> None:

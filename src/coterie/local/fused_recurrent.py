@@ -1,4 +1,5 @@
-"""GRU layers whose training on a CPU is about three times as fast as torch's.
+"""GRU layers whose training on a CPU is faster than torch's: about three times with ten samples and
+64 values of the state, less with more.
 
 `use_fused_gru` gives the GRU layers of a network this class in the place of their own: parameters, their
 names and what the layers compute stay the same, up to rounding. What the fast way does not
@@ -64,9 +65,7 @@ def compile_gru(module: nn.Module) -> None:
     where this machine never did."""
     if any(type(layer) in (nn.GRU, FusedGRU) for layer in module.modules()):
         kernels = gru_kernels()
-        for kernel in (kernels.gru_forward, kernels.gru_backward):
-            if not kernel.signatures:
-                kernel.compile(None)
+        kernels.compile_together(kernels.gru_forward, kernels.gru_backward)
 
 
 def use_fused_gru(module: nn.Module) -> nn.Module:

@@ -33,24 +33,24 @@ def gru_kernels() -> Any:
 
 
 class Workspace(threading.local):
-    """Arrays that are written anew by each call that uses them, of each thread its own."""
+    """Memory that is written anew by each call that uses it, of each thread its own."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, int, int], Tensor] = {}
+        self._kept: dict[str, Tensor] = {}
 
     def room(self, name: str, rows: int, columns: int) -> Tensor:
-        """An array ``[rows, columns]`` with anything in it."""
-        key = (name, rows, columns)
-        if key not in self._kept:
-            # Batches have few lengths. Where they have many, those of before are let go.
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[key] = torch.empty(rows, columns)
-        return self._kept[key]
+        """An array ``[rows, columns]`` with anything in it, in the memory of this name."""
+        size = rows * columns
+        kept = self._kept.get(name)
+        if kept is None or len(kept) < size:
+            # Whatever mode the caller is in: a later one may be in another.
+            with torch.inference_mode(False):
+                kept = torch.empty(size, dtype=torch.float32, device="cpu")
+            self._kept[name] = kept
+        return kept[:size].view(rows, columns)
 
 
 _workspace = Workspace()
-_MOST_KEPT = 24
 
 
 class GruLayer(torch.autograd.Function):
@@ -85,22 +85,25 @@ class GruLayer(torch.autograd.Function):
             )
             memories.append(memory)
         ctx.rows = rows
-        ctx.memories = memories
-        ctx.save_for_backward(x, *parameters[0::4], *parameters[1::4])
+        # Saved, and not kept by the node: it would live as long as somebody holds the loss.
+        left = [torch.from_numpy(array) for memory in memories for array in memory]
+        ctx.save_for_backward(x, *parameters[0::4], *parameters[1::4], *left)
         return torch.from_numpy(outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         kernels = gru_kernels()
-        x, *weights = ctx.saved_tensors
         directions = len(ctx.rows)
+        x, *saved = ctx.saved_tensors
+        left = [one.numpy() for one in saved[2 * directions :]]
         sent = _array(gradient)
         of_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
         found: list[Tensor | None] = []
-        for direction, (order, memory) in enumerate(zip(ctx.rows, ctx.memories, strict=True)):
-            w_i = weights[direction]
-            w_h = weights[directions + direction]
+        for direction, order in enumerate(ctx.rows):
+            w_i = saved[direction]
+            w_h = saved[directions + direction]
+            memory = kernels.GruMemory(*left[4 * direction :][:4])
             h = w_h.shape[1]
             of_inputs = _workspace.room("of inputs", len(x), 3 * h)
             of_products = _workspace.room("of products", len(x), 3 * h)
@@ -108,7 +111,10 @@ class GruLayer(torch.autograd.Function):
             written = kernels.GruGradient(of_inputs.numpy(), of_products.numpy(), of_biases)
             kernels.gru_backward(sent, direction * h, order, _array(w_h.T), memory, written)
             before = torch.from_numpy(memory.states[:-1].reshape(-1, h))
-            found += [of_inputs.T @ x, of_products.T @ before, *torch.from_numpy(of_biases)]
+            asked = ctx.needs_input_grad[2 + 4 * direction :]
+            found.append(of_inputs.T @ x if asked[0] else None)
+            found.append(of_products.T @ before if asked[1] else None)
+            found += torch.from_numpy(of_biases)
             if of_x is not None:
                 of_x.addmm_(of_inputs, w_i)
         return of_x, None, *found

@@ -102,11 +102,13 @@ def _compile_when_needed(kernel: Any, signature: Any) -> None:
 
     def compile_now(types: Any) -> Any:
         # Threads first and processes second, always: two that take turns never wait for each other.
-        with _one_thread, _others_waiting(kernel):
+        with _one_thread:
             if signature is None:
-                return compile_for(types)
+                with _others_waiting(kernel):
+                    return compile_for(types)
             if not kernel.signatures:
-                compile_for(signature)
+                with _others_waiting(kernel):
+                    compile_for(signature)
                 kernel.disable_compile()
             [made] = kernel.overloads.values()
             return made.entry_point
@@ -138,6 +140,13 @@ def _others_waiting(kernel: Any) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def compile_together(*kernels: Any) -> None:
+    """Compile kernels with signatures now, or load them, if they are not there yet."""
+    for kernel in kernels:
+        if not numba.config.DISABLE_JIT:
+            kernel.compile(None)
 
 
 class OnDemand:
@@ -173,7 +182,7 @@ class OnDemand:
             kernel = self._make(layers)
             if not numba.config.DISABLE_JIT:
                 if self.is_missing(layers):
-                    self._compile_first()
+                    compile_together(*self._first)
                 kernel.compile(self._signature(layers))
             self.kernels[layers] = kernel
         return self.kernels[layers]
@@ -194,10 +203,6 @@ class OnDemand:
             return key not in kept._load_index()
         except (OSError, AttributeError):  # another version of Numba may have it elsewhere
             return False
-
-    def _compile_first(self) -> None:
-        for kernel in self._first:
-            kernel.compile(None)
 
     def _make(self, layers: Any) -> Any:
         """The kernel, which may have to be compiled."""

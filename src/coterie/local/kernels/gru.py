@@ -19,9 +19,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, compiled
+from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled
 from coterie.local.kernels.dense import multiply
 
+__all__ = ["GruGradient", "GruMemory", "compile_together", "gru_backward", "gru_forward"]
 _F4 = numba.float32
 _I8 = numba.int64
 TWO = np.float32(2)
@@ -68,7 +69,10 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
         as_floats: ``[n]``, the same memory as float32.
     """
     for f in range(len(x)):
-        a = min(max(-x[f], _LOWEST), _LARGEST)
+        # Written so that what is no number stays so.
+        a = -x[f]
+        a = _LARGEST if a > _LARGEST else a
+        a = _LOWEST if a < _LOWEST else a
         k = np.floor(a * _PER_LN2 + HALF)
         b = a - k * _LN2 - k * _LN2_REST
         p = np.float32(1.9875691500e-4)
@@ -77,8 +81,7 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
         p = p * b + np.float32(4.1665795894e-2)
         p = p * b + np.float32(1.6666665459e-1)
         p = p * b + np.float32(5.0000001201e-1)
-        # What is not finite stays so: minimum and maximum may have lost it.
-        x[f] = p * b * b + b + ONE + ZERO * x[f]
+        x[f] = p * b * b + b + ONE
         # A float32 with an exponent of k and nothing else is 2^k.
         powers[f] = (np.int32(k) + np.int32(127)) << np.int32(23)
     for f in range(len(x)):

@@ -1,0 +1,101 @@
+"""Seconds to score all clients of a federation with a network that has no compiled steps: one
+process, and the workers of the pool, in turn.
+
+CIFAR-10 with ResNet-8, texts of 25 tokens with a transformer and of 25 word vectors with a BiGRU, as
+in `benchmarks/local_sgd.py`, whose samples are all test samples here; two models, each of half of the
+clients. Both find the same sums, to the bit, or the command ends with 1.
+
+    python -m benchmarks.evaluation [--models resnet8 transformer bigru] [--repeat 5] [--json FILE]
+
+Data as in `benchmarks/local_sgd.py`. For an earlier commit, set PYTHONPATH to its ``src``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import coterie as ct
+from benchmarks.local_sgd import network, population, solver_of
+from coterie.core.vectors import flatten
+from coterie.core.work import Evaluate, Train
+from coterie.engines import PoolEngine, SerialEngine
+from coterie.local import LocalRunner
+from coterie.objectives import plain
+
+MODELS = ("resnet8", "transformer", "bigru")
+
+
+def tested(model: str) -> ct.Population:
+    """A federation with test samples: those of the data, or all where it has hardly any."""
+    data = population(model)
+    if sum(len(part) for part in data.test) >= 4000:
+        return data
+    return replace(data, test=tuple(np.array_split(np.arange(len(data.y)), data.clients)))
+
+
+def compare(model: str, repeat: int) -> dict[str, Any]:
+    """Median seconds of both, the samples, and whether sums were the same."""
+    data = tested(model)
+    net = network(model, data)
+    solver = solver_of(model)
+    start = flatten(net)[None]
+    engines = {
+        "one process": SerialEngine(LocalRunner(data, net, solver)),
+        "pool": PoolEngine(LocalRunner(data, net, solver)),
+    }
+    one = np.zeros(1, np.int64)
+    engines["pool"].run(Train(plain), one, start, one, key=ct.Key(0))
+    ids = np.arange(data.clients)
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    same = True
+    for turn in range(repeat + 1):
+        # Others each time, since what is known is not scored again.
+        models = torch.cat([start, 1.1 * start]) * (1 + 0.01 * turn)
+        found = []
+        for name, engine in engines.items():
+            begun = time.perf_counter()
+            [reply] = engine.run(Evaluate("test"), ids, models, ids % 2, key=ct.Key(0))
+            seconds[name].append(time.perf_counter() - begun)
+            found.append(reply.fields)
+        same &= all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
+    for engine in engines.values():
+        engine.close()
+    medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
+    samples = sum(len(part) for part in data.test)
+    return {"samples": samples, "same": same, "seconds": medians, "load": os.getloadavg()[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {}
+    for model in args.models:
+        row = found[model] = compare(model, args.repeat)
+        times = ", ".join(f"{name} {value:.2f} s" for name, value in row["seconds"].items())
+        print(
+            f"{model}: {row['samples']} samples, {times}, "
+            f"{'equal' if row['same'] else 'NOT EQUAL'}, load {row['load']:.1f}",
+            flush=True,
+        )
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(not all(row["same"] for row in found.values()))
+
+
+if __name__ == "__main__":
+    main()
