@@ -156,15 +156,16 @@ class OnDemand:
     Args:
         function: the kernel's source.
         signature: from the type of the record of layers to the kernel's own type.
-        first: kernels with signatures that are compiled before it. It calls them, and `score` does
-            not: a process that compiles that one meanwhile has no need of them.
+        first: from the type of the record of layers to kernels with signatures that are compiled
+            before it. It calls them, and `score` does not: a process that compiles that one
+            meanwhile has no need of them.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         signature: Callable[[Any], Any],
-        first: Sequence[Any] = (),
+        first: Callable[[Any], Sequence[Any]] = lambda layers: (),
     ) -> None:
         self._function = function
         self._signature = signature
@@ -182,7 +183,7 @@ class OnDemand:
             kernel = self._make(layers)
             if not numba.config.DISABLE_JIT:
                 if self.is_missing(layers):
-                    compile_together(*self._first)
+                    compile_together(*self._first(layers))
                 kernel.compile(self._signature(layers))
             self.kernels[layers] = kernel
         return self.kernels[layers]
@@ -212,7 +213,7 @@ class OnDemand:
 
 
 def on_demand(
-    signature: Callable[[Any], Any], first: Sequence[Any] = ()
+    signature: Callable[[Any], Any], first: Callable[[Any], Sequence[Any]] = lambda layers: ()
 ) -> Callable[[Callable[..., Any]], OnDemand]:
     """Compile later; the arguments are those of `OnDemand`."""
     return lambda function: OnDemand(function, signature, first)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from coterie.local.kernels.compilation import F32, I64, ONE, ZERO, Real, compiled, on_demand
+from coterie.local.kernels.convolutions import conv_backward
 from coterie.local.kernels.dense import WIDE
 from coterie.local.kernels.gradient import gradients, penalise
 from coterie.local.kernels.inner_loops import copy_row
 from coterie.local.kernels.losses import errors, squared_errors
-from coterie.local.kernels.network import Layers, forward, make_buffers
+from coterie.local.kernels.network import DENSE_LAYERS, Layers, forward, make_buffers
 from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward, dense_step
 
@@ -60,9 +62,16 @@ def room_for_gradients(given: Any, most: int) -> Any:
     return [np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))]
 
 
+def _only_for_training(layers: Any) -> Sequence[Any]:
+    """What `descend` calls, and `score` does not."""
+    if layers == DENSE_LAYERS:
+        return dense_step, errors
+    return conv_backward, dense_step, errors
+
+
 @on_demand(
     lambda layers: _F4(_F4[::1], PULLS, layers, _F4[:, ::1], _I8[::1], BATCHES, SGD),
-    first=(dense_step, errors),
+    first=_only_for_training,
 )
 def descend(
     vector: F32, pulls: Pulls, layers: Layers, x: F32, y: I64, batches: Batches, sgd: Sgd
