@@ -1,11 +1,12 @@
 """Seconds to score all clients of a federation with a network that has no compiled steps: one
-process, and the workers of the pool, in turn.
+process, the workers of the pool, and with ``--ray`` two actors on local nodes of one core, in turn.
 
 CIFAR-10 with ResNet-8, texts of 25 tokens with a transformer and of 25 word vectors with a BiGRU, as
 in `benchmarks/local_sgd.py`, whose samples are all test samples here; two models, each of half of the
-clients. Both find the same sums, to the bit, or the command ends with 1.
+clients. All find the same sums, to the bit, or the command ends with 1.
 
-    python -m benchmarks.evaluation [--models resnet8 transformer bigru] [--repeat 5] [--json FILE]
+    python -m benchmarks.evaluation [--models resnet8 transformer bigru] [--repeat 5] [--ray]
+        [--json FILE]
 
 Data as in `benchmarks/local_sgd.py`. For an earlier commit, set PYTHONPATH to its ``src``.
 """
@@ -18,6 +19,8 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ import numpy as np
 import torch
 
 import coterie as ct
+from benchmarks.engines import engine_of, two_nodes
 from benchmarks.local_sgd import network, population, solver_of
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
@@ -44,18 +48,30 @@ def tested(model: str) -> ct.Population:
     return replace(data, test=tuple(np.array_split(np.arange(len(data.y)), data.clients)))
 
 
-def compare(model: str, repeat: int) -> dict[str, Any]:
-    """Median seconds of both, the samples, and whether sums were the same."""
+def compare(model: str, repeat: int, address: str | None) -> dict[str, Any]:
+    """Median seconds of each, the samples, and whether sums were the same.
+
+    Args:
+        model: the case.
+        repeat: evaluations.
+        address: of a Ray cluster; ``None``: without Ray.
+    """
     data = tested(model)
     net = network(model, data)
     solver = solver_of(model)
     start = flatten(net)[None]
-    engines = {
+    engines: dict[str, Any] = {
         "one process": SerialEngine(LocalRunner(data, net, solver)),
         "pool": PoolEngine(LocalRunner(data, net, solver)),
     }
-    one = np.zeros(1, np.int64)
-    engines["pool"].run(Train(plain), one, start, one, key=ct.Key(0))
+    if address is not None:
+        engines["ray"] = engine_of("ray", LocalRunner(data, net, solver), address)
+    few = np.arange(4)
+    for name in list(engines)[1:]:
+        # Workers start with the first training, and actors come when they are there.
+        engines[name].run(Train(plain), few, start, np.zeros_like(few), key=ct.Key(0))
+        while name == "ray" and engines[name].members.coming():
+            engines[name].run(Train(plain), few, start, np.zeros_like(few), key=ct.Key(0))
     ids = np.arange(data.clients)
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     same = True
@@ -68,7 +84,8 @@ def compare(model: str, repeat: int) -> dict[str, Any]:
             [reply] = engine.run(Evaluate("test"), ids, models, ids % 2, key=ct.Key(0))
             seconds[name].append(time.perf_counter() - begun)
             found.append(reply.fields)
-        same &= all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
+        for other in found[1:]:
+            same &= all(np.array_equal(found[0][name], other[name]) for name in other)
     for engine in engines.values():
         engine.close()
     medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
@@ -80,21 +97,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--ray", action="store_true", help="two actors on local nodes, too")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    with two_nodes() if args.ray else nullcontext() as address:
+        found = measure(args.models, args.repeat, address)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(not all(row["same"] for row in found.values()))
+
+
+def measure(models: Sequence[str], repeat: int, address: str | None) -> dict[str, Any]:
+    """The figures of each case, which are printed."""
     found = {}
-    for model in args.models:
-        row = found[model] = compare(model, args.repeat)
+    for model in models:
+        row = found[model] = compare(model, repeat, address)
         times = ", ".join(f"{name} {value:.2f} s" for name, value in row["seconds"].items())
         print(
             f"{model}: {row['samples']} samples, {times}, "
             f"{'equal' if row['same'] else 'NOT EQUAL'}, load {row['load']:.1f}",
             flush=True,
         )
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(not all(row["same"] for row in found.values()))
+    return found
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ def worker_start_method(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def same_first_weights() -> None:
+    """A network that a test makes has the same weights whichever tests ran before in its process."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def files_are_not_flushed() -> Iterator[None]:
     """Nothing waits for the disk, which takes 4 ms a file: only a loss of power would show it.
