@@ -42,7 +42,7 @@ from coterie.engines.worker_pool import WorkerPool, cores, start_method
 from coterie.errors import CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
-from coterie.local.network_scoring import Scored, merged
+from coterie.local.network_scoring import Scored, joined_parts
 from coterie.local.sample_sums import PerSample
 
 _MOST_TASKS = 8192  # clients of a block, so that their numbers fit the pipe of tasks
@@ -74,6 +74,7 @@ class PoolEngine(SimulationEngine):
     ) -> None:
         super().__init__(runner, round_timeout)
         self.retries = retries
+        self.helpers = self._scored_by_workers
         self.pool = WorkerPool(workers or cores(), start or start_method())
         self._moves: list[Moves] = []
 
@@ -101,10 +102,9 @@ class PoolEngine(SimulationEngine):
         which: IntArray,
         key: Key,
     ) -> list[Reply]:
-        if not isinstance(work, Evaluate) or work.shares is not None:
+        by_client = self.runner.batch_invariant
+        if not isinstance(work, Evaluate) or work.shares is not None or not by_client:
             return super().answer(work, ids, models, which, key)
-        if not self.runner.batch_invariant:
-            return [self.runner.answer(work, ids, models, which, key, self._scored_by_workers)]
         replies: list[Reply] = []
         for at in range(0, len(ids), _MOST_TASKS):
             block = slice(at, at + _MOST_TASKS)
@@ -177,7 +177,7 @@ class PoolEngine(SimulationEngine):
         if answers is None or any(answer is None for answer in answers):
             self.close()
             return None
-        return [merged(parts) for parts in zip(*answers, strict=True)]
+        return [joined_parts(parts) for parts in zip(*answers, strict=True)]
 
     # --- training ---------------------------------------------------------------------------------
 

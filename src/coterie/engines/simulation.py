@@ -22,6 +22,7 @@ from coterie.core.work import Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
 from coterie.local.choose import least_loss
+from coterie.local.network_scoring import Helpers
 
 
 class SimulationEngine(ABC):
@@ -37,6 +38,8 @@ class SimulationEngine(ABC):
     def __init__(self, runner: LocalRunner, round_timeout: float | None = None) -> None:
         self.runner = runner
         self.round_timeout = round_timeout
+        # Other processes that score beside this one, where an engine has them.
+        self.helpers: Helpers | None = None
 
     def deadline(self) -> float | None:
         """When a request that begins now is closed, on the monotonic clock; ``None``: never."""
@@ -73,7 +76,7 @@ class SimulationEngine(ABC):
         key: Key,
     ) -> list[Reply]:
         """Everything that is no training: in this process, unless an engine has a faster way."""
-        return [self.runner.answer(work, ids, models, which, key)]
+        return [self.runner.answer(work, ids, models, which, key, self.helpers)]
 
     def _choose_and_train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key

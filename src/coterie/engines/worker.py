@@ -130,6 +130,8 @@ def work_until_the_end(
     # What came through a pipe lies in memory that all workers share, and each writes the models that
     # it scores into a network of its own.
     runner = runner.copy()
+    # Before it says that it listens: the start of processes is no part of a round's time.
+    runner.load_kernels()
     parent = os.getppid()
     with one_library_thread():
         # The first word says that it listens.
@@ -179,10 +181,10 @@ def _score_part(
         scorer = runner.scorer
         samples = [scorer.rows.numbers(one.ids, job.work.split) for one in passes]
         mine = part_of(samples, scorer.network.chunk, job.number, job.parts)
-        found = []
-        for one, rows in zip(passes, mine, strict=True):
-            found += scorer.network.per_sample([one.vector], rows, job.work)
-        return found
+        return [
+            scorer.network.per_sample(one.vector, rows, job.work)
+            for one, rows in zip(passes, mine, strict=True)
+        ]
     except Exception:  # noqa: BLE001 - the main process scores then, and raises it
         return None
 

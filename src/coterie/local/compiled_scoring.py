@@ -35,21 +35,18 @@ class CompiledScorer:
         self._kept = kept
 
     def per_sample(
-        self, vectors: Tensor, rows: ClientSamples, work: Evaluate
-    ) -> list[dict[str, PerSample]]:
-        """What each sample adds to each sum under each model.
+        self, vector: Tensor, rows: ClientSamples, work: Evaluate
+    ) -> dict[str, PerSample]:
+        """What each sample adds to each sum under a model.
 
         Args:
-            vectors: float32 ``[r, d]``.
+            vector: float32 ``[d]``.
             rows: the samples.
             work: which sums, and whether the loss is asked for.
         """
         samples = self.trainer.samples(rows.x, rows.y, rows.index)
-        found = []
-        for vector in vectors:
-            samples.score(vector)
-            found.append(self._added(samples, work))
-        return found
+        samples.score(vector)
+        return self._added(samples, work)
 
     def sums(
         self,

@@ -71,16 +71,20 @@ class NetworkScorer:
 
     @torch.inference_mode()
     def per_sample(
-        self, vectors: Sequence[Tensor] | Tensor, rows: ClientSamples, work: Evaluate
-    ) -> list[dict[str, PerSample]]:
-        """What each sample adds to each sum under each model.
+        self, vector: Tensor, rows: ClientSamples, work: Evaluate
+    ) -> dict[str, PerSample]:
+        """What each sample adds to each sum under a model; nothing without a sample.
 
         Args:
-            vectors: float32 ``[d]`` each.
+            vector: float32 ``[d]``.
             rows: the samples.
             work: which sums, and whether the loss is asked for.
         """
-        return [self._one_model(vector, rows, work) for vector in vectors]
+        parts: dict[str, list[PerSample]] = {}
+        for outputs, y in self.outputs(vector, rows):
+            for name, values in self.added(outputs, y, work).items():
+                parts.setdefault(name, []).append(on_cpu(values))
+        return {name: concatenated(values) for name, values in parts.items()}
 
     def outputs(self, vector: Tensor, rows: ClientSamples) -> Iterator[tuple[Tensor, Tensor]]:
         """What a model puts out for some samples at a time, and their targets."""
@@ -101,15 +105,6 @@ class NetworkScorer:
         if work.loss:
             found["loss"] = self._task.loss(outputs, y)
         return found
-
-    def _one_model(
-        self, vector: Tensor, rows: ClientSamples, work: Evaluate
-    ) -> dict[str, PerSample]:
-        parts: dict[str, list[PerSample]] = {}
-        for outputs, y in self.outputs(vector, rows):
-            for name, values in self.added(outputs, y, work).items():
-                parts.setdefault(name, []).append(on_cpu(values))
-        return {name: concatenated(values) for name, values in parts.items()}
 
 
 def part_of(
@@ -143,7 +138,7 @@ def part_of(
     return found
 
 
-def merged(parts: Sequence[dict[str, PerSample]]) -> dict[str, PerSample]:
+def joined_parts(parts: Sequence[dict[str, PerSample]]) -> dict[str, PerSample]:
     """What several processes found of the same model's samples, one after another."""
     found = [part for part in parts if part]
     if not found:

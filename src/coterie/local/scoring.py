@@ -176,8 +176,7 @@ class Scorer:
             if by_helpers is not None:
                 yield by_helpers[number], self.rows.numbers(one.ids, work.split)
             else:
-                [added], rows = self._per_sample(one.vector[None], one.ids, work, everyone)
-                yield added, rows
+                yield self._per_sample(one, work, everyone)
 
     def _ask(
         self, helpers: Helpers | None, passes: Sequence[Scored], work: Evaluate
@@ -261,20 +260,19 @@ class Scorer:
         return {name: summed(on_cpu(values), rows) for name, values in added.items()}
 
     def _per_sample(
-        self, vectors: Tensor, ids: IntArray, work: Evaluate, everyone: IntArray
-    ) -> tuple[list[dict[str, PerSample]], ClientSamples]:
-        """What each sample adds to each sum under each model, and whose samples they are."""
+        self, one: Scored, work: Evaluate, everyone: IntArray
+    ) -> tuple[dict[str, PerSample], ClientSamples]:
+        """What each sample adds to each sum, and whose samples they are."""
         in_place = self._reads_in_place
         # On disk all samples at once may be larger than memory.
         if self._compiled is None and self.rows.population.on_disk:
             in_place = True
         if in_place:
-            rows = self.rows.in_place(ids, work.split, everyone)
+            rows = self.rows.in_place(one.ids, work.split, everyone)
         else:
-            rows = self.rows.gathered(ids, work.split)
-        if self._compiled is None:
-            return self.network.per_sample(vectors, rows, work), rows
-        return self._compiled.per_sample(vectors, rows, work), rows
+            rows = self.rows.gathered(one.ids, work.split)
+        scorer = self._compiled or self.network
+        return scorer.per_sample(one.vector, rows, work), rows
 
 
 def _of_classes(task: Task) -> bool:

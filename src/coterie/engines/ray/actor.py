@@ -230,7 +230,7 @@ class Actor:
                     gathered=True,
                 )
                 model = torch.tensor(models[number])
-                found += self.scorer.per_sample([model], samples, job.work)
+                found.append(self.scorer.per_sample(model, samples, job.work))
         except Exception:  # noqa: BLE001 - the main process scores then, and raises it
             return None
         return found

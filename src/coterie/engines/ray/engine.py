@@ -24,11 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.deliver import Deliver
-from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.engines.ray.actor import ActorJob
 from coterie.engines.ray.calls import Pace, cut
@@ -106,27 +104,13 @@ class RayEngine(SimulationEngine):
         self.members = Members(runner, self.cluster, self.actors, spare)
         self.store = ShardStore(runner.population)
         self.scoring = ActorScoring(runner, self.members)
+        self.helpers = self.scoring
         self.pace = Pace()
 
     def set_population(self, population: Population) -> None:
         self.store.set_population(population)
         self.scoring.samples.set_population(population)
         super().set_population(population)
-
-    # --- scoring ----------------------------------------------------------------------------------
-
-    def answer(
-        self,
-        work: Evaluate | Describe | SelectGroup | Deliver,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
-        key: Key,
-    ) -> list[Reply]:
-        helpers = None
-        if isinstance(work, Evaluate) and work.shares is None:
-            helpers = self.scoring
-        return [self.runner.answer(work, ids, models, which, key, helpers)]
 
     # --- a round ----------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from coterie.data.population import Population
 from coterie.engines.ray.actor import ScoreJob
 from coterie.engines.ray.members import Members
 from coterie.local import LocalRunner
-from coterie.local.network_scoring import Scored, merged, part_of
+from coterie.local.network_scoring import Scored, joined_parts, part_of
 from coterie.local.sample_sums import PerSample
 
 
@@ -41,8 +41,8 @@ class EvaluationSamples:
         self._refs: tuple[Any, Any] | None = None
 
     def set_population(self, population: Population) -> None:
-        """Take over who holds what. The samples stay as long as they are the same, whoever they are
-        tested on."""
+        """Follow a change of who holds what. Samples stay in the store while all clients together
+        are tested on the same ones."""
         before = self._population
         same = population.x is before.x and population.y is before.y
         if self._held is not None and not (same and np.array_equal(_held(population), self._held)):
@@ -125,7 +125,7 @@ class ActorScoring:
         for job, answer in zip(jobs, answers, strict=True):
             for number, added in zip(job.which, answer, strict=True):
                 found[number].append(added)
-        return [merged(parts) for parts in found]
+        return [joined_parts(parts) for parts in found]
 
     def _answers(
         self, actors: Sequence[Any], passes: Sequence[Scored], work: Evaluate

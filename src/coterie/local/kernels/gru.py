@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled
 from coterie.local.kernels.dense import multiply
 
-__all__ = ["GruGradient", "GruMemory", "compile_together", "gru_backward", "gru_forward"]
 _F4 = numba.float32
 _I8 = numba.int64
 TWO = np.float32(2)
@@ -217,3 +216,8 @@ def gru_backward(
                 of_biases[0, f] += of_inputs[row, f]
                 of_biases[1, f] += products[s, f]
         multiply(products, transposed, nothing, through)
+
+
+def load() -> None:
+    """Load both kernels, and compile them where this machine never did."""
+    compile_together(gru_forward, gru_backward)
