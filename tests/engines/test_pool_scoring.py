@@ -12,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
+from coterie.engines.pool import shared_out
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.lazy_federations import SOLVER, clients_made, federation, run_small, score, small_clients
@@ -110,7 +113,10 @@ def test_scores_of_a_worker_that_was_killed_are_made_in_this_process() -> None:
     try:
         engine.run(Train(plain), ids, models, zero, key=Key(1))
         both = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
-        assert [reply.ids.tolist() for reply in both] == [[0, 2, 4, 6, 8], [1, 3, 5, 7]]
+        by = shared_out(data.sizes("test"), 2)
+        assert [reply.ids.tolist() for reply in both] == [
+            np.flatnonzero(by == w).tolist() for w in (0, 1)
+        ]
         engine.processes[0].kill()
         engine.processes[0].join()
         (alone,) = engine.run(Evaluate("test"), ids, models, zero, key=Key(1))
@@ -119,3 +125,11 @@ def test_scores_of_a_worker_that_was_killed_are_made_in_this_process() -> None:
     for reply in both:
         for name, values in reply.fields.items():
             assert np.array_equal(alone.fields[name][reply.ids], values)
+
+
+@given(sizes=st.lists(st.integers(0, 1000), min_size=1, max_size=50), workers=st.integers(1, 7))
+def test_workers_score_as_many_samples_each(sizes: list[int], workers: int) -> None:
+    by = shared_out(np.array(sizes), workers)
+    loads = [np.array(sizes)[by == worker].sum() for worker in range(workers)]
+    assert by.min() >= 0
+    assert max(loads) - min(loads) <= max(sizes)

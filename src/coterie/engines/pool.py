@@ -77,6 +77,8 @@ class PoolEngine(SimulationEngine):
         self.helpers = self._scored_by_workers
         self.pool = WorkerPool(workers or cores(), start or start_method())
         self._moves: list[Moves] = []
+        # Which worker scores each client, int64 ``[N]``, by test samples when the workers started.
+        self._scored_by = np.empty(0, np.int64)
 
     @property
     def processes(self) -> list[Any]:
@@ -140,9 +142,8 @@ class PoolEngine(SimulationEngine):
             end = self.deadline()
         jobs = []
         for worker in range(self.pool.workers):
-            # By the client's number and not by load: the worker that scored it before still has
-            # its samples at hand.
-            mine = np.flatnonzero(ids % self.pool.workers == worker)
+            # Always the same ones: the worker that scored a client before still has its samples.
+            mine = np.flatnonzero(self._scored_by[ids] == worker)
             width = self.runner.layout.d
             jobs.append(PoolJob(work, key, ids[mine], rows[mine], width, self._moves))
         replies = self.pool.ask(jobs, end)
@@ -233,11 +234,37 @@ class PoolEngine(SimulationEngine):
     def _ensure(self, models: int, tasks: int, width: int) -> None:
         """Running workers with room for so many models of so many values, and for so many tasks."""
         if not self.pool.fits(models, tasks, width):
+            sizes = self.runner.population.sizes("test")
+            self._scored_by = shared_out(sizes, self.pool.workers)
             self.pool.start(self.runner, models, tasks, width)
             self._moves = []  # new workers have the population as it is now
 
     def close(self) -> None:
         self.pool.close()
+
+
+def shared_out(sizes: IntArray, workers: int) -> IntArray:
+    """Clients shared out among workers, so that each has about as many samples.
+
+    Args:
+        sizes: int64 ``[N]``, samples of each client.
+        workers: how many.
+
+    Returns:
+        int64 ``[N]``, the worker of each client.
+
+    Example:
+        >>> shared_out(np.array([5, 1, 9, 4]), 2).tolist()
+        [1, 0, 0, 1]
+    """
+    # The largest clients in turn, to and fro: who gets the larger one of a pair gets the smaller one
+    # of the next.
+    largest_first = np.argsort(-sizes, kind="stable")
+    there = np.arange(workers)
+    to_and_fro = np.concatenate([there, there[::-1]])
+    worker = np.empty(len(sizes), np.int64)
+    worker[largest_first] = np.resize(to_and_fro, len(sizes))
+    return worker
 
 
 @dataclass

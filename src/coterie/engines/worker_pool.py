@@ -22,7 +22,7 @@ from torch import multiprocessing as mp
 from coterie.engines.failures import ClientError
 from coterie.engines.worker import END, TASK, Failure, PartJob, PoolJob, Shared, work_until_the_end
 from coterie.errors import ConfigError
-from coterie.local import LocalRunner
+from coterie.local import LocalRunner, aligned
 
 _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
 
@@ -126,7 +126,10 @@ class WorkerPool:
                 del silent[pipe]
 
     def _share_memory(self, width: int) -> None:
-        shapes = ((self._models, width), (self._tasks, width), (self._tasks, 2), (self._tasks,))
+        # Whole lines of the cache, so that every model begins one.
+        values = aligned.LINE // torch.float32.itemsize
+        row = math.ceil(width / values) * values
+        shapes = ((self._models, row), (self._tasks, row), (self._tasks, 2), (self._tasks,))
         kinds = (torch.float32, torch.float32, torch.float64, torch.uint8)
         tensors = [
             _shared_zeros(shape, kind, self._fork)

@@ -35,6 +35,7 @@ from coterie.config.local_problems import optimizer_defaults
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
+from coterie.local import aligned
 from coterie.local.batches import TrainingSamples, batches
 from coterie.local.scored_samples import ScoredSamples, flat_values
 from coterie.local.sgd import NO_PULL, Pull, Trained
@@ -160,7 +161,7 @@ class CompiledTrainer:
         passes = list(batches(len(y), solver, key.of("shuffle").generator()))
         # The start is needed until the end, to make the update.
         begin = start.numpy()
-        vector = begin.copy()
+        vector = aligned.copy(begin)
         anchor = begin if pull.anchor is None else pull.anchor.numpy()
         constant = _NOTHING if pull.constant is None else pull.constant.numpy()
         pulls = kernels.Pulls(anchor, constant)

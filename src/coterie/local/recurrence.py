@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from coterie.core.arrays import IntArray
+from coterie.local import aligned
 
 
 @cache
@@ -75,11 +76,12 @@ class GruLayer(torch.autograd.Function):
             w_i, w_h, b_i, b_h = parameters[4 * direction :][:4]
             torch.addmm(b_i, x, w_i.T, out=products)
             memory = kernels.GruMemory(
-                np.empty((steps, samples, 2 * h), np.float32),
-                np.empty((steps, samples, h), np.float32),
-                np.empty((steps, samples, h), np.float32),
-                np.zeros((steps + 1, samples, h), np.float32),
+                aligned.empty(steps, samples, 2 * h),
+                aligned.empty(steps, samples, h),
+                aligned.empty(steps, samples, h),
+                aligned.empty(steps + 1, samples, h),
             )
+            memory.states[0] = 0
             kernels.gru_forward(
                 products.numpy(), order, _array(w_h), _array(b_h), memory, outputs, direction * h
             )

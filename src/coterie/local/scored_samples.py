@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.local import aligned
 
 MANY = 500  # samples from which on scoring takes threads
 _BLOCK = 60  # samples that pass a network together: what layers put out stays in the cache
@@ -71,6 +72,9 @@ class ScoredSamples:
         best = np.empty(len(rows), np.int64)
         loss = np.empty(len(rows), np.float32)
         weights = flat_values(vector)
+        # Of few samples the copy would take longer than it saves.
+        if len(rows) > _BLOCK and not aligned.is_aligned(weights):
+            weights = aligned.copy(weights)
 
         def part(at: slice) -> None:
             pooled = (self._x, self._y)

@@ -17,6 +17,8 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from coterie.local.kernels.compiler import KernelCompiler
+
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 Real = float | np.floating[Any]
@@ -74,6 +76,7 @@ def compiled(signature: Any = None, *, in_order: bool = False) -> Callable[[_F],
         # A division by zero gives infinity and no exception, which would cost a test each time.
         "error_model": "numpy",
         "no_cfunc_wrapper": True,
+        "pipeline_class": KernelCompiler,
     }
 
     def wrap(function: _F) -> _F:

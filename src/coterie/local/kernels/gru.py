@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled
 from coterie.local.kernels.dense import multiply
+from coterie.local.kernels.room import rows_of_zeros, zeros
 
 _F4 = numba.float32
 _I8 = numba.int64
@@ -110,7 +111,7 @@ def gru_forward(
     """
     steps, samples = rows.shape
     h = kernel.shape[1]
-    product = np.empty((samples, 3 * h), np.float32)
+    product = rows_of_zeros(samples, 3 * h)
     powers = np.empty(samples * 2 * h, np.int32)
     as_floats = powers.view(np.float32)
     for t in range(steps):
@@ -186,9 +187,9 @@ def gru_backward(
     of_biases = gradient.of_biases
     of_biases[:] = 0
     # The gradient of the state, which is handed on from step to step: what goes by z, and by W.
-    kept = np.zeros((samples, h), np.float32)
-    through = np.zeros((samples, h), np.float32)
-    nothing = np.zeros(h, np.float32)
+    kept = rows_of_zeros(samples, h)
+    through = rows_of_zeros(samples, h)
+    nothing = zeros(h)
     for t in range(steps - 1, -1, -1):
         before = memory.states[t]
         gates = memory.gates[t]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from coterie.local.kernels.compilation import F32, I64, ZERO, compiled
 from coterie.local.kernels.convolutions import conv_forward, frame
 from coterie.local.kernels.dense import multiply, multiply_wide
+from coterie.local.kernels.room import rows_of_zeros
 
 
 class Layers(NamedTuple):
@@ -77,10 +78,10 @@ def make_buffers(layers: Layers, b: int) -> Buffers:
     """Room for ``b`` samples."""
     convs = layers.convs
     bare, framed = image_sizes(convs)
-    given = [np.zeros((b, n), np.float32) for n in bare]
+    given = [rows_of_zeros(b, n) for n in bare]
     for n in layers.widths:
-        given.append(np.zeros((b, n), np.float32))
-    images = [np.zeros((b, n), np.float32) for n in framed]
+        given.append(rows_of_zeros(b, n))
+    images = [rows_of_zeros(b, n) for n in framed]
     spots = [np.zeros(given[at + 1].shape, np.int64) for at in range(conv_count(convs))]
     return Buffers(given, images, spots)
 

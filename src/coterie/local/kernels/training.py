@@ -15,6 +15,7 @@ from coterie.local.kernels.gradient import gradients, penalise
 from coterie.local.kernels.inner_loops import copy_row
 from coterie.local.kernels.losses import errors, squared_errors
 from coterie.local.kernels.network import DENSE_LAYERS, Layers, forward, make_buffers
+from coterie.local.kernels.room import rows_of_zeros, zeros
 from coterie.local.kernels.rules import ADAM_RULE, RULE, TRAINING, Rule, Training, update
 from coterie.local.kernels.sgd import SGD, Descent, Sgd, backward, dense_step
 
@@ -59,7 +60,7 @@ PULLS = numba.types.NamedUniTuple(_F4[::1], 2, Pulls)
 def room_for_gradients(given: Any, most: int) -> Any:
     """Room for the gradient of what each layer is given, ``[most, n]`` each. That of the samples
     themselves is not needed, and has no values."""
-    return [np.empty((most, given[at].shape[1] * (at > 0)), np.float32) for at in range(len(given))]
+    return [rows_of_zeros(most, given[at].shape[1] * (at > 0)) for at in range(len(given))]
 
 
 def _only_for_training(layers: Any) -> Sequence[Any]:
@@ -101,7 +102,7 @@ def descend(
     labels = np.empty(most, np.int64)
     # Without momentum a layer is changed in place as soon as its errors are handed down. The
     # velocity is empty then, so that the loops over it do nothing.
-    velocity = np.zeros(len(vector) if sgd.momentum else 0, np.float32)
+    velocity = zeros(len(vector) if sgd.momentum else 0)
     out, rate = (velocity, ONE) if sgd.momentum else (vector, -sgd.lr)
     descent = Descent(vector, pulls.start, out, rate, sgd.l2, sgd.mu, pulls.constant)
     loss = ZERO
@@ -188,9 +189,9 @@ def descend_by_rule(
     training = Training(
         vector,
         pulls.start,
-        np.empty(len(vector), np.float32),
-        np.zeros(len(vector), np.float32),
-        np.zeros(moments, np.float32),
+        zeros(len(vector)),
+        zeros(len(vector)),
+        zeros(moments),
     )
     constant = pulls.constant
     loss = ZERO

@@ -1,0 +1,106 @@
+"""Kernels ask for the widest vectors that the processor has, run their own copies of others, and read
+arrays that begin a line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from coterie.local import Stack, aligned
+from coterie.local.compiled import CompiledTrainer
+from coterie.local.kernels import network, room
+
+HAS_AVX512 = llvm.get_host_cpu_features().get("avx512f", False)
+# A process of its own, without a folder of machine code: what was read from there has no source.
+COMPILE = """
+from coterie.local.kernels import compilation
+from coterie.local.kernels.{module} import {name} as kernel
+
+compilation.compile_together(kernel)
+[signature] = kernel.signatures
+print(kernel.inspect_{what}(signature))
+"""
+
+
+def compiled_to(what: str, folder: Path, module: str = "dense", name: str = "multiply") -> str:
+    """What a kernel is compiled to: ``llvm`` or ``asm``."""
+    command = [sys.executable, "-c", COMPILE.format(what=what, module=module, name=name)]
+    place = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=place)
+    return done.stdout
+
+
+def test_a_kernel_prefers_wide_vectors(tmp_path: Path) -> None:
+    assert '"prefer-vector-width"="512"' in compiled_to("llvm", tmp_path)
+
+
+@pytest.mark.skipif(not HAS_AVX512, reason="the processor has no vectors of 512 bits")
+def test_products_take_whole_lines_at_once(tmp_path: Path) -> None:
+    products = [line for line in compiled_to("asm", tmp_path).splitlines() if "vfmadd" in line]
+    assert sum("%zmm" in line for line in products) >= 10
+
+
+def test_a_kernel_runs_its_own_copy_of_another(tmp_path: Path) -> None:
+    """Two kernels that call the same one: no process may take the copy of one for the other."""
+    source = compiled_to("llvm", tmp_path, "sgd", "dense_step")
+    other = compiled_to("llvm", tmp_path, "gru", "gru_forward")
+    copies = [
+        set(re.findall(r'define linkonce_odr [^@]*@"?([^"(]+)', one)) for one in (source, other)
+    ]
+    assert any("accumulate" in name for name in copies[0])
+    assert any("multiply" in name for name in copies[1])
+    # Those of Numba's own functions that count references are all the same.
+    shared = {name for name in copies[0] & copies[1] if not name.startswith("NRT_")}
+    assert not shared
+    assert not any(name.startswith("NRT_") and "." in name for name in copies[0] | copies[1])
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code NumPy makes arrays")
+@pytest.mark.parametrize("samples", [1, 7, 60])
+def test_what_layers_read_and_write_begins_a_line(samples: int) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3))
+    stack = Stack.of(net, ())
+    assert stack is not None
+    layers = CompiledTrainer(stack)._layers((20,))
+    buffers = network.make_buffers(layers, samples)
+    assert [one.shape for one in buffers.given] == [(samples, 20), (samples, 32), (samples, 3)]
+    assert all(aligned.is_aligned(one) for one in buffers.given)
+    assert not any(one.any() for one in buffers.given)
+
+
+@pytest.mark.parametrize("n", [0, 1, 16, 1000])
+def test_arrays_of_both_kinds_begin_a_line(n: int) -> None:
+    for array in (room.zeros(n), aligned.empty(n), aligned.copy(np.arange(n, dtype=np.float32))):
+        assert array.shape == (n,)
+        assert array.flags.c_contiguous
+        assert not n or aligned.is_aligned(array)
+
+
+def test_a_model_anywhere_in_memory_scores_the_same() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(20, 4))
+    stack = Stack.of(net, ())
+    assert stack is not None
+    trainer = CompiledTrainer(stack)
+    x = torch.randn(200, 20)
+    rows = np.arange(200)
+    samples = trainer.samples(x, torch.zeros(200, dtype=torch.int64), rows)
+    room_for_model = torch.zeros(84 + 16)
+    values = torch.randn(84)
+    losses = []
+    for offset in (0, 1, 15):
+        model = room_for_model[offset : offset + 84]
+        model.copy_(values)
+        samples.score(model)
+        losses.append(samples.loss.copy())
+    assert np.array_equal(losses[0], losses[1])
+    assert np.array_equal(losses[0], losses[2])
