@@ -27,8 +27,12 @@ _COMPILED = "_ZN"  # how the names of functions begin that Numba compiled
 _PREFERENCE = '"prefer-vector-width"="512"'
 
 
-class _WideLower(Lower):
-    """From Numba's code to LLVM's, which is told that vectors should be wide."""
+class _KernelLower(Lower):
+    """From Numba's code to LLVM's: wide vectors are preferred, and copies have names of their own."""
+
+    def __init__(self, context: Any, library: Any, fndesc: Any, *rest: Any, **options: Any) -> None:
+        super().__init__(context, library, fndesc, *rest, **options)
+        _name_copies(library, f"{fndesc.modname}.{fndesc.qualname}{fndesc.argtypes}")
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)
@@ -41,17 +45,8 @@ class _KernelLowering(NativeLowering):
     _name = "lowering_of_kernels"
 
     @property
-    def lowering_class(self) -> type[_WideLower]:
-        return _WideLower
-
-    def run_pass(self, state: Any) -> bool:
-        if state.library is None:
-            # As the pass of Numba does it, which only makes a library where there is none.
-            state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
-            state.library.enable_object_caching()
-        caller = f"{state.func_id.modname}.{state.func_id.func_qualname}{state.args}"
-        _name_copies(state.library, caller)
-        return bool(super().run_pass(state))
+    def lowering_class(self) -> type[_KernelLower]:
+        return _KernelLower
 
 
 def _name_copies(library: Any, caller: str) -> None:
