@@ -110,6 +110,16 @@ class LazyColumn:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def index_select(self, dim: int, index: Tensor) -> Tensor:
+        """Some rows, as of a tensor.
+
+        Args:
+            dim: 0, since every other dimension is whole.
+            index: int64 ``[n]``, the rows.
+        """
+        assert dim == 0, "a lazy column has rows alone to choose from"
+        return self[index]
+
     def __getitem__(self, rows: Tensor) -> Tensor:
         wanted = rows.numpy()
         dtype = np.int64 if self._column else np.float32

@@ -94,7 +94,8 @@ class VmapEngine(SimulationEngine):
 
         def samples(place: int) -> TrainingSamples:
             rows = torch.from_numpy(population.train[ids[place]])
-            return TrainingSamples(population.x[rows], population.y[rows])
+            x = population.x.index_select(0, rows)
+            return TrainingSamples(x, population.y.index_select(0, rows))
 
         size = self.runner.sizes[ids]
         keys = [key.client(client) for client in ids.tolist()]

@@ -153,7 +153,9 @@ class LocalRunner:
             return kept
         population = self.population
         held = torch.from_numpy(population.train[client])
-        samples = TrainingSamples(population.x[held], population.y[held])
+        # Not by an index in brackets, which takes twice as long.
+        x = population.x.index_select(0, held)
+        samples = TrainingSamples(x, population.y.index_select(0, held))
         if self._gathers:
             self._gathered[client] = samples
         return samples

@@ -43,7 +43,7 @@ class ClientSamples:
         if self.gathered:
             return self.x[begin:end], self.y[begin:end]
         rows = torch.from_numpy(self.index[begin:end])
-        return self.x[rows], self.y[rows]
+        return self.x.index_select(0, rows), self.y.index_select(0, rows)
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class ScoredRows:
         held, bounds, spread = self._held(ids, split)
         # Gathered on the CPU and moved as one block: the pooled samples may not fit the device.
         index = torch.from_numpy(held)
-        x = self.population.x[index].to(self.device)
-        y = self.population.y[index].to(self.device)
+        x = self.population.x.index_select(0, index).to(self.device)
+        y = self.population.y.index_select(0, index).to(self.device)
         rows = ClientSamples(x, y, np.arange(len(held)), bounds, spread, gathered=True)
         kept[name] = rows
         most = 0.0
@@ -201,7 +201,8 @@ class ScoredRows:
         place = np.full(len(self.population.y), -1)
         place[samples] = np.arange(len(samples))
         index = torch.from_numpy(samples)
-        return Copied(self.population.x[index], self.population.y[index], place)
+        x = self.population.x.index_select(0, index)
+        return Copied(x, self.population.y.index_select(0, index), place)
 
     def _sample_bytes(self) -> int:
         return 4 * math.prod(self.population.shape)
