@@ -10,6 +10,7 @@ import pytest
 
 from coterie.config import check
 from coterie.config.identity import config_hash, differing
+from coterie.errors import ConfigError
 
 
 def test_the_hash_is_of_what_can_change_results(tables: dict[str, Any]) -> None:
@@ -107,3 +108,22 @@ def test_personal_layers_are_part_of_a_run_where_there_are_any(tables: dict[str,
     assert config_hash(check(tables).resolved()) == config_hash(one)
     tables["personal"] = {"layers": ["head"]}
     assert differing(check(tables).resolved(), one) == ["personal.layers"]
+
+
+def test_threads_are_part_of_a_run_where_there_are_several(tables: dict[str, Any]) -> None:
+    one = check(tables).resolved()
+    assert one["engine"]["threads"] == 1
+    before = {**one, "engine": {k: v for k, v in one["engine"].items() if k != "threads"}}
+    assert config_hash(before) == config_hash(one)
+    tables["engine"]["threads"] = 2
+    assert differing(check(tables).resolved(), one) == ["engine.threads"]
+    for got in (0, 257, 1.5, "two"):
+        tables["engine"]["threads"] = got
+        with pytest.raises(ConfigError, match=r"engine\.threads"):
+            check(tables)
+
+
+def test_an_engine_without_threads_refuses_them(tables: dict[str, Any]) -> None:
+    tables["engine"] = {"name": "vmap", "threads": 2}
+    with pytest.raises(ConfigError, match=r"expected engine\.name 'pool', 'serial' or 'ray'"):
+        check(tables)

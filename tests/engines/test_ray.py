@@ -398,6 +398,35 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
         assert not actor.shards
 
 
+def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
+    from coterie.engines.ray import ActorOptions, Cluster
+    from coterie.engines.ray.actor import Actor, ActorJob, Equipment
+    from coterie.engines.ray.members import Members
+    from coterie.engines.ray.shards import ShardStore
+    from tests.engines.test_engine_threads import OnThreads
+
+    data = blobs(clients=1)
+    net = OnThreads(2)
+    (rows,) = data.train
+    index = torch.from_numpy(rows)
+    actor = Actor()
+    equipment = Equipment(
+        net, SOLVER, (), "serial", Device("cpu"), None, None, CLASSIFICATION, threads=2
+    )
+    actor.equip(equipment)
+    labels = (data.y[index].numpy(),)
+    places = ((("all", 1), slice(None)),)
+    key = Key(1).at(0).client(0)
+    job = ActorJob(Train(plain), (key,), np.zeros(1, np.int64), labels, places, (("all", 1),))
+    delta, *_ = actor.train(job, flatten(net)[None].numpy(), data.x[index].numpy())
+    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER), threads=2), net, 1)
+    assert np.array_equal(delta, expected.fields["delta"])
+    # It asks for as many cores.
+    options = ActorOptions(threads=2)
+    members = Members(LocalRunner(data, net, SOLVER), Cluster(), options, (), ShardStore(data))
+    assert members._needs() == {"num_cpus": 2}
+
+
 def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What actors and the main process do, in this process: the bits of one that scores alone, by
     samples that are stored once."""
@@ -493,3 +522,31 @@ def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:
     assert member.forget(30, {(2, 1)}) == ()
     assert member.forget(20, {(2, 1)}) == ((1, 1),)
     assert member.take((1, 1), 10)
+
+
+def test_an_actor_is_sent_few_samples_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.engines.ray import RayEngine
+
+    monkeypatch.setattr("ray.put", lambda value: value)
+    data = blobs()
+    members = RayEngine(LocalRunner(data, small_net(), SOLVER)).members
+    members.store.room = members.room = 1e6
+    members._equipment = "equipment"
+    sent: list[Any] = []
+
+    def handle() -> Any:
+        equip = SimpleNamespace(remote=lambda *given: sent.append(given))
+        return SimpleNamespace(extend_path=SimpleNamespace(remote=print), equip=equip)
+
+    members._spare = [handle(), handle()]
+    member = members._new_member()
+    equipment, names, *shards = sent.pop()
+    assert equipment == "equipment"
+    assert list(member.held) == names
+    assert sum(len(shard) for shard in shards) == data.sizes("train").sum()
+    # Where there are more than it may keep, shards are sent when a client of theirs trains.
+    members.room = 10.0
+    assert not members._new_member().held
+    assert sent == [("equipment", [])]
+    lazy = ct.load("synthetic", partition={"kind": "given"}, clients=6, lazy=True)
+    assert not RayEngine(LocalRunner(lazy, nn.Linear(60, 10), SOLVER)).store.few(1e9)

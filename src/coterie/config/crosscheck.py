@@ -167,6 +167,8 @@ def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
         if option in EVERY_ENGINE or engine.get(option, default) == default:
             continue
         expected = "engine.name 'ray'"
+        if option in registry.options("engine", "pool"):
+            expected = "engine.name 'pool', 'serial' or 'ray'"
         fits = option in chosen
         if option in of_vmap:
             expected = "engine.name 'vmap'"

@@ -33,6 +33,7 @@ RELEVANT_WHEN_BATCHED = (("engine", "name"), ("engine", "each"), ("engine", "pre
 # Options that came later, with the value that leaves a run as it was before them. A run that writes
 # this value is the same run as one that says nothing, so runs that are done stay done.
 ADDED: Mapping[tuple[str, ...], Any] = {
+    ("engine", "threads"): 1,
     ("evaluate", "local"): False,
     ("evaluate", "rounds"): "evaluated",
     ("evaluate", "training"): False,

@@ -26,12 +26,8 @@ def one_torch_thread() -> Iterator[None]:
         ...     torch.get_num_threads()
         1
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with _torch_threads(1):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -43,20 +39,50 @@ def one_library_thread() -> Iterator[None]:
         ...     {pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"}
         {1}
     """
-    pools = _pools()
-    # To set and restore the limits takes longer than to look at them, and a process that was started
-    # with one thread has nothing to change.
-    if all(library.num_threads == 1 for library in pools.lib_controllers):
+    with _library_threads(1):
         yield
-        return
-    with pools.limit(limits=1):
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads for torch, BLAS and OpenMP.
+
+    Example:
+        >>> with threads(2):
+        ...     torch.get_num_threads()
+        2
+    """
+    # Torch last: it takes its threads from a library that the others limit, too.
+    with _library_threads(count), _torch_threads(count):
         yield
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for torch, BLAS and OpenMP."""
-    with one_torch_thread(), one_library_thread():
+    with threads(1):
+        yield
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _library_threads(count: int) -> Iterator[None]:
+    pools = _pools()
+    # To set and restore the limits takes longer than to look at them, and a process that was started
+    # with as many threads has nothing to change.
+    if all(library.num_threads == count for library in pools.lib_controllers):
+        yield
+        return
+    with pools.limit(limits=count):
         yield
 
 

@@ -54,13 +54,14 @@ class PoolEngine(SimulationEngine):
 
     Args:
         runner: the population, the module and the solver.
-        workers: processes; default one per core.
+        workers: processes; default as many as there are cores for their threads.
         round_timeout: seconds after which clients without an update are left out, ``None``: wait
             for all.
         retries: how often a client is run again after its worker died.
         start: how worker processes start, ``fork`` or ``spawn``; default what is safe here.
+        threads: that a client's training takes.
 
-    With ``spawn``, a script needs the usual ``if __name__ == "__main__":`` guard and an importable
+    With ``spawn``, which more than one thread needs, a script needs the usual ``if __name__ == "__main__":`` guard and an importable
     module.
     """
 
@@ -71,11 +72,13 @@ class PoolEngine(SimulationEngine):
         round_timeout: float | None = None,
         retries: int = 3,
         start: str | None = None,
+        threads: int = 1,
     ) -> None:
         super().__init__(runner, round_timeout)
         self.retries = retries
         self.helpers = self._scored_by_workers
-        self.pool = WorkerPool(workers or cores(), start or start_method())
+        workers = workers or max(1, cores() // threads)
+        self.pool = WorkerPool(workers, start or start_method(threads), threads)
         self._moves: list[Moves] = []
         # Which worker scores each client, int64 ``[N]``, by test samples when the workers started.
         self._scored_by = np.empty(0, np.int64)

@@ -27,6 +27,7 @@ Workers = Annotated[int, Field(ge=1, le=1024)]
 Seconds = Annotated[float, Field(gt=0)]
 GiB = Annotated[float, Field(gt=0)]
 Streams = Annotated[int, Field(ge=1, le=64)]
+Threads = Annotated[int, Field(ge=1, le=256)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +48,30 @@ def pool(
     simulation: Simulation,
     workers: Workers | None = None,
     round_timeout: Seconds | None = None,
+    threads: Threads = 1,
 ) -> SimulationEngine:
     """A process per core: the default on a CPU.
 
     Args:
         simulation: what the run gives.
-        workers: processes; default one per core.
+        workers: processes; default as many as there are cores for their threads.
         round_timeout: seconds after which a request is closed.
+        threads: that a client's training takes.
     """
-    return PoolEngine(simulation.runner, workers, round_timeout)
+    return PoolEngine(simulation.runner, workers, round_timeout, threads=threads)
 
 
-def serial(simulation: Simulation, round_timeout: Seconds | None = None) -> SimulationEngine:
+def serial(
+    simulation: Simulation, round_timeout: Seconds | None = None, threads: Threads = 1
+) -> SimulationEngine:
     """One client after another in this process: the reference, and for the debugger.
 
     Args:
         simulation: what the run gives.
         round_timeout: seconds after which a request is closed.
+        threads: that a client's training takes.
     """
-    return SerialEngine(simulation.runner, round_timeout)
+    return SerialEngine(simulation.runner, round_timeout, threads)
 
 
 def vmap(
@@ -102,12 +108,13 @@ def ray(
     precision: Precision = "float32",
     graphs: bool = False,
     memory: GiB | None = None,
+    threads: Threads = 1,
 ) -> SimulationEngine:
     """Actors over a Ray cluster.
 
     Args:
         simulation: what the run gives.
-        workers: actors; default one per core of the cluster.
+        workers: actors; default as many as the cluster has cores for their threads.
         round_timeout: seconds after which a request is closed.
         address: of the cluster, ``auto`` for the one that runs on this machine.
         each: how an actor trains.
@@ -116,6 +123,7 @@ def ray(
         precision: of a ``vmap`` actor.
         graphs: of a ``vmap`` actor.
         memory: of a ``vmap`` actor, GiB.
+        threads: of an actor; it asks for as many cores.
 
     Raises:
         ConfigError: if Ray is not installed.
@@ -133,7 +141,7 @@ def ray(
     load = None
     if samples == "path":
         load = simulation.load_samples
-    actors = ActorOptions(each, load, Device(device, precision, graphs), memory)
+    actors = ActorOptions(each, load, Device(device, precision, graphs), memory, threads)
     return RayEngine(simulation.runner, Cluster(address, workers), actors, round_timeout)
 
 

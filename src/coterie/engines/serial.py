@@ -11,10 +11,11 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.threads import one_thread
+from coterie.core.threads import threads
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError, failure_line
 from coterie.engines.simulation import SimulationEngine
+from coterie.local import LocalRunner
 
 
 class SerialEngine(SimulationEngine):
@@ -24,7 +25,14 @@ class SerialEngine(SimulationEngine):
         runner: the population, the module and the solver.
         round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for
             all.
+        threads: that a client's training takes.
     """
+
+    def __init__(
+        self, runner: LocalRunner, round_timeout: float | None = None, threads: int = 1
+    ) -> None:
+        super().__init__(runner, round_timeout)
+        self.threads = threads
 
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
@@ -34,8 +42,8 @@ class SerialEngine(SimulationEngine):
         size = np.zeros(len(ids))
         loss = np.zeros(len(ids))
         done = np.zeros(len(ids), bool)
-        # One thread, as in the other engines' processes: with more, sums have other bits.
-        with one_thread():
+        # As many as in the other engines' processes: with more or fewer, sums have other bits.
+        with threads(self.threads):
             for at, (client, row) in enumerate(zip(ids.tolist(), which.tolist(), strict=True)):
                 if end is not None and time.monotonic() > end:
                     break

@@ -16,7 +16,7 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.threads import one_library_thread
+from coterie.core.threads import one_library_thread, threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
 from coterie.local import LocalRunner
@@ -109,6 +109,7 @@ def work_until_the_end(
     pipe: Connection,
     shared: Shared,
     inherited: Sequence[Connection],
+    count: int,
 ) -> None:
     """A worker's life: wait for a job, do it, answer; it ends with its parent.
 
@@ -119,6 +120,7 @@ def work_until_the_end(
         shared: models and updates.
         inherited: ends of pipes that a fork copied into this process. They are closed: as long as
             one process holds an end open, nobody sees that the pipe was closed.
+        count: threads that a client's training takes. Scores are found on one, as everywhere.
     """
     for end in inherited:
         end.close()
@@ -150,7 +152,9 @@ def work_until_the_end(
                 if isinstance(job, PartJob):
                     pipe.send(_score_part(runner, job, shared))
                 elif isinstance(job.work, Train):
-                    pipe.send(_train(runner, job, job.work, tasks, shared))
+                    with threads(count):
+                        found = _train(runner, job, job.work, tasks, shared)
+                    pipe.send(found)
                 else:
                     pipe.send(_score(runner, job, job.work, shared))
             except (EOFError, OSError):

@@ -27,10 +27,15 @@ from coterie.local import LocalRunner, aligned
 _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
 
 
-def start_method() -> str:
+def start_method(threads: int = 1) -> str:
     """``fork`` where it is safe: on Linux with no accelerator, whose runtime does not survive it.
-    Else ``spawn``."""
-    if sys.platform == "linux" and not torch.accelerator.is_available():
+    Else ``spawn``.
+
+    Args:
+        threads: that workers take. A fork has none of the threads of its parent, but OpenMP believes
+            that they are there, and waits for them.
+    """
+    if sys.platform == "linux" and threads == 1 and not torch.accelerator.is_available():
         return "fork"
     return "spawn"
 
@@ -48,10 +53,12 @@ class WorkerPool:
     Args:
         workers: how many.
         start: how they start, ``fork`` or ``spawn``.
+        threads: that each takes to train a client.
     """
 
-    def __init__(self, workers: int, start: str) -> None:
+    def __init__(self, workers: int, start: str, threads: int) -> None:
         self.workers = workers
+        self._threads = threads
         self.processes: list[Any] = []
         self._context: Any = mp.get_context(start)
         self._fork = start == "fork"
@@ -98,7 +105,7 @@ class WorkerPool:
                 inherited = [*self._pipes, ours, self._numbers]
             process = self._context.Process(
                 target=work_until_the_end,
-                args=(fresh, taken, theirs, self._shared, inherited),
+                args=(fresh, taken, theirs, self._shared, inherited, self._threads),
                 daemon=True,
             )
             process.start()

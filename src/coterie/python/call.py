@@ -66,6 +66,7 @@ def run(
     shift: Shift | str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     engine: str = "pool",
     workers: Count | None = None,
+    threads: Count = 1,
     device: str = "auto",
     precision: Precision = "float32",
     ray_address: str | None = None,
@@ -126,6 +127,8 @@ def run(
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
             GPU), ``ray`` (a cluster), or one of a plugin.
         workers: processes of the pool, or actors of Ray; default one per core.
+        threads: that a client's training takes (``pool``, ``serial`` and ``ray``): for rounds with
+            fewer clients than there are cores. With more than one, last digits are others.
         device: of ``vmap``: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
         precision: of ``vmap``; ``tf32`` and ``bfloat16`` do not equal the other engines.
         ray_address: of the cluster, ``auto`` for one that runs on this machine; ``None``: one is

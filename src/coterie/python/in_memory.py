@@ -188,6 +188,7 @@ def _engine_options(call: Call) -> dict[str, Any]:
     """The options by the names that engines have for them; each engine takes those it knows."""
     return {
         "workers": call["workers"],
+        "threads": call["threads"],
         "round_timeout": call["round_timeout"],
         "device": call["device"],
         "precision": call["precision"],

@@ -200,6 +200,7 @@ def _engine_table(call: Mapping[str, Any]) -> dict[str, Any]:
     options = {
         "name": call["engine"],
         "workers": call["workers"],
+        "threads": None if call["threads"] == 1 else call["threads"],
         "round_timeout": call["round_timeout"],
         "address": call["ray_address"],
     }

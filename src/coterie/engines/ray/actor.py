@@ -27,6 +27,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.task import Task
+from coterie.core.threads import threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.failures import ClientError, failure_line
@@ -95,6 +96,7 @@ class Equipment:
         memory: of a ``vmap`` actor, GiB.
         load: reads all samples on its node; ``None``: they are sent.
         task: what is counted when it scores.
+        threads: that training takes.
     """
 
     module: nn.Module
@@ -105,6 +107,7 @@ class Equipment:
     memory: float | None
     load: Load | None
     task: Task
+    threads: int = 1
 
 
 def samples_fingerprint(x: Tensor) -> str:
@@ -135,13 +138,15 @@ class Actor:
         too."""
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
 
-    def equip(self, equipment: Equipment) -> str:
-        """Take up the equipment; says what its own samples are."""
-        # One thread, as in the other engines: with more, sums have other bits.
+    def equip(self, equipment: Equipment, names: Sequence[Any] = (), *shards: NDArray[Any]) -> str:
+        """Take up the equipment, and shards of samples by their names; says what its own samples
+        are."""
+        # One thread, as in the other engines: with more, sums have other bits. Only training may take
+        # more, and then does so in all engines.
         torch.set_num_threads(1)
         threadpool_limits(1)
         self.equipment = equipment
-        self.shards = {}
+        self.shards = dict(zip(names, shards, strict=True))
         self.blocks = None
         where = Device()
         if equipment.each == "vmap":
@@ -184,13 +189,8 @@ class Actor:
         # Whom an error names; `_train_each` moves it on from client to client.
         self.at = job.keys[0].id
         try:
-            if job.work.one_by_one:
-                delta, size, loss = self._train_each(job, self.trainers, starts)
-            elif self.blocks is None:
-                with self.device.arithmetic():
-                    delta, size, loss = self._train_each(job, self.on_device, starts)
-            else:
-                delta, size, loss = self._train_together(job, self.blocks, starts)
+            with threads(self.equipment.threads):
+                delta, size, loss = self._trained(job, starts)
             return delta, size, loss, time.perf_counter() - begun
         # Returned and not raised: an exception travels without its traceback, which a user of a
         # cluster needs, so it comes along as text.
@@ -234,6 +234,15 @@ class Actor:
         except Exception:  # noqa: BLE001 - the main process scores then, and raises it
             return None
         return found
+
+    def _trained(self, job: ActorJob, starts: Tensor) -> tuple[Any, ...]:
+        """Updates, sizes and losses of the clients of a job."""
+        if job.work.one_by_one:
+            return self._train_each(job, self.trainers, starts)
+        if self.blocks is not None:
+            return self._train_together(job, self.blocks, starts)
+        with self.device.arithmetic():
+            return self._train_each(job, self.on_device, starts)
 
     def _train_together(self, job: ActorJob, blocks: Blocks, starts: Tensor) -> tuple[Any, ...]:
         sizes = np.array([len(y) for y in job.labels])

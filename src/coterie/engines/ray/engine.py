@@ -101,8 +101,8 @@ class RayEngine(SimulationEngine):
                 "engine.samples: no process holds all samples of a federation made client by client, "
                 "got 'path'; expected 'shard'"
             )
-        self.members = Members(runner, self.cluster, self.actors, spare)
         self.store = ShardStore(runner.population)
+        self.members = Members(runner, self.cluster, self.actors, spare, self.store)
         self.scoring = ActorScoring(runner, self.members)
         self.helpers = self.scoring
         self.pace = Pace()
@@ -118,8 +118,6 @@ class RayEngine(SimulationEngine):
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
     ) -> list[Reply]:
         self.members.ensure()
-        # The store may hold what all actors together may keep of it.
-        self.store.room = self.members.room * self.members.count
         end = self.deadline()
         request = _request(work, ids, models, which, key)
         delta = np.empty((len(ids), models.shape[1]), np.float32)

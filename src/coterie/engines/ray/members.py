@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 from coterie.core.arrays import IntArray
 from coterie.engines.ray.actor import Actor, Each, Equipment, Load, samples_fingerprint
 from coterie.engines.ray.cluster import Cluster, connect
-from coterie.engines.ray.shards import Name
+from coterie.engines.ray.shards import Name, ShardStore
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, first_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device
@@ -35,12 +35,14 @@ class ActorOptions:
         load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
         device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
         memory: of a ``vmap`` actor, GiB.
+        threads: that training takes; an actor asks for as many cores.
     """
 
     each: Each = "serial"
     load: Load | None = None
     device: Device = Device("auto")
     memory: float | None = None
+    threads: int = 1
 
 
 @dataclass(eq=False)
@@ -90,12 +92,19 @@ class Members:
         options: how they train.
         spare: actors that another engine let go (``release``), taken up before new ones are asked
             for.
+        store: of samples that are sent to actors.
     """
 
     def __init__(
-        self, runner: LocalRunner, cluster: Cluster, options: ActorOptions, spare: Sequence[Any]
+        self,
+        runner: LocalRunner,
+        cluster: Cluster,
+        options: ActorOptions,
+        spare: Sequence[Any],
+        store: ShardStore,
     ) -> None:
         self.runner = runner
+        self.store = store
         self.cluster = cluster
         self.options = options
         self.all: list[Member] = []
@@ -143,6 +152,7 @@ class Members:
             memory=options.memory,
             load=options.load,
             task=runner.task,
+            threads=options.threads,
         )
         # Into the object store once: a network may be large, and every actor needs it.
         self._equipment = ray.put(equipment)
@@ -155,18 +165,23 @@ class Members:
         """As many actors as the cluster has cores, unless the user named a number. Nodes that join in
         mid-run get actors; of nodes that leave, the actors wait for another one."""
         resources = ray.cluster_resources()
-        cores = max(1, int(resources.get(self._kind, 1)))
-        self.count = self.cluster.workers or max(self.count, cores)
+        actors = int(resources.get(self._kind, 1))
+        # A GPU is one actor's, however many cores it takes beside it.
+        if self._kind == "CPU":
+            actors = actors // self.options.threads
+        self.count = self.cluster.workers or max(self.count, actors, 1)
         # Half of the object store is left to models and updates.
         self.room = resources.get("object_store_memory", 0.0) / (2 * self.count)
+        # The store may hold what all actors together may keep of it.
+        self.store.room = self.room * self.count
         self._next_look = time.monotonic() + LOOK
 
     def _needs(self) -> dict[str, int]:
         """What an actor asks of its node."""
         batched = self.options.each == "vmap" and self.options.device.name != "cpu"
         if batched and ray.cluster_resources().get("GPU", 0) > 0:
-            return {"num_cpus": 1, "num_gpus": 1}
-        return {"num_cpus": 1}
+            return {"num_cpus": self.options.threads, "num_gpus": 1}
+        return {"num_cpus": self.options.threads}
 
     def _new_member(self) -> Member:
         if self._spare:
@@ -175,7 +190,15 @@ class Members:
             handle = self._actor.remote()
         # An actor's calls run in their order, so the path is there before the network is unpickled.
         handle.extend_path.remote(list(sys.path))
-        return Member(handle, handle.equip.remote(self._equipment))
+        shards = []
+        if self.options.load is None:
+            shards = self.store.few(self.room)
+        names = [shard.name for shard in shards]
+        refs = [shard.ref for shard in shards]
+        member = Member(handle, handle.equip.remote(self._equipment, names, *refs))
+        for shard in shards:
+            member.take(shard.name, shard.size)
+        return member
 
     def replace(self, member: Member) -> None:
         """Let an actor go, and ask for another in its place."""

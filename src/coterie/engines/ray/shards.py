@@ -15,6 +15,8 @@ from coterie.data.population import Population
 # Bytes of a shard: large enough that a transfer is worth its call, small enough that a node does
 # not hold much that it was not asked for.
 _SHARD = 2 * 2**20
+# Bytes of all samples that are sent to every actor before it trains.
+_FEW = 2**28
 Name = tuple[int, int]  # a shard's number and its version
 
 
@@ -55,8 +57,7 @@ class ShardStore:
         self._version = 0
         self._shard_of = np.arange(population.clients)
         if not population.lazy:
-            sample = 4 * int(np.prod(population.shape, dtype=np.int64))
-            ends = np.cumsum(population.sizes("train") * sample)
+            ends = np.cumsum(population.sizes("train") * _sample_bytes(population))
             self._shard_of = np.concatenate([[0], ends[:-1]]) // _SHARD
 
     def holding(self, client: int) -> Shard:
@@ -72,6 +73,18 @@ class ShardStore:
                 self._drop(next(iter(self.shards)))
         self.shards.move_to_end(number)
         return self.shards[number]
+
+    def few(self, room: float) -> list[Shard]:
+        """All shards, where they are few and an actor may keep them all: it is then sent all of them
+        at once, and waits for none in a round. Else nothing.
+
+        Args:
+            room: bytes of shards that an actor may keep.
+        """
+        population = self.population
+        if population.lazy or _bytes_of_all(population) > min(room, _FEW):
+            return []
+        return [self.get(number) for number in np.unique(self._shard_of).tolist()]
 
     def _put(self, number: int) -> None:
         population = self.population
@@ -108,3 +121,12 @@ class ShardStore:
         """Let all shards leave."""
         self.shards.clear()
         self.stored = 0
+
+
+def _sample_bytes(population: Population) -> int:
+    return 4 * int(np.prod(population.shape, dtype=np.int64))
+
+
+def _bytes_of_all(population: Population) -> int:
+    """Bytes of the training samples of all clients."""
+    return int(population.sizes("train").sum()) * _sample_bytes(population)
