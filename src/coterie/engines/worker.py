@@ -15,6 +15,7 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
+from coterie.core.freed_memory import keep_freed_memory
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread, threads
 from coterie.core.work import Evaluate, Train
@@ -129,6 +130,7 @@ def work_until_the_end(
     # A fork inherits the parent's handler, which is about a run that only the parent can save.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
+    keep_freed_memory()
     # What came through a pipe lies in memory that all workers share, and each writes the models that
     # it scores into a network of its own.
     runner = runner.copy()

@@ -50,14 +50,13 @@ def _layer(gru: nn.GRU, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, list
 
 
 @lru_cache(maxsize=64)
-def _rows(shape: tuple[int, int], batch_first: bool, directions: int) -> tuple[IntArray, ...]:
-    """Which row of flat inputs belongs to a step and a sample, int64 ``[T, B]``, in the order in
+def _rows(shape: tuple[int, int], batch_first: bool, directions: int) -> IntArray:
+    """Which row of flat inputs belongs to a step and a sample, int64 ``[D, T, B]``, in the order in
     which each direction reads."""
     rows = np.arange(shape[0] * shape[1]).reshape(shape)
     if batch_first:
         rows = rows.T
-    orders = (rows, rows[::-1])
-    return tuple(np.ascontiguousarray(order) for order in orders[:directions])
+    return np.ascontiguousarray(np.stack([rows, rows[::-1]][:directions]))
 
 
 def compile_gru(module: nn.Module) -> None:

@@ -2,8 +2,8 @@
 
 torch's own GRU records every gate of every step for autograd: some thirty small calls a step, which
 take several times as long as their arithmetic. (Its LSTM is one call of oneDNN, which is faster than
-what could be written here.) Here products over inputs are one call for all steps, and all steps of a
-direction are another, of compiled code (``coterie.local.kernels.gru``); so are their gradients. What
+what could be written here.) Here products over inputs are one call for all steps and directions, and
+the steps are another, of compiled code (``coterie.local.kernels.gru``); so are their gradients. What
 only one of these calls hands to the next lies in memory that is used again and again, so that it
 stays in the processor's cache.
 
@@ -58,70 +58,81 @@ class GruLayer(torch.autograd.Function):
     """The states of a layer of GRUs, which begin at zero; the formulas are in
     ``coterie.local.kernels.gru``.
 
-    Arguments are the inputs ``[T B, I]`` and, of each direction, ``rows [T, B]``: which row of inputs
-    and outputs belongs to a step and a sample, in the order in which the direction reads. Then, of
-    each direction, torch's parameters ``weight_ih [3 H, I]``, ``weight_hh [3 H, H]``, ``bias_ih [3 H]``
-    and ``bias_hh [3 H]``. The result is ``[T B, D H]``.
+    Arguments are the inputs ``[T B, I]``, and ``rows [D, T, B]``: which row of inputs and outputs
+    belongs to a step and a sample, in the order in which each direction reads. Then, of each direction,
+    torch's parameters ``weight_ih [3 H, I]``, ``weight_hh [3 H, H]``, ``bias_ih [3 H]`` and ``bias_hh
+    [3 H]``. The result is ``[T B, D H]``.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: tuple[IntArray, ...], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rows: IntArray, *parameters: Tensor) -> Tensor:
         kernels = gru_kernels()
-        steps, samples = rows[0].shape
+        directions = len(rows)
         h = parameters[1].shape[1]
-        outputs = np.empty((len(x), len(rows) * h), np.float32)
-        products = _workspace.room("products", len(x), 3 * h)
-        memories = []
-        for direction, order in enumerate(rows):
-            w_i, w_h, b_i, b_h = parameters[4 * direction :][:4]
-            torch.addmm(b_i, x, w_i.T, out=products)
-            memory = kernels.GruMemory(
-                aligned.empty(steps, samples, 2 * h),
-                aligned.empty(steps, samples, h),
-                aligned.empty(steps, samples, h),
-                aligned.empty(steps + 1, samples, h),
-            )
-            memory.states[0] = 0
-            kernels.gru_forward(
-                products.numpy(), order, _array(w_h), _array(b_h), memory, outputs, direction * h
-            )
-            memories.append(memory)
+        # All directions in one product.
+        w_i = torch.cat(parameters[0::4])
+        b_i = torch.cat(parameters[2::4])
+        transposed = torch.stack([w_h.T for w_h in parameters[1::4]])
+        b_h = torch.stack(parameters[3::4])
+        products = _workspace.room("products", len(x), directions * 3 * h)
+        torch.addmm(b_i, x, w_i.T, out=products)
+        left = _room_for_memory(rows.shape, h)
+        outputs = np.empty((len(x), directions * h), np.float32)
+        memory = _memory(left, rows.shape, h)
+        kernels.gru_forward(
+            products.numpy(), rows, transposed.numpy(), b_h.numpy(), memory, outputs
+        )
         ctx.rows = rows
         # Saved, and not kept by the node: it would live as long as somebody holds the loss.
-        left = [torch.from_numpy(array) for memory in memories for array in memory]
-        ctx.save_for_backward(x, *parameters[0::4], *parameters[1::4], *left)
+        ctx.save_for_backward(x, w_i, transposed, torch.from_numpy(left))
         return torch.from_numpy(outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         kernels = gru_kernels()
-        directions = len(ctx.rows)
-        x, *saved = ctx.saved_tensors
-        left = [one.numpy() for one in saved[2 * directions :]]
-        sent = _array(gradient)
-        of_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
-        found: list[Tensor | None] = []
-        for direction, order in enumerate(ctx.rows):
-            w_i = saved[direction]
-            w_h = saved[directions + direction]
-            memory = kernels.GruMemory(*left[4 * direction :][:4])
-            h = w_h.shape[1]
-            of_inputs = _workspace.room("of inputs", len(x), 3 * h)
-            of_products = _workspace.room("of products", len(x), 3 * h)
-            of_biases = np.empty((2, 3 * h), np.float32)
-            written = kernels.GruGradient(of_inputs.numpy(), of_products.numpy(), of_biases)
-            kernels.gru_backward(sent, direction * h, order, _array(w_h.T), memory, written)
-            before = torch.from_numpy(memory.states[:-1].reshape(-1, h))
-            asked = ctx.needs_input_grad[2 + 4 * direction :]
-            found.append(of_inputs.T @ x if asked[0] else None)
-            found.append(of_products.T @ before if asked[1] else None)
-            found += torch.from_numpy(of_biases)
-            if of_x is not None:
-                of_x.addmm_(of_inputs, w_i)
+        x, w_i, transposed, left = ctx.saved_tensors
+        directions, h, gates = transposed.shape
+        memory = _memory(left.numpy(), ctx.rows.shape, h)
+        of_inputs = _workspace.room("of inputs", len(x), directions * gates)
+        of_products = _workspace.room("of products", directions * len(x), gates)
+        of_products = of_products.view(directions, len(x), gates)
+        of_biases = torch.empty(directions, 2, gates)
+        written = kernels.GruGradient(of_inputs.numpy(), of_products.numpy(), of_biases.numpy())
+        sent = gradient.contiguous().numpy()
+        kernels.gru_backward(sent, ctx.rows, transposed.numpy(), memory, written)
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = of_inputs @ w_i
+        of_w_i = (of_inputs.T @ x).chunk(directions)
+        before = torch.from_numpy(memory.states[:, :-1].reshape(directions, len(x), h))
+        of_w_h = torch.bmm(of_products.transpose(1, 2), before)
+        found: list[Tensor] = []
+        for one in range(directions):
+            found += [of_w_i[one], of_w_h[one], *of_biases[one]]
         return of_x, None, *found
 
 
-def _array(values: Tensor) -> NDArray[np.float32]:
-    """A tensor as compiled code takes it."""
-    return values.detach().contiguous().numpy()
+def _room_for_memory(shape: tuple[int, ...], h: int) -> NDArray[np.float32]:
+    """What a pass leaves, in one piece."""
+    directions, steps, samples = shape
+    return aligned.empty(directions * (5 * steps + 1) * samples * h)
+
+
+def _memory(left: NDArray[np.float32], shape: tuple[int, ...], h: int) -> Any:
+    """What a pass leaves, as the kernels know it.
+
+    Args:
+        left: of `_room_for_memory`.
+        shape: directions, steps, samples.
+        h: values of the state.
+    """
+    directions, steps, samples = shape
+    once = directions * steps * samples * h
+    gates, new, recurrent, states = np.split(left, [2 * once, 3 * once, 4 * once])
+    return gru_kernels().GruMemory(
+        gates.reshape(directions, steps, samples, 2 * h),
+        new.reshape(directions, steps, samples, h),
+        recurrent.reshape(directions, steps, samples, h),
+        states.reshape(directions, steps + 1, samples, h),
+    )

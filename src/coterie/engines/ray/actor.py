@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from coterie.core.arrays import IntArray
+from coterie.core.freed_memory import keep_freed_memory
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.core.task import Task
@@ -145,6 +146,7 @@ class Actor:
         # more, and then does so in all engines.
         torch.set_num_threads(1)
         threadpool_limits(1)
+        keep_freed_memory()
         self.equipment = equipment
         self.shards = dict(zip(names, shards, strict=True))
         self.blocks = None

@@ -1,14 +1,14 @@
-"""The recurrence of a GRU, one direction at a time, and its gradient.
+"""The recurrence of a GRU, in one direction or both, and its gradient.
 
     r = sigmoid(i_r + W_r h + b_r)
     z = sigmoid(i_z + W_z h + b_z)
     n = tanh(i_n + r (W_n h + b_n))
     h' = n + z (h - n)
 
-with the gates in torch's order r, z, n. Shapes: ``T`` steps, ``B`` samples, ``H`` values of the
-state. What inputs add to the gates was computed for all steps before, ``[T B, 3 H]``; which of its
-rows belongs to a step and a sample is said by ``rows [T, B]``, so that no order of steps and samples
-has to be copied into another.
+with the gates in torch's order r, z, n. Shapes: ``D`` directions, ``T`` steps, ``B`` samples, ``H``
+values of the state. What inputs add to the gates was computed for all steps before, ``[T B, D 3 H]``;
+which of its rows belongs to a step and a sample is said by ``rows [D, T, B]``, in the order in which
+each direction reads, so that no order of steps and samples has to be copied into another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled
-from coterie.local.kernels.dense import multiply
+from coterie.local.kernels.dense import accumulate, multiply
+from coterie.local.kernels.inner_loops import copy_row
 from coterie.local.kernels.room import rows_of_zeros, zeros
 
 _F4 = numba.float32
@@ -40,10 +41,10 @@ class GruMemory(NamedTuple):
     """What a pass leaves for its gradient.
 
     Args:
-        gates: ``[T, B, 2 H]``, r and z.
-        new: ``[T, B, H]``, n.
-        recurrent: ``[T, B, H]``, ``W_n h + b_n``.
-        states: ``[T + 1, B, H]``, the first of them zero.
+        gates: ``[D, T, B, 2 H]``, r and z.
+        new: ``[D, T, B, H]``, n.
+        recurrent: ``[D, T, B, H]``, ``W_n h + b_n``.
+        states: ``[D, T + 1, B, H]``, the first of each direction zero.
     """
 
     gates: F32
@@ -53,7 +54,7 @@ class GruMemory(NamedTuple):
 
 
 # The type of the record in the signatures of the kernels that Python calls.
-_MEMORY = numba.types.NamedUniTuple(_F4[:, :, ::1], 4, GruMemory)
+_MEMORY = numba.types.NamedUniTuple(_F4[:, :, :, ::1], 4, GruMemory)
 
 
 @compiled("void(f4[::1], i4[::1], f4[::1])", in_order=True)
@@ -88,69 +89,78 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
         x[f] = ONE / (ONE + x[f] * as_floats[f])
 
 
-@compiled(numba.void(_F4[:, ::1], _I8[:, ::1], _F4[:, ::1], _F4[::1], _MEMORY, _F4[:, ::1], _I8))
+@compiled(
+    numba.void(_F4[:, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _F4[:, ::1], _MEMORY, _F4[:, ::1])
+)
 def gru_forward(
     inputs: F32,
     rows: I64,
-    kernel: F32,
-    bias: F32,
+    transposed: F32,
+    biases: F32,
     memory: GruMemory,
     outputs: F32,
-    column: int,
 ) -> None:
-    """All steps of one direction.
+    """All steps of all directions.
 
     Args:
-        inputs: ``[T B, 3 H]``.
-        rows: ``[T, B]``, in the order in which this direction reads.
-        kernel: ``W [3 H, H]``.
-        bias: ``b [3 H]``.
+        inputs: ``[T B, D 3 H]``.
+        rows: ``[D, T, B]``.
+        transposed: ``W^T [D, H, 3 H]``.
+        biases: ``b [D, 3 H]``.
         memory: written.
         outputs: ``[T B, D H]``, the states are written there, too.
-        column: the first of this direction there.
     """
-    steps, samples = rows.shape
-    h = kernel.shape[1]
+    directions, steps, samples = rows.shape
+    h = transposed.shape[1]
     product = rows_of_zeros(samples, 3 * h)
     powers = np.empty(samples * 2 * h, np.int32)
     as_floats = powers.view(np.float32)
-    for t in range(steps):
-        before = memory.states[t]
-        after = memory.states[t + 1]
-        gates = memory.gates[t]
-        new = memory.new[t]
-        recurrent = memory.recurrent[t]
-        multiply(before, kernel, bias, product)
-        for s in range(samples):
-            row = rows[t, s]
-            for f in range(2 * h):
-                gates[s, f] = inputs[row, f] + product[s, f]
-        sigmoid(gates.reshape(-1), powers, as_floats)
-        # tanh(a) = 2 sigmoid(2 a) - 1
-        for s in range(samples):
-            row = rows[t, s]
-            for f in range(h):
-                recurrent[s, f] = product[s, 2 * h + f]
-                new[s, f] = TWO * (inputs[row, 2 * h + f] + gates[s, f] * product[s, 2 * h + f])
-        sigmoid(new.reshape(-1), powers, as_floats)
-        for s in range(samples):
-            row = rows[t, s]
-            for f in range(h):
-                n = TWO * new[s, f] - ONE
-                state = n + gates[s, h + f] * (before[s, f] - n)
-                new[s, f] = n
-                after[s, f] = state
-                outputs[row, column + f] = state
+    for d in range(directions):
+        memory.states[d, 0, :, :] = 0
+        # Where the values of this direction begin in a row.
+        of_gates = 3 * h * d
+        of_states = h * d
+        for t in range(steps):
+            before = memory.states[d, t]
+            after = memory.states[d, t + 1]
+            gates = memory.gates[d, t]
+            new = memory.new[d, t]
+            recurrent = memory.recurrent[d, t]
+            # States are short: to add up each sum by itself takes longer than the products. So the
+            # products of one value of the state are added to all sums at once.
+            for s in range(samples):
+                copy_row(biases[d], product[s])
+            accumulate(ONE, before.T, transposed[d], product)
+            for s in range(samples):
+                given = inputs[rows[d, t, s], of_gates : of_gates + 3 * h]
+                for f in range(2 * h):
+                    gates[s, f] = given[f] + product[s, f]
+            sigmoid(gates.reshape(-1), powers, as_floats)
+            # tanh(a) = 2 sigmoid(2 a) - 1
+            for s in range(samples):
+                given = inputs[rows[d, t, s], of_gates : of_gates + 3 * h]
+                for f in range(h):
+                    recurrent[s, f] = product[s, 2 * h + f]
+                    new[s, f] = TWO * (given[2 * h + f] + gates[s, f] * product[s, 2 * h + f])
+            sigmoid(new.reshape(-1), powers, as_floats)
+            for s in range(samples):
+                put_out = outputs[rows[d, t, s], of_states : of_states + h]
+                for f in range(h):
+                    n = TWO * new[s, f] - ONE
+                    state = n + gates[s, h + f] * (before[s, f] - n)
+                    new[s, f] = n
+                    after[s, f] = state
+                    put_out[f] = state
 
 
 class GruGradient(NamedTuple):
     """What a pass back writes.
 
     Args:
-        of_inputs: ``[T B, 3 H]``, of what inputs add to the gates.
-        of_products: ``[T B, 3 H]``, of ``W h + b``, step by step in the order in which the direction
+        of_inputs: ``[T B, D 3 H]``, of what inputs add to the gates.
+        of_products: ``[D, T B, 3 H]``, of ``W h + b``, step by step in the order in which a direction
             reads.
-        of_biases: ``[2, 3 H]``, of the bias of inputs, and of ``b``.
+        of_biases: ``[D, 2, 3 H]``, of the bias of inputs, and of ``b``.
     """
 
     of_inputs: F32
@@ -158,65 +168,63 @@ class GruGradient(NamedTuple):
     of_biases: F32
 
 
-_GRADIENT = numba.types.NamedUniTuple(_F4[:, ::1], 3, GruGradient)
+_GRADIENT = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1], _F4[:, :, ::1]), GruGradient)
 
 
-@compiled(numba.void(_F4[:, ::1], _I8, _I8[:, ::1], _F4[:, ::1], _MEMORY, _GRADIENT))
+@compiled(numba.void(_F4[:, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _MEMORY, _GRADIENT))
 def gru_backward(
-    sent: F32,
-    column: int,
-    rows: I64,
-    transposed: F32,
-    memory: GruMemory,
-    gradient: GruGradient,
+    sent: F32, rows: I64, transposed: F32, memory: GruMemory, gradient: GruGradient
 ) -> None:
     """From the gradient of the outputs to that of what was computed of them. The gradients of the
     weights are products of these for all steps at once, and not made here.
 
     Args:
         sent: ``[T B, D H]``, the gradient of the outputs.
-        column: the first of this direction there.
         rows: as for `gru_forward`.
-        transposed: ``W^T [H, 3 H]``.
+        transposed: as for `gru_forward`.
         memory: as `gru_forward` left it.
         gradient: written.
     """
-    steps, samples = rows.shape
-    h = len(transposed)
-    of_inputs = gradient.of_inputs
-    of_biases = gradient.of_biases
-    of_biases[:] = 0
+    directions, steps, samples = rows.shape
+    h = transposed.shape[1]
+    gradient.of_biases[:] = 0
     # The gradient of the state, which is handed on from step to step: what goes by z, and by W.
     kept = rows_of_zeros(samples, h)
     through = rows_of_zeros(samples, h)
     nothing = zeros(h)
-    for t in range(steps - 1, -1, -1):
-        before = memory.states[t]
-        gates = memory.gates[t]
-        new = memory.new[t]
-        recurrent = memory.recurrent[t]
-        products = gradient.of_products[t * samples : (t + 1) * samples]
-        for s in range(samples):
-            row = rows[t, s]
-            for f in range(h):
-                of_state = kept[s, f] + through[s, f] + sent[row, column + f]
-                r = gates[s, f]
-                z = gates[s, h + f]
-                n = new[s, f]
-                of_n = of_state * (ONE - z) * (ONE - n * n)
-                of_z = of_state * (before[s, f] - n) * z * (ONE - z)
-                of_r = of_n * recurrent[s, f] * r * (ONE - r)
-                of_inputs[row, f] = of_r
-                of_inputs[row, h + f] = of_z
-                of_inputs[row, 2 * h + f] = of_n
-                products[s, f] = of_r
-                products[s, h + f] = of_z
-                products[s, 2 * h + f] = of_n * r
-                kept[s, f] = of_state * z
-            for f in range(3 * h):
-                of_biases[0, f] += of_inputs[row, f]
-                of_biases[1, f] += products[s, f]
-        multiply(products, transposed, nothing, through)
+    for d in range(directions):
+        kept[:] = 0
+        through[:] = 0
+        of_biases = gradient.of_biases[d]
+        for t in range(steps - 1, -1, -1):
+            before = memory.states[d, t]
+            gates = memory.gates[d, t]
+            new = memory.new[d, t]
+            recurrent = memory.recurrent[d, t]
+            products = gradient.of_products[d, t * samples : (t + 1) * samples]
+            for s in range(samples):
+                row = rows[d, t, s]
+                of_output = sent[row, h * d : h * (d + 1)]
+                of_given = gradient.of_inputs[row, 3 * h * d : 3 * h * (d + 1)]
+                for f in range(h):
+                    of_state = kept[s, f] + through[s, f] + of_output[f]
+                    r = gates[s, f]
+                    z = gates[s, h + f]
+                    n = new[s, f]
+                    of_n = of_state * (ONE - z) * (ONE - n * n)
+                    of_z = of_state * (before[s, f] - n) * z * (ONE - z)
+                    of_r = of_n * recurrent[s, f] * r * (ONE - r)
+                    of_given[f] = of_r
+                    of_given[h + f] = of_z
+                    of_given[2 * h + f] = of_n
+                    products[s, f] = of_r
+                    products[s, h + f] = of_z
+                    products[s, 2 * h + f] = of_n * r
+                    kept[s, f] = of_state * z
+                for f in range(3 * h):
+                    of_biases[0, f] += of_given[f]
+                    of_biases[1, f] += products[s, f]
+            multiply(products, transposed[d], nothing, through)
 
 
 def load() -> None:

@@ -1,0 +1,37 @@
+"""A process that keeps what it frees maps no page twice."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+# Pages that a process maps while it allocates blocks of 1 to 16 MiB and frees them, ten times.
+PAGES = """
+import resource
+import numpy as np
+from coterie.core.freed_memory import keep_freed_memory
+if {keep}:
+    assert keep_freed_memory()
+
+def allocate():
+    return [np.ones(2**power) for power in (17, 19, 21)]
+
+allocate()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    allocate()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def pages(*, keep: bool) -> int:
+    command = [sys.executable, "-c", PAGES.format(keep=keep)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_a_process_that_keeps_what_it_frees_maps_it_once() -> None:
+    assert pages(keep=True) < 500 < pages(keep=False)
