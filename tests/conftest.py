@@ -68,7 +68,11 @@ def worker_start_method(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("coterie.engines.pool.start_method", lambda: chosen)
+        # A fork cannot train on several threads.
+        patch.setattr(
+            "coterie.engines.pool.start_method",
+            lambda threads=1: chosen if threads == 1 else "spawn",
+        )
         yield
 
 

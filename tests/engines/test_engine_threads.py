@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +19,10 @@ import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.vectors import flatten
-from coterie.core.work import Evaluate, Train
+from coterie.core.vectors import Layout, flatten
+from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.engines import PoolEngine, SerialEngine, worker_pool
+from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs
@@ -39,26 +46,47 @@ class OnThreads(nn.Module):
         return self.body(x)
 
 
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    """This process uses two threads, whatever the machine has: more than workers score on."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 def trained(engine: Any, population: ct.Population, net: nn.Module) -> Reply:
     ids = np.arange(population.clients)
     key = Key(1).at(0)
     with Clients(engine) as clients:
         reply = clients.run(Train(plain), ids, flatten(net)[None], np.zeros_like(ids), key=key)
         if isinstance(engine, PoolEngine):
+            # Where a worker fails the main process scores, and this network fails there.
             clients.run(Evaluate(), ids, flatten(net)[None], np.zeros_like(ids), key=key)
         return reply
 
 
-def test_a_pool_trains_on_two_threads_as_serial_does() -> None:
+def test_a_pool_trains_on_three_threads_as_serial_does() -> None:
     population = blobs(clients=6, size=300)
-    net = OnThreads(2, scored=1)
-    before = torch.get_num_threads()
-    alone = trained(SerialEngine(LocalRunner(population, net, SOLVER), threads=2), population, net)
-    assert torch.get_num_threads() == before
-    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2, threads=2)
+    net = OnThreads(3, scored=1)
+    alone = trained(SerialEngine(LocalRunner(population, net, SOLVER), threads=3), population, net)
+    assert torch.get_num_threads() == 2
+    pool = PoolEngine(LocalRunner(population, net, SOLVER), 2, threads=3)
     together = trained(pool, population, net)
     assert np.array_equal(together.fields["delta"], alone.fields["delta"])
     assert np.array_equal(together.fields["loss"], alone.fields["loss"])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_that_selects_its_group_trains_on_as_many(count: int) -> None:
+    population = blobs(clients=2)
+    net = OnThreads(count)
+    ids = np.arange(2)
+    models = torch.stack([flatten(net), torch.ones(Layout.of(net).d)])
+    work = SelectGroup(Train(plain))
+    engine = SerialEngine(LocalRunner(population, net, SOLVER), threads=count)
+    reply = Clients(engine).run(work, ids, models, np.array([[0, 1], [0, 1]]), key=Key(1).at(0))
+    assert len(reply) == 2
 
 
 def test_workers_are_as_many_as_there_are_cores_for_their_threads(
@@ -69,10 +97,39 @@ def test_workers_are_as_many_as_there_are_cores_for_their_threads(
     assert [PoolEngine(runner, threads=n).pool.workers for n in (1, 3, 8, 9)] == [8, 2, 1, 1]
     # A fork would wait for the threads of its parent, which it does not have.
     assert worker_pool.start_method(2) == "spawn"
+    with pytest.raises(ValueError, match="a fork trains on one thread"):
+        PoolEngine(runner, start="fork", threads=2)
+
+
+def test_samples_on_disk_need_a_fork() -> None:
+    population = replace(blobs(), on_disk=True)
+    engine = PoolEngine(LocalRunner(population, OnThreads(2), SOLVER), 1, threads=2)
+    with pytest.raises(ConfigError, match="expected 'serial' or 'ray'"):
+        trained(engine, population, OnThreads(2))
+
+
+WITHOUT_A_GUARD = """
+import coterie as ct
+from tests.conftest import blobs
+ct.run(ct.fedavg(), data=blobs(), model="mclr", rounds=1, threads=2)
+"""
+
+
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WITHOUT_A_GUARD)
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=place, check=False
+    )
+    assert "engine.name: all processes of the pool ended at their start" in done.stderr
+    assert done.stderr.rstrip().splitlines()[-1].startswith("coterie.errors.ConfigError")
 
 
 def test_a_run_in_python_takes_them() -> None:
     result = ct.run(
-        ct.fedavg(), data=blobs(), model=OnThreads(2), rounds=1, engine="serial", threads=2
+        ct.fedavg(), data=blobs(), model=OnThreads(3), rounds=1, engine="serial", threads=3
     )
     assert len(result.rows) == 1
+    with pytest.raises(ConfigError, match=r"engine\.threads: of another engine, got 3"):
+        ct.run(ct.fedavg(), data=blobs(), model=OnThreads(3), rounds=1, engine="vmap", threads=3)

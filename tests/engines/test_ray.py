@@ -399,10 +399,7 @@ def test_an_actor_trains_as_serial_does_and_keeps_what_it_was_sent() -> None:
 
 
 def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
-    from coterie.engines.ray import ActorOptions, Cluster
     from coterie.engines.ray.actor import Actor, ActorJob, Equipment
-    from coterie.engines.ray.members import Members
-    from coterie.engines.ray.shards import ShardStore
     from tests.engines.test_engine_threads import OnThreads
 
     data = blobs(clients=1)
@@ -421,10 +418,37 @@ def test_an_actor_trains_on_the_threads_that_it_is_told() -> None:
     delta, *_ = actor.train(job, flatten(net)[None].numpy(), data.x[index].numpy())
     expected = ask(SerialEngine(LocalRunner(data, net, SOLVER), threads=2), net, 1)
     assert np.array_equal(delta, expected.fields["delta"])
-    # It asks for as many cores.
-    options = ActorOptions(threads=2)
-    members = Members(LocalRunner(data, net, SOLVER), Cluster(), options, (), ShardStore(data))
-    assert members._needs() == {"num_cpus": 2}
+
+
+def test_an_actor_asks_for_cores_for_its_threads_on_one_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from coterie.engines.ray import ActorOptions, Cluster
+    from coterie.engines.ray.members import Members
+    from coterie.engines.ray.shards import ShardStore
+
+    data = blobs()
+
+    def members(workers: int | None, threads: int) -> Members:
+        runner = LocalRunner(data, small_net(), SOLVER)
+        options = ActorOptions(threads=threads)
+        return Members(runner, Cluster(None, workers), options, (), ShardStore(data))
+
+    nodes = [
+        {"Alive": alive, "Resources": {"CPU": float(cores)}}
+        for cores, alive in ((3, True), (3, True), (8, False), (0, True))
+    ]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
+    one = members(None, 2)
+    one._size_up()
+    assert one.count == 2
+    assert one._needs() == {"num_cpus": 2}
+    assert members(None, 1)._places() == 6
+    # A cluster that is started here has cores for all of them.
+    monkeypatch.setattr("coterie.engines.ray.members.cores", lambda: 4)
+    assert members(3, 2)._cores() == 6
+    assert [members(None, threads)._cores() for threads in (1, 4, 5)] == [None, None, 5]
 
 
 def test_actors_score_the_test_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,7 +549,7 @@ def test_an_actor_is_sent_a_shard_once_and_told_to_forget_the_oldest() -> None:
 
 
 def test_an_actor_is_sent_few_samples_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    from coterie.engines.ray import RayEngine
+    from coterie.engines.ray import ActorOptions, RayEngine
 
     monkeypatch.setattr("ray.put", lambda value: value)
     data = blobs()
@@ -550,3 +574,18 @@ def test_an_actor_is_sent_few_samples_before_it_trains(monkeypatch: pytest.Monke
     assert sent == [("equipment", [])]
     lazy = ct.load("synthetic", partition={"kind": "given"}, clients=6, lazy=True)
     assert not RayEngine(LocalRunner(lazy, nn.Linear(60, 10), SOLVER)).store.few(1e9)
+    # Tokens have eight bytes each.
+    tokens = replace(data, x=data.x.to(torch.int64))
+    store = RayEngine(LocalRunner(tokens, small_net(), SOLVER)).store
+    size = 8 * 6 * int(data.sizes("train").sum())
+    store.room = float(size)
+    assert not store.few(size - 1.0)
+    assert sum(shard.size for shard in store.few(float(size))) == size
+    # Nor where each node reads its own.
+    reads = RayEngine(
+        LocalRunner(data, small_net(), SOLVER), actors=ActorOptions(load=lambda: data.x)
+    )
+    reads.members.store.room = reads.members.room = 1e6
+    reads.members._equipment = "equipment"
+    reads.members._spare = [handle()]
+    assert not reads.members._new_member().held

@@ -81,7 +81,7 @@ def cross_check(
     if clients is None:
         clients = values.number("data", "partition", "clients")
         source = " (data.partition.clients)"
-    found = _check_quorum(values, clients) + _check_bounds(values) + _check_engine(tables)
+    found = _check_quorum(values, clients) + _check_bounds(values) + check_engine(tables)
     found += _check_local(tables)
     found += _check_evaluate(tables)
     found += check_privacy(tables) + check_secure(tables)
@@ -148,7 +148,7 @@ def _check_evaluate(tables: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _check_engine(tables: Mapping[str, Any]) -> list[Problem]:
+def check_engine(tables: Mapping[str, Any]) -> list[Problem]:
     """Options of another engine than the one chosen, unless they have their default."""
     engine = tables.get("engine")
     if not isinstance(engine, Mapping):

@@ -52,7 +52,7 @@ def threads(count: int) -> Iterator[None]:
         ...     torch.get_num_threads()
         2
     """
-    # Torch last: it takes its threads from a library that the others limit, too.
+    # Torch last: the limit of libraries is also set for the OpenMP library that torch uses.
     with _library_threads(count), _torch_threads(count):
         yield
 

@@ -1,4 +1,4 @@
-"""One worker process per core, one thread each: the default on a CPU.
+"""One worker process per core, one thread each unless told otherwise: the default on a CPU.
 
 Workers hold the pooled data and share memory with this process for start vectors and updates, so
 training moves no array through a pipe. Clients are trained longest first: each worker takes the
@@ -59,7 +59,10 @@ class PoolEngine(SimulationEngine):
             for all.
         retries: how often a client is run again after its worker died.
         start: how worker processes start, ``fork`` or ``spawn``; default what is safe here.
-        threads: that a client's training takes.
+        threads: how many the training of one client uses.
+
+    Raises:
+        ValueError: for a fork with several threads.
 
     With ``spawn``, which more than one thread needs, a script needs the usual ``if __name__ == "__main__":`` guard and an importable
     module.
@@ -74,7 +77,10 @@ class PoolEngine(SimulationEngine):
         start: str | None = None,
         threads: int = 1,
     ) -> None:
-        super().__init__(runner, round_timeout)
+        super().__init__(runner, round_timeout, threads)
+        if start == "fork" and threads > 1:
+            # It would wait for ever for the threads of its parent, which it does not have.
+            raise ValueError(f"start: a fork trains on one thread, got {threads}; expected 'spawn'")
         self.retries = retries
         self.helpers = self._scored_by_workers
         workers = workers or max(1, cores() // threads)

@@ -56,7 +56,7 @@ def pool(
         simulation: what the run gives.
         workers: processes; default as many as there are cores for their threads.
         round_timeout: seconds after which a request is closed.
-        threads: that a client's training takes.
+        threads: how many the training of one client uses.
     """
     return PoolEngine(simulation.runner, workers, round_timeout, threads=threads)
 
@@ -69,7 +69,7 @@ def serial(
     Args:
         simulation: what the run gives.
         round_timeout: seconds after which a request is closed.
-        threads: that a client's training takes.
+        threads: how many the training of one client uses.
     """
     return SerialEngine(simulation.runner, round_timeout, threads)
 
@@ -123,7 +123,7 @@ def ray(
         precision: of a ``vmap`` actor.
         graphs: of a ``vmap`` actor.
         memory: of a ``vmap`` actor, GiB.
-        threads: of an actor; it asks for as many cores.
+        threads: how many the training of one client uses; an actor asks for as many cores.
 
     Raises:
         ConfigError: if Ray is not installed.

@@ -15,7 +15,6 @@ from coterie.core.threads import threads
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError, failure_line
 from coterie.engines.simulation import SimulationEngine
-from coterie.local import LocalRunner
 
 
 class SerialEngine(SimulationEngine):
@@ -25,14 +24,8 @@ class SerialEngine(SimulationEngine):
         runner: the population, the module and the solver.
         round_timeout: seconds after which clients not yet trained are left out, ``None``: wait for
             all.
-        threads: that a client's training takes.
+        threads: how many the training of one client uses.
     """
-
-    def __init__(
-        self, runner: LocalRunner, round_timeout: float | None = None, threads: int = 1
-    ) -> None:
-        super().__init__(runner, round_timeout)
-        self.threads = threads
 
     def train(
         self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key

@@ -18,6 +18,7 @@ from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.mixtures import SampleWeights
+from coterie.core.threads import threads
 from coterie.core.work import Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
@@ -33,11 +34,15 @@ class SimulationEngine(ABC):
         runner: the population, the module and the solver.
         round_timeout: seconds after which clients that are not done are left out, ``None``: wait
             for all.
+        threads: how many the training of one client uses.
     """
 
-    def __init__(self, runner: LocalRunner, round_timeout: float | None = None) -> None:
+    def __init__(
+        self, runner: LocalRunner, round_timeout: float | None = None, threads: int = 1
+    ) -> None:
         self.runner = runner
         self.round_timeout = round_timeout
+        self.threads = threads
         # Other processes that score beside this one, where an engine has them.
         self.helpers: Helpers | None = None
 
@@ -76,6 +81,10 @@ class SimulationEngine(ABC):
         key: Key,
     ) -> list[Reply]:
         """Everything that is no training: in this process, unless an engine has a faster way."""
+        if isinstance(work, SelectGroup):
+            # A client trains for it, on as many threads as it always does.
+            with threads(self.threads):
+                return [self.runner.answer(work, ids, models, which, key)]
         return [self.runner.answer(work, ids, models, which, key, self.helpers)]
 
     def _choose_and_train(

@@ -121,7 +121,7 @@ def work_until_the_end(
         shared: models and updates.
         inherited: ends of pipes that a fork copied into this process. They are closed: as long as
             one process holds an end open, nobody sees that the pipe was closed.
-        count: threads that a client's training takes. Scores are found on one, as everywhere.
+        count: threads that the training of one client uses. Workers score on one.
     """
     for end in inherited:
         end.close()

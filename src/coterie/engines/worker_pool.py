@@ -32,7 +32,7 @@ def start_method(threads: int = 1) -> str:
     Else ``spawn``.
 
     Args:
-        threads: that workers take. A fork has none of the threads of its parent, but OpenMP believes
+        threads: how many the training of one client uses. A fork has none of the threads of its parent, but OpenMP believes
             that they are there, and waits for them.
     """
     if sys.platform == "linux" and threads == 1 and not torch.accelerator.is_available():
@@ -53,7 +53,7 @@ class WorkerPool:
     Args:
         workers: how many.
         start: how they start, ``fork`` or ``spawn``.
-        threads: that each takes to train a client.
+        threads: how many the training of one client uses.
     """
 
     def __init__(self, workers: int, start: str, threads: int) -> None:
@@ -85,8 +85,17 @@ class WorkerPool:
 
     def start(self, runner: LocalRunner, models: int, tasks: int, width: int) -> None:
         """Start processes with room for at least so many models and tasks, in place of those that
-        run; the arguments are those of `fits`."""
+        run; the arguments are those of `fits`.
+
+        Raises:
+            ConfigError: for samples that only a fork can read, and if no process begins to work.
+        """
         self.close()
+        if runner.population.on_disk and not self._fork:
+            raise ConfigError(
+                "engine.name: processes that are not forked cannot map samples on disk, got 'pool' with "
+                f"{self._threads} threads; expected 'serial' or 'ray', or on Linux one thread"
+            )
         # Room never shrinks: a request as large as an earlier one must not restart the workers.
         self._models = max(models, self._models, _LEAST_MODELS)
         self._tasks = max(tasks, self._tasks)
@@ -120,6 +129,7 @@ class WorkerPool:
         """Wait for the first word of each worker. A worker that was not forked imports for seconds,
         which are no part of a round's time."""
         silent = dict(zip(self._pipes, self.processes, strict=True))
+        heard = 0
         while silent:
             ended = [process.sentinel for process in silent.values()]
             ready = wait([*silent, *ended])
@@ -127,10 +137,18 @@ class WorkerPool:
                 if pipe in ready:
                     with suppress(EOFError, OSError):
                         pipe.recv()
+                        heard += 1
                 # Of one that died at its start the next job tells.
                 elif process.sentinel not in ready:
                     continue
                 del silent[pipe]
+        if not heard and not self._fork:
+            self.close()
+            raise ConfigError(
+                "engine.name: all processes of the pool ended at their start, see above; a script needs "
+                "`if __name__ == '__main__':` around its calls, and a network a module that another "
+                "process can import; or choose the engine 'serial'"
+            )
 
     def _share_memory(self, width: int) -> None:
         # Whole lines of the cache, so that every model begins one.

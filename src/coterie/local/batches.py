@@ -135,7 +135,7 @@ def minibatches(
     passes = batches(size, solver, key.of("shuffle").generator())
     for number, part in enumerate(passes):
         # Shuffled once a pass: batches are then slices, which cost no copy.
-        order = torch.from_numpy(part.order)
+        order = torch.from_numpy(part.order).to(samples.x.device)
         xs = samples.x.index_select(0, order)
         ys = samples.y.index_select(0, order)
         if solver.augment:

@@ -126,9 +126,10 @@ def run(
         shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
             GPU), ``ray`` (a cluster), or one of a plugin.
-        workers: processes of the pool, or actors of Ray; default one per core.
-        threads: that a client's training takes (``pool``, ``serial`` and ``ray``): for rounds with
-            fewer clients than there are cores. With more than one, last digits are others.
+        workers: processes of the pool, or actors of Ray; default as many as there are cores for their
+            threads.
+        threads: how many the training of one client uses (``pool``, ``serial`` and ``ray``), for rounds
+            with fewer clients than there are cores. Another number changes the last digits.
         device: of ``vmap``: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
         precision: of ``vmap``; ``tf32`` and ``bfloat16`` do not equal the other engines.
         ray_address: of the cluster, ``auto`` for one that runs on this machine; ``None``: one is

@@ -11,6 +11,7 @@ from torch import nn
 
 from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
+from coterie.config.crosscheck import check_engine
 from coterie.config.participation_table import check_participation
 from coterie.config.problems import Problem, refuse
 from coterie.core.keys import Key
@@ -19,7 +20,7 @@ from coterie.core.task import headline_of
 from coterie.data.population import Population
 from coterie.python.folders import Call, Unsaved
 from coterie.python.result import Result
-from coterie.python.tables import evaluate_table
+from coterie.python.tables import engine_table, evaluate_table
 from coterie.runs.arguments import (
     RuleKind,
     bounds_of,
@@ -52,6 +53,9 @@ def in_memory(call: Call) -> Result:
     _check_budget(local)
     # Plain text and no Literal in the signature, since plugins add names.
     check_choice("engine", "engine", call["engine"])
+    found = check_engine({"engine": engine_table(call)})
+    if found:
+        refuse(*found)
     _check_participation(call)
     spec = private_spec(_spec_of(call, local), call["privacy"])
     spec = secure_spec(spec, call["secure"])

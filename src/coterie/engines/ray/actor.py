@@ -97,7 +97,7 @@ class Equipment:
         memory: of a ``vmap`` actor, GiB.
         load: reads all samples on its node; ``None``: they are sent.
         task: what is counted when it scores.
-        threads: that training takes.
+        threads: how many the training of one client uses.
     """
 
     module: nn.Module
@@ -142,8 +142,8 @@ class Actor:
     def equip(self, equipment: Equipment, names: Sequence[Any] = (), *shards: NDArray[Any]) -> str:
         """Take up the equipment, and shards of samples by their names; says what its own samples
         are."""
-        # One thread, as in the other engines: with more, sums have other bits. Only training may take
-        # more, and then does so in all engines.
+        # One thread, as in the other engines: with more, sums have other bits. Only `train` uses as
+        # many as the run says.
         torch.set_num_threads(1)
         threadpool_limits(1)
         keep_freed_memory()

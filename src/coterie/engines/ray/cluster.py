@@ -29,7 +29,8 @@ class Cluster:
     Args:
         address: ``auto`` for the one that runs on this machine; ``None``: that of ``RAY_ADDRESS``,
             else one is started here.
-        workers: actors; default one per core of the cluster, or per GPU where actors need one.
+        workers: actors; default as many as nodes have cores for their threads, or GPUs where actors
+            need one.
         retries: how often a client is run again after its actor was lost.
         patience: seconds without a single actor after which the run ends.
     """
@@ -40,12 +41,12 @@ class Cluster:
     patience: float = 120.0
 
 
-def connect(address: str | None, workers: int | None = None) -> bool:
+def connect(address: str | None, cores: int | None = None) -> bool:
     """Join a cluster, unless this process is in one; whether it is now.
 
     Args:
         address: see `Cluster`.
-        workers: cores of a cluster that is started here.
+        cores: of a cluster that is started here; ``None``: those of this machine.
 
     Raises:
         ConfigError: if there is none at this address.
@@ -54,7 +55,7 @@ def connect(address: str | None, workers: int | None = None) -> bool:
         return False
     options: dict[str, Any] = {}
     if not address and not os.environ.get("RAY_ADDRESS"):
-        options = {"num_cpus": workers, "include_dashboard": False}
+        options = {"num_cpus": cores, "include_dashboard": False}
     try:
         # Ray's own signal handlers would outlive the connection, so they are taken back at once.
         _check_listening(address)

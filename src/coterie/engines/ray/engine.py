@@ -93,9 +93,9 @@ class RayEngine(SimulationEngine):
         round_timeout: float | None = None,
         spare: Sequence[Any] = (),
     ) -> None:
-        super().__init__(runner, round_timeout)
-        self.cluster = cluster or Cluster()
         self.actors = actors or ActorOptions()
+        super().__init__(runner, round_timeout, self.actors.threads)
+        self.cluster = cluster or Cluster()
         if self.actors.load is not None and runner.population.lazy:
             raise ConfigError(
                 "engine.samples: no process holds all samples of a federation made client by client, "

@@ -19,6 +19,7 @@ from coterie.core.arrays import IntArray
 from coterie.engines.ray.actor import Actor, Each, Equipment, Load, samples_fingerprint
 from coterie.engines.ray.cluster import Cluster, connect
 from coterie.engines.ray.shards import Name, ShardStore
+from coterie.engines.worker_pool import cores
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, first_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device
@@ -35,7 +36,7 @@ class ActorOptions:
         load: reads all samples ``[S, ...]`` on the actor's node; ``None``: they are sent in shards.
         device: of a ``vmap`` actor, ``auto``: the GPU that Ray gives it.
         memory: of a ``vmap`` actor, GiB.
-        threads: that training takes; an actor asks for as many cores.
+        threads: how many the training of one client uses; an actor asks for as many cores.
     """
 
     each: Each = "serial"
@@ -137,7 +138,7 @@ class Members:
         return any(member.coming is not None for member in self.all)
 
     def _begin(self) -> None:
-        self._started_here = connect(self.cluster.address, self.cluster.workers)
+        self._started_here = connect(self.cluster.address, self._cores())
         needs = self._needs()
         runner = self.runner
         options = self.options
@@ -165,16 +166,33 @@ class Members:
         """As many actors as the cluster has cores, unless the user named a number. Nodes that join in
         mid-run get actors; of nodes that leave, the actors wait for another one."""
         resources = ray.cluster_resources()
-        actors = int(resources.get(self._kind, 1))
-        # A GPU is one actor's, however many cores it takes beside it.
-        if self._kind == "CPU":
-            actors = actors // self.options.threads
-        self.count = self.cluster.workers or max(self.count, actors, 1)
+        self.count = self.cluster.workers or max(self.count, self._places(), 1)
         # Half of the object store is left to models and updates.
         self.room = resources.get("object_store_memory", 0.0) / (2 * self.count)
         # The store may hold what all actors together may keep of it.
         self.store.room = self.room * self.count
         self._next_look = time.monotonic() + LOOK
+
+    def _cores(self) -> int | None:
+        """The cores of a cluster that is started here; ``None``: those of this machine."""
+        threads = self.options.threads
+        if self.cluster.workers:
+            return self.cluster.workers * threads
+        # More threads than this machine has cores are slow, and run all the same.
+        if threads > cores():
+            return threads
+        return None
+
+    def _places(self) -> int:
+        """How many actors the cluster has room for. An actor has all that it needs on one node."""
+        needs = {"CPU": self.options.threads}
+        if self._kind == "GPU":
+            needs["GPU"] = 1
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return sum(
+            min(int(node.get(kind, 0) // number) for kind, number in needs.items())
+            for node in nodes
+        )
 
     def _needs(self) -> dict[str, int]:
         """What an actor asks of its node."""
@@ -299,8 +317,9 @@ class Members:
         """No actor was there for as long as the cluster's patience."""
         resources = ray.cluster_resources()
         got = {name: value for name, value in resources.items() if name in ("CPU", "GPU")}
+        option = "engine.workers" if self.options.threads == 1 else "engine.threads"
         return RemoteError(
-            f"engine.workers: no node has taken an actor for {self.cluster.patience:g} s, "
+            f"{option}: no node has taken an actor for {self.cluster.patience:g} s, "
             f"got a cluster with {got}; expected room for one that asks for {self._needs()}"
         )
 

@@ -124,7 +124,8 @@ class ShardStore:
 
 
 def _sample_bytes(population: Population) -> int:
-    return 4 * int(np.prod(population.shape, dtype=np.int64))
+    """Bytes of one sample of a federation that is not lazy."""
+    return population.x.element_size() * int(np.prod(population.shape, dtype=np.int64))
 
 
 def _bytes_of_all(population: Population) -> int:

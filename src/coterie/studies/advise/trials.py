@@ -209,7 +209,8 @@ class TrialSetup:
         name = "pool"
         if engine.name == "serial":
             name = "serial"
-        return spec.make_clients(name, {"workers": engine.workers})
+        options = {"workers": engine.workers, "threads": engine.options["threads"]}
+        return spec.make_clients(name, options)
 
     def run(self, name: str, options: Mapping[str, Any], lr: float | None = None) -> Trial:
         """Run a method with every seed.
