@@ -25,6 +25,7 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.failures import ClientError
+from coterie.engines.worker_pool import cores, cores_of_workers
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
@@ -251,3 +252,38 @@ def test_a_round_timeout_is_for_clients_and_not_for_scoring() -> None:
             pool.runner, "answer", side_effect=AssertionError("scored in this process")
         ):
             assert len(clients.run(Evaluate("test"), ids, models, 0 * ids, key=Key(0))) == 12
+
+
+class OnAllCores(nn.Module):
+    """A layer that checks that it may be computed on each of these cores."""
+
+    def __init__(self, cores: set[int]) -> None:
+        super().__init__()
+        self.cores = cores
+        self.body = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if os.sched_getaffinity(0) != self.cores:
+            raise RuntimeError(f"on {os.sched_getaffinity(0)} alone")
+        return self.body(x)
+
+
+@pytest.mark.skipif(cores() < 2, reason="one core")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+def test_workers_begin_on_cores_of_their_own_and_may_leave_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    allowed = os.sched_getaffinity(0)
+    told: list[tuple[int, set[int]]] = []
+    begin_on = os.sched_setaffinity
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda pid, to: told.append((pid, set(to))) or begin_on(pid, to)
+    )
+    population = blobs()
+    engine = PoolEngine(LocalRunner(population, OnAllCores(allowed), SOLVER), len(allowed))
+    ask(engine, population, OnAllCores(allowed))
+    assert [to for _, to in told] == [{core} for core in sorted(allowed)]
+    assert len({pid for pid, _ in told}) == len(allowed)
+    # Another run may have the other cores, or all of them have several workers.
+    assert not cores_of_workers(len(allowed) - 1)
+    assert not cores_of_workers(len(allowed) + 1)

@@ -7,6 +7,7 @@ import signal
 import struct
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -137,6 +138,7 @@ def work_until_the_end(
     # Before it says that it listens: the start of processes is no part of a round's time.
     runner.load_kernels()
     parent = os.getppid()
+    anywhere = allowed_cores()
     with one_library_thread():
         # The first word says that it listens.
         try:
@@ -151,6 +153,7 @@ def work_until_the_end(
                     return
             try:
                 job: PoolJob | PartJob = pipe.recv()
+                go_anywhere(anywhere)
                 if isinstance(job, PartJob):
                     pipe.send(_score_part(runner, job, shared))
                 elif isinstance(job.work, Train):
@@ -161,6 +164,20 @@ def work_until_the_end(
                     pipe.send(_score(runner, job, job.work, shared))
             except (EOFError, OSError):
                 return
+
+
+def allowed_cores() -> set[int]:
+    """The cores that this process may use; none where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set()
+
+
+def go_anywhere(allowed: set[int]) -> None:
+    """Take back that this process was to begin on one core (`WorkerPool.ask`)."""
+    if allowed:
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)
 
 
 def _score(runner: LocalRunner, job: PoolJob, work: Evaluate, shared: Shared) -> Reply | None:

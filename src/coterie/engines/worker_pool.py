@@ -47,6 +47,17 @@ def cores() -> int:
     return 2
 
 
+def cores_of_workers(workers: int) -> list[int]:
+    """The numbers of the cores on which workers begin, one for each. None unless there are as many
+    workers as cores: else another run beside this one would take the same cores for its workers."""
+    if not hasattr(os, "sched_setaffinity"):
+        return []
+    allowed = sorted(os.sched_getaffinity(0))
+    if workers == 1 or workers != len(allowed):
+        return []
+    return allowed
+
+
 class WorkerPool:
     """Worker processes that come and go together: if one dies, all are ended and made anew.
 
@@ -66,6 +77,7 @@ class WorkerPool:
         self._models = 0
         self._tasks = 0
         self._width = 0
+        self._cores = cores_of_workers(workers)
 
     @property
     def running(self) -> bool:
@@ -199,6 +211,7 @@ class WorkerPool:
         Raises:
             ConfigError: for a job that cannot be sent to another process.
         """
+        self._wake_apart()
         try:
             for pipe, job in zip(self._pipes, jobs, strict=True):
                 pipe.send(job)
@@ -233,6 +246,15 @@ class WorkerPool:
             if waiting and any(sentinel in ready for sentinel in sentinels):
                 return None
         return answers
+
+    def _wake_apart(self) -> None:
+        """Let each worker begin on a core of its own. Linux may wake two of them on one core, and leave
+        another idle for some milliseconds, which is half of a round of a small network. A worker that
+        has begun may go to any core again."""
+        for core, process in zip(self._cores, self.processes, strict=False):
+            # The worker has just died, or the core was taken from this process: of no concern here.
+            with suppress(OSError):
+                os.sched_setaffinity(process.pid, {core})
 
     def close(self) -> None:
         """End the processes."""
