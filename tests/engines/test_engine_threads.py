@@ -103,15 +103,20 @@ def test_workers_are_as_many_as_there_are_cores_for_their_threads(
 
 def test_samples_on_disk_need_a_fork() -> None:
     population = replace(blobs(), on_disk=True)
-    engine = PoolEngine(LocalRunner(population, OnThreads(2), SOLVER), 1, threads=2)
-    with pytest.raises(ConfigError, match="expected 'serial' or 'ray'"):
-        trained(engine, population, OnThreads(2))
+    runner = LocalRunner(population, OnThreads(2), SOLVER)
+    with pytest.raises(ConfigError, match="with 2 threads the pool does not fork"):
+        PoolEngine(runner, threads=2)
+    with pytest.raises(ConfigError, match="on this machine the pool does not fork"):
+        PoolEngine(runner, start="spawn")
+    PoolEngine(runner, start="fork")
 
 
 WITHOUT_A_GUARD = """
 import coterie as ct
 from tests.conftest import blobs
-ct.run(ct.fedavg(), data=blobs(), model="mclr", rounds=1, threads=2)
+# More than fits a pipe that nobody reads.
+data = blobs(clients=20, size=600)
+ct.run(ct.fedavg(), data=data, model="mclr", rounds=1, threads=2)
 """
 
 
@@ -120,7 +125,12 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
     script.write_text(WITHOUT_A_GUARD)
     place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env=place, check=False
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env=place,
+        check=False,
+        timeout=120,
     )
     assert "engine.name: all processes of the pool ended at their start" in done.stderr
     assert done.stderr.rstrip().splitlines()[-1].startswith("coterie.errors.ConfigError")

@@ -65,14 +65,56 @@ def asked(clients: Clients, population: ct.Population, net: nn.Module, round: in
     )
 
 
-def test_a_worker_that_dies_is_replaced_and_nothing_changes(tmp_path: Any) -> None:
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 1), ("spawn", 1)])
+def test_a_worker_that_dies_is_replaced_and_nothing_changes(
+    tmp_path: Any, start: str, workers: int
+) -> None:
     population = blobs()
     net = Troubled(tmp_path / "died", "die")
-    replies = ask(PoolEngine(LocalRunner(population, net, SOLVER), 2), population, net)
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), workers, start=start)
+    replies = ask(engine, population, net)
     assert (tmp_path / "died").exists()
     expected = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
     assert np.array_equal(replies.ids, expected.ids)
     assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_that_died_between_rounds_are_replaced(start: str) -> None:
+    population = blobs()
+    net = small_net()
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start=start)
+    with Clients(engine) as clients:
+        before = asked(clients, population, net)
+        (process,) = engine.processes
+        process.kill()
+        process.join()
+        after = asked(clients, population, net)
+    assert np.array_equal(before.fields["delta"], after.fields["delta"])
+
+
+def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no fault of the user's script."""
+    population = blobs()
+    net = small_net()
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start="spawn")
+    wait_until_they_listen = engine.pool._wait_until_they_listen
+    killed = []
+
+    def kill_the_first() -> None:
+        if not killed:
+            (process,) = engine.processes
+            process.kill()
+            killed.append(process.pid)
+        wait_until_they_listen()
+
+    monkeypatch.setattr(engine.pool, "_wait_until_they_listen", kill_the_first)
+    found = ask(engine, population, net)
+    assert killed
+    expected = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
+    assert np.array_equal(found.fields["delta"], expected.fields["delta"])
 
 
 def test_workers_killed_from_outside_change_nothing() -> None:

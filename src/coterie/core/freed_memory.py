@@ -8,15 +8,17 @@ import sys
 # Names of glibc's ``malloc.h``.
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
+_LARGEST_BLOCK = 2**25  # bytes; the most that all versions of glibc allow
 _KEPT = 2**28  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep up to 256 MiB that it frees, for what it allocates next; whether it will.
+    """Let this process keep what it frees, for what it allocates next; whether it will.
 
-    glibc gives large blocks back to the system. A training allocates blocks of the same sizes in every
-    step, which the system then maps and fills with zeros page by page: 2 to 5 % of the time of a step
-    of a network of layers. Other C libraries are left as they are.
+    glibc gives freed blocks back to the system. A training allocates blocks of the same sizes in every
+    step, which the system then maps and fills with zeros page by page: some per cent of the time of a
+    step. From now on blocks below 32 MiB stay, and of free memory at the end of the heap 256 MiB. Other
+    C libraries are left as they are.
 
     Source: ``mallopt`` in the manual of glibc.
     """
@@ -25,4 +27,5 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return all(mallopt(option, _KEPT) == 1 for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD))
+    kept = mallopt(_TRIM_THRESHOLD, _KEPT) == 1
+    return kept and mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK) == 1

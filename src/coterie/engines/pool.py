@@ -39,7 +39,7 @@ from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
 from coterie.engines.worker import PartJob, PoolJob
 from coterie.engines.worker_pool import WorkerPool, cores, start_method
-from coterie.errors import CoterieError
+from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
 from coterie.local.network_scoring import Scored, joined_parts
@@ -63,9 +63,10 @@ class PoolEngine(SimulationEngine):
 
     Raises:
         ValueError: for a fork with several threads.
+        ConfigError: for samples on disk, which only a fork can map.
 
-    With ``spawn``, which more than one thread needs, a script needs the usual ``if __name__ == "__main__":`` guard and an importable
-    module.
+    With ``spawn``, which several threads need, a script needs the usual ``if __name__ == "__main__":``
+    guard and an importable module.
     """
 
     def __init__(
@@ -78,13 +79,20 @@ class PoolEngine(SimulationEngine):
         threads: int = 1,
     ) -> None:
         super().__init__(runner, round_timeout, threads)
+        start = start or start_method(threads)
         if start == "fork" and threads > 1:
             # It would wait for ever for the threads of its parent, which it does not have.
             raise ValueError(f"start: a fork trains on one thread, got {threads}; expected 'spawn'")
+        if start != "fork" and runner.population.on_disk:
+            where = f"with {threads} threads" if threads > 1 else "on this machine"
+            raise ConfigError(
+                f"engine.name: {where} the pool does not fork its processes, and others cannot map "
+                "samples on disk, got 'pool'; expected 'serial', 'vmap' or 'ray'"
+            )
         self.retries = retries
         self.helpers = self._scored_by_workers
         workers = workers or max(1, cores() // threads)
-        self.pool = WorkerPool(workers, start or start_method(threads), threads)
+        self.pool = WorkerPool(workers, start, threads)
         self._moves: list[Moves] = []
         # Which worker scores each client, int64 ``[N]``, by test samples when the workers started.
         self._scored_by = np.empty(0, np.int64)

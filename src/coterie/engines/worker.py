@@ -105,24 +105,35 @@ class Shared:
     done: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a worker needs for all its jobs.
+
+    Args:
+        runner: the population, the module and the solver.
+        shared: models and updates.
+        threads: how many the training of one client uses. Workers score on one.
+    """
+
+    runner: LocalRunner
+    shared: Shared
+    threads: int
+
+
 def work_until_the_end(
-    runner: LocalRunner,
+    equipment: Equipment | None,
     tasks: Connection,
     pipe: Connection,
-    shared: Shared,
     inherited: Sequence[Connection],
-    count: int,
 ) -> None:
     """A worker's life: wait for a job, do it, answer; it ends with its parent.
 
     Args:
-        runner: the population, the module and the solver.
+        equipment: of a fork; ``None``: it comes through the pipe.
         tasks: from which all workers read the numbers of tasks.
         pipe: to the parent: jobs come, answers go.
-        shared: models and updates.
         inherited: ends of pipes that a fork copied into this process. They are closed: as long as
             one process holds an end open, nobody sees that the pipe was closed.
-        count: threads that the training of one client uses. Workers score on one.
     """
     for end in inherited:
         end.close()
@@ -132,9 +143,16 @@ def work_until_the_end(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     keep_freed_memory()
+    if equipment is None:
+        try:
+            equipment = pipe.recv()
+        except EOFError:  # the parent has ended
+            return
+    assert isinstance(equipment, Equipment)
+    shared = equipment.shared
     # What came through a pipe lies in memory that all workers share, and each writes the models that
     # it scores into a network of its own.
-    runner = runner.copy()
+    runner = equipment.runner.copy()
     # Before it says that it listens: the start of processes is no part of a round's time.
     runner.load_kernels()
     parent = os.getppid()
@@ -157,7 +175,7 @@ def work_until_the_end(
                 if isinstance(job, PartJob):
                     pipe.send(_score_part(runner, job, shared))
                 elif isinstance(job.work, Train):
-                    with threads(count):
+                    with threads(equipment.threads):
                         found = _train(runner, job, job.work, tasks, shared)
                     pipe.send(found)
                 else:

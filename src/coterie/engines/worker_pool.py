@@ -20,7 +20,16 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.engines.failures import ClientError
-from coterie.engines.worker import END, TASK, Failure, PartJob, PoolJob, Shared, work_until_the_end
+from coterie.engines.worker import (
+    END,
+    TASK,
+    Equipment,
+    Failure,
+    PartJob,
+    PoolJob,
+    Shared,
+    work_until_the_end,
+)
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner, aligned
 
@@ -32,8 +41,8 @@ def start_method(threads: int = 1) -> str:
     Else ``spawn``.
 
     Args:
-        threads: how many the training of one client uses. A fork has none of the threads of its parent, but OpenMP believes
-            that they are there, and waits for them.
+        threads: how many the training of one client uses. A fork has none of the threads of its
+            parent, but OpenMP believes that they are there, and waits for them.
     """
     if sys.platform == "linux" and threads == 1 and not torch.accelerator.is_available():
         return "fork"
@@ -100,14 +109,9 @@ class WorkerPool:
         run; the arguments are those of `fits`.
 
         Raises:
-            ConfigError: for samples that only a fork can read, and if no process begins to work.
+            ConfigError: if no process begins to work because of what the user's code is.
         """
         self.close()
-        if runner.population.on_disk and not self._fork:
-            raise ConfigError(
-                "engine.name: processes that are not forked cannot map samples on disk, got 'pool' with "
-                f"{self._threads} threads; expected 'serial' or 'ray', or on Linux one thread"
-            )
         # Room never shrinks: a request as large as an earlier one must not restart the workers.
         self._models = max(models, self._models, _LEAST_MODELS)
         self._tasks = max(tasks, self._tasks)
@@ -119,6 +123,7 @@ class WorkerPool:
         fresh = runner.copy()
         # Before the fork: compiled code is loaded, or made, once and not by each worker.
         fresh.load_kernels(forks=self._fork)
+        equipment = Equipment(fresh, self._shared, self._threads)
         for _ in range(self.workers):
             ours, theirs = self._context.Pipe()
             inherited: list[Connection] = []
@@ -126,7 +131,7 @@ class WorkerPool:
                 inherited = [*self._pipes, ours, self._numbers]
             process = self._context.Process(
                 target=work_until_the_end,
-                args=(fresh, taken, theirs, self._shared, inherited, self._threads),
+                args=(equipment if self._fork else None, taken, theirs, inherited),
                 daemon=True,
             )
             process.start()
@@ -135,7 +140,17 @@ class WorkerPool:
             self._pipes.append(ours)
             self.processes.append(process)
         taken.close()
+        if not self._fork:
+            self._send(equipment)
         self._wait_until_they_listen()
+
+    def _send(self, equipment: Equipment) -> None:
+        """Send workers that were not forked what they need. Not as an argument of the process: Python
+        would wait for ever for one that ends before it has read all of it."""
+        for pipe in self._pipes:
+            # Of one that has ended we hear below.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                pipe.send(equipment)
 
     def _wait_until_they_listen(self) -> None:
         """Wait for the first word of each worker. A worker that was not forked imports for seconds,
@@ -154,13 +169,24 @@ class WorkerPool:
                 elif process.sentinel not in ready:
                     continue
                 del silent[pipe]
-        if not heard and not self._fork:
-            self.close()
-            raise ConfigError(
-                "engine.name: all processes of the pool ended at their start, see above; a script needs "
-                "`if __name__ == '__main__':` around its calls, and a network a module that another "
-                "process can import; or choose the engine 'serial'"
-            )
+        if not heard:
+            self._explain_start()
+
+    def _explain_start(self) -> None:
+        """Say why all processes ended at their start, if it is what the user's code is. What was killed
+        is made anew, as after a death in mid-round."""
+        for process in self.processes:
+            process.join()
+        codes = [process.exitcode for process in self.processes]
+        # A signal that ended a process has a negative code.
+        if self._fork or not all(code > 0 for code in codes):
+            return
+        self.close()
+        raise ConfigError(
+            "engine.name: all processes of the pool ended at their start, see above; a script needs "
+            "`if __name__ == '__main__':` around its calls, and a network a module that another "
+            "process can import; or choose the engine 'serial'"
+        )
 
     def _share_memory(self, width: int) -> None:
         # Whole lines of the cache, so that every model begins one.
@@ -196,7 +222,10 @@ class WorkerPool:
         # An end mark for each worker, behind all tasks. They fit the pipe (64 KiB), so that this
         # write does not wait for workers that wait for their job.
         numbers = [*tasks, *[END] * self.workers]
-        os.write(self._numbers.fileno(), b"".join(TASK.pack(number) for number in numbers))
+        try:
+            os.write(self._numbers.fileno(), b"".join(TASK.pack(number) for number in numbers))
+        except BrokenPipeError:  # all workers are dead
+            return False
         answers = self.ask([job] * self.workers, end)
         for answer in answers or ():
             if isinstance(answer, Failure):

@@ -104,10 +104,15 @@ class GruLayer(torch.autograd.Function):
         of_x = None
         if ctx.needs_input_grad[0]:
             of_x = of_inputs @ w_i
-        of_w_i = (of_inputs.T @ x).chunk(directions)
-        before = torch.from_numpy(memory.states[:, :-1].reshape(directions, len(x), h))
-        of_w_h = torch.bmm(of_products.transpose(1, 2), before)
-        found: list[Tensor] = []
+        nothing: list[Tensor | None] = [None] * directions
+        of_w_i = of_w_h = nothing
+        asked = ctx.needs_input_grad[2:]
+        if any(asked[0::4]):
+            of_w_i = list((of_inputs.T @ x).chunk(directions))
+        if any(asked[1::4]):
+            before = torch.from_numpy(memory.states[:, :-1].reshape(directions, len(x), h))
+            of_w_h = list(torch.bmm(of_products.transpose(1, 2), before))
+        found: list[Tensor | None] = []
         for one in range(directions):
             found += [of_w_i[one], of_w_h[one], *of_biases[one]]
         return of_x, None, *found

@@ -20,7 +20,7 @@ from coterie.core.task import headline_of
 from coterie.data.population import Population
 from coterie.python.folders import Call, Unsaved
 from coterie.python.result import Result
-from coterie.python.tables import engine_table, evaluate_table
+from coterie.python.tables import evaluate_table
 from coterie.runs.arguments import (
     RuleKind,
     bounds_of,
@@ -53,7 +53,7 @@ def in_memory(call: Call) -> Result:
     _check_budget(local)
     # Plain text and no Literal in the signature, since plugins add names.
     check_choice("engine", "engine", call["engine"])
-    found = check_engine({"engine": engine_table(call)})
+    found = check_engine({"engine": {"name": call["engine"], "threads": call["threads"]}})
     if found:
         refuse(*found)
     _check_participation(call)

@@ -52,7 +52,7 @@ def tables_of(call: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "local": _local_table(call["local"] or Solver()),
         "train": _train_table(call),
         "evaluate": evaluate_table(call),
-        "engine": engine_table(call),
+        "engine": _engine_table(call),
         "quorum": _record(call["quorum"]),
         "privacy": _record(call["privacy"]),
         "secure": _record(call["secure"]),
@@ -196,8 +196,7 @@ def evaluate_table(call: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def engine_table(call: Mapping[str, Any]) -> dict[str, Any]:
-    """``[engine]``."""
+def _engine_table(call: Mapping[str, Any]) -> dict[str, Any]:
     options = {
         "name": call["engine"],
         "workers": call["workers"],

@@ -163,7 +163,7 @@ class Members:
         self._size_up()
 
     def _size_up(self) -> None:
-        """As many actors as the cluster has cores, unless the user named a number. Nodes that join in
+        """As many actors as the cluster has room for, unless the user named a number. Nodes that join in
         mid-run get actors; of nodes that leave, the actors wait for another one."""
         resources = ray.cluster_resources()
         self.count = self.cluster.workers or max(self.count, self._places(), 1)
