@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import coterie as ct
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
-from coterie.local import LocalRunner
+from coterie.local import LocalRunner, aligned
 from coterie.local.stack import Stack
 from coterie.models import build_model
 from coterie.objectives import plain
@@ -85,9 +85,10 @@ def dense_products(stack: Stack, repeat: int) -> float:
     """Seconds a step of the closed form's matrix products alone."""
     from coterie.local.kernels.dense import accumulate, multiply
 
-    layers = [np.zeros((o, i), np.float32) for i, o in pairwise(stack.widths)]
-    acts = [np.ones((BATCH, i), np.float32) for i in stack.widths]
-    deltas = [np.ones((BATCH, o), np.float32) for o in stack.widths[1:]]
+    # In memory as in a step, where arrays begin a line of the cache.
+    layers = [aligned.copy(np.zeros((o, i), np.float32)) for i, o in pairwise(stack.widths)]
+    acts = [aligned.copy(np.ones((BATCH, i), np.float32)) for i in stack.widths]
+    deltas = [aligned.copy(np.ones((BATCH, o), np.float32)) for o in stack.widths[1:]]
     biases = [np.zeros(o, np.float32) for o in stack.widths[1:]]
     times = 500
 
