@@ -18,7 +18,7 @@ export COTERIE_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
+.PHONY: bench-gpu help demo test test-flower test-spawn soak damage resumes lint check docs bench bench-peers bench-whole scoreboard golden dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench: $(VENV)/.dev ## seconds a round against a bare PyTorch loop, kept with ma
 
 bench-peers: $(VENV)/.dev ## seconds a round beside Flower, FedJAX and pfl-research, each in its own environment
 	@$(BIN)/python -m benchmarks.peers.run $(ARGS)
+
+bench-gpu: $(VENV)/.dev ## seconds a round on a GPU, beside the pool on all cores of its machine: under ten minutes
+	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bench-whole: $(VENV)/.dev ## whole experiments of other frameworks, beside those frameworks: half an hour
 	@$(BIN)/python -m benchmarks.whole.run --recipes flute pfl $(ARGS)

@@ -1,0 +1,35 @@
+"""The benchmark of GPUs, on a CPU: all that it would run there but graphs and TF32."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+from benchmarks.gpu import BATCH, CASES, bound, compare
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_network_takes_the_samples_of_its_clients(name: str) -> None:
+    if name == "transformer" and importlib.util.find_spec("peft") is None:
+        pytest.skip("peft is not installed")
+    case = CASES[name]
+    data = case.population(2)
+    assert [len(rows) for rows in data.train] == [case.samples] * 2
+    with torch.no_grad():
+        assert case.build()(data.x[:BATCH]).shape == (BATCH, case.classes)
+
+
+@pytest.mark.parametrize(("name", "gap"), [("mclr", 1e-5), ("batchnorm", 0.0)])
+def test_engines_are_compared(name: str, gap: float) -> None:
+    found = compare(CASES[name], 1, 1, "cpu", [1])
+    pool, other, *_ = found.values()
+    assert pool["gap"] == 0.0
+    assert other["gap"] <= gap
+    assert other["seconds"] == pytest.approx(pool["seconds"] / other["times_pool"])
+    assert 0 < other["of_the_bound"] < 1
+
+
+def test_the_bound_is_a_rate() -> None:
+    assert 1e9 < bound("cpu", "float32") < 1e14
