@@ -79,11 +79,10 @@ def test_a_worker_that_dies_is_replaced_and_nothing_changes(
     assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_that_died_between_rounds_are_replaced(start: str) -> None:
+def test_workers_that_died_between_rounds_are_replaced() -> None:
     population = blobs()
     net = small_net()
-    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start=start)
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1)
     with Clients(engine) as clients:
         before = asked(clients, population, net)
         (process,) = engine.processes
