@@ -26,6 +26,7 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.failures import ClientError
 from coterie.engines.worker_pool import cores, cores_of_workers
+from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
@@ -114,6 +115,16 @@ def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
     assert killed
     expected = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
     assert np.array_equal(found.fields["delta"], expected.fields["delta"])
+
+
+def test_a_network_that_cannot_be_sent_is_one_line() -> None:
+    population = blobs()
+    net = small_net()
+    net.rule = lambda x: x
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 2, start="spawn")
+    with pytest.raises(ConfigError, match="cannot send the network or the data"):
+        ask(engine, population, net)
+    assert not engine.processes
 
 
 def test_workers_killed_from_outside_change_nothing() -> None:

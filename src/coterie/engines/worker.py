@@ -21,6 +21,7 @@ from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread, threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
+from coterie.engines.packing import unpack
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
 from coterie.local.network_scoring import Scored, part_of
@@ -122,6 +123,7 @@ class Equipment:
 
 def work_until_the_end(
     equipment: Equipment | None,
+    tensors: list[Tensor],
     tasks: Connection,
     pipe: Connection,
     inherited: Sequence[Connection],
@@ -130,6 +132,7 @@ def work_until_the_end(
 
     Args:
         equipment: of a fork; ``None``: it comes through the pipe.
+        tensors: the large ones of what comes through the pipe.
         tasks: from which all workers read the numbers of tasks.
         pipe: to the parent: jobs come, answers go.
         inherited: ends of pipes that a fork copied into this process. They are closed: as long as
@@ -145,9 +148,10 @@ def work_until_the_end(
     keep_freed_memory()
     if equipment is None:
         try:
-            equipment = pipe.recv()
-        except EOFError:  # the parent has ended
+            packed = pipe.recv_bytes()
+        except (EOFError, OSError):  # the parent has ended
             return
+        equipment = unpack(packed, tensors)
     assert isinstance(equipment, Equipment)
     shared = equipment.shared
     # What came through a pipe lies in memory that all workers share, and each writes the models that
@@ -170,8 +174,9 @@ def work_until_the_end(
                 if os.getppid() != parent:
                     return
             try:
-                job: PoolJob | PartJob = pipe.recv()
+                # First, so that threads which a job brings are bound to no core.
                 go_anywhere(anywhere)
+                job: PoolJob | PartJob = pipe.recv()
                 if isinstance(job, PartJob):
                     pipe.send(_score_part(runner, job, shared))
                 elif isinstance(job.work, Train):

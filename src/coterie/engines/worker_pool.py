@@ -20,6 +20,7 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.engines.failures import ClientError
+from coterie.engines.packing import pack
 from coterie.engines.worker import (
     END,
     TASK,
@@ -30,9 +31,10 @@ from coterie.engines.worker import (
     Shared,
     work_until_the_end,
 )
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, first_line
 from coterie.local import LocalRunner, aligned
 
+_PATIENCE = 10.0  # seconds for a process that ends
 _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
 
 
@@ -124,6 +126,28 @@ class WorkerPool:
         # Before the fork: compiled code is loaded, or made, once and not by each worker.
         fresh.load_kernels(forks=self._fork)
         equipment = Equipment(fresh, self._shared, self._threads)
+        try:
+            if self._fork:
+                self._begin(equipment, [], taken)
+            else:
+                packed, tensors = pack(equipment)
+                self._begin(None, tensors, taken)
+                self._send(packed)
+            self._wait_until_they_listen()
+        # What Python and torch raise for a network that cannot be sent to another process.
+        except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+            self.close()
+            raise ConfigError(
+                "engine.name: the pool cannot send the network or the data to its processes, got "
+                f"{first_line(error)}; expected classes at the top of a module and room for the data in "
+                "shared memory (/dev/shm), or the engine 'serial'"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, equipment: Equipment | None, tensors: list[Tensor], taken: Connection) -> None:
+        """Start the processes; the arguments are those of `work_until_the_end`."""
         for _ in range(self.workers):
             ours, theirs = self._context.Pipe()
             inherited: list[Connection] = []
@@ -131,7 +155,7 @@ class WorkerPool:
                 inherited = [*self._pipes, ours, self._numbers]
             process = self._context.Process(
                 target=work_until_the_end,
-                args=(equipment if self._fork else None, taken, theirs, inherited),
+                args=(equipment, tensors, taken, theirs, inherited),
                 daemon=True,
             )
             process.start()
@@ -140,17 +164,13 @@ class WorkerPool:
             self._pipes.append(ours)
             self.processes.append(process)
         taken.close()
-        if not self._fork:
-            self._send(equipment)
-        self._wait_until_they_listen()
 
-    def _send(self, equipment: Equipment) -> None:
-        """Send workers that were not forked what they need. Not as an argument of the process: Python
-        would wait for ever for one that ends before it has read all of it."""
+    def _send(self, packed: bytes) -> None:
+        """Send workers that were not forked what they need."""
         for pipe in self._pipes:
             # Of one that has ended we hear below.
             with suppress(BrokenPipeError, ConnectionResetError):
-                pipe.send(equipment)
+                pipe.send_bytes(packed)
 
     def _wait_until_they_listen(self) -> None:
         """Wait for the first word of each worker. A worker that was not forked imports for seconds,
@@ -176,10 +196,10 @@ class WorkerPool:
         """Say why all processes ended at their start, if it is what the user's code is. What was killed
         is made anew, as after a death in mid-round."""
         for process in self.processes:
-            process.join()
+            process.join(_PATIENCE)
         codes = [process.exitcode for process in self.processes]
         # A signal that ended a process has a negative code.
-        if self._fork or not all(code > 0 for code in codes):
+        if self._fork or not all(code and code > 0 for code in codes):
             return
         self.close()
         raise ConfigError(
@@ -281,6 +301,8 @@ class WorkerPool:
         another idle for some milliseconds, which is half of a round of a small network. A worker that
         has begun may go to any core again."""
         for core, process in zip(self._cores, self.processes, strict=False):
+            if process.exitcode is not None:
+                continue
             # The worker has just died, or the core was taken from this process: of no concern here.
             with suppress(OSError):
                 os.sched_setaffinity(process.pid, {core})

@@ -206,7 +206,7 @@ def _moved(groups: Groups, by: Tensor, trained: Tensor, **rows: tuple[Tensor, fl
     """Models ``by`` further and the optimiser's new rows, each with its start, where somebody
     trained."""
     moved = trained[:, None]
-    models = groups.models.to(torch.float64).add_(by).to(torch.float32)
+    models = groups.models.to(torch.float64, copy=True).add_(by).to(torch.float32)
     # A group without replies has an update of zero, on which momentum alone would move it.
     if not bool(trained.all()):
         models = torch.where(moved, models, groups.models)
