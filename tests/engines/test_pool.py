@@ -19,13 +19,14 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.clients.clients import Clients
+from coterie.core.cores import cores
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.failures import ClientError
-from coterie.engines.worker_pool import cores, cores_of_workers
+from coterie.engines.worker_pool import cores_of_workers
 from coterie.errors import ConfigError
 from coterie.local import LocalRunner
 from coterie.objectives import plain

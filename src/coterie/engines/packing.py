@@ -12,7 +12,6 @@ import io
 import pickle
 from typing import Any
 
-import torch
 from torch import Tensor
 
 _LARGE = 2**20  # bytes
@@ -46,14 +45,15 @@ class _Unpacker(pickle.Unpickler):
         return self._tensors[pid]
 
 
-def pack(value: Any) -> tuple[bytes, list[Tensor]]:
+def pack_arguments(value: Any) -> tuple[bytes, list[Tensor]]:
     """A value as bytes, and the large tensors in it.
 
     Example:
-        >>> packed, tensors = pack({"small": torch.ones(2), "large": torch.ones(2**20)})
+        >>> import torch
+        >>> packed, tensors = pack_arguments({"small": torch.ones(2), "large": torch.ones(2**20)})
         >>> len(packed) < 2**20, [len(tensor) for tensor in tensors]
         (True, [1048576])
-        >>> unpack(packed, tensors)["small"].tolist()
+        >>> unpack_arguments(packed, tensors)["small"].tolist()
         [1.0, 1.0]
     """
     file = io.BytesIO()
@@ -62,6 +62,6 @@ def pack(value: Any) -> tuple[bytes, list[Tensor]]:
     return file.getvalue(), packer.tensors
 
 
-def unpack(packed: bytes, tensors: list[torch.Tensor]) -> Any:
-    """The value of `pack`."""
+def unpack_arguments(packed: bytes, tensors: list[Tensor]) -> Any:
+    """The value of `pack_arguments`."""
     return _Unpacker(packed, tensors).load()

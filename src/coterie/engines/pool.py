@@ -1,4 +1,4 @@
-"""One worker process per core, one thread each unless told otherwise: the default on a CPU.
+"""One worker process per core, each on one thread by default: the default engine on a CPU.
 
 Workers hold the pooled data and share memory with this process for start vectors and updates, so
 training moves no array through a pipe. Clients are trained longest first: each worker takes the
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.core.cores import cores
 from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
@@ -38,7 +39,7 @@ from coterie.core.work import Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
 from coterie.engines.worker import PartJob, PoolJob
-from coterie.engines.worker_pool import WorkerPool, cores, start_method
+from coterie.engines.worker_pool import WorkerPool, start_method
 from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves

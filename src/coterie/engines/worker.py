@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.core.cores import allowed_cores
 from coterie.core.engine import Reply
 from coterie.core.freed_memory import keep_freed_memory
 from coterie.core.keys import Key
 from coterie.core.threads import one_library_thread, threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
-from coterie.engines.packing import unpack
+from coterie.engines.packing import unpack_arguments
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
 from coterie.local.network_scoring import Scored, part_of
@@ -107,7 +108,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class WorkerEquipment:
     """What a worker needs for all its jobs.
 
     Args:
@@ -122,7 +123,7 @@ class Equipment:
 
 
 def work_until_the_end(
-    equipment: Equipment | None,
+    equipment: WorkerEquipment | None,
     tensors: list[Tensor],
     tasks: Connection,
     pipe: Connection,
@@ -151,8 +152,8 @@ def work_until_the_end(
             packed = pipe.recv_bytes()
         except (EOFError, OSError):  # the parent has ended
             return
-        equipment = unpack(packed, tensors)
-    assert isinstance(equipment, Equipment)
+        equipment = unpack_arguments(packed, tensors)
+    assert isinstance(equipment, WorkerEquipment)
     shared = equipment.shared
     # What came through a pipe lies in memory that all workers share, and each writes the models that
     # it scores into a network of its own.
@@ -187,13 +188,6 @@ def work_until_the_end(
                     pipe.send(_score(runner, job, job.work, shared))
             except (EOFError, OSError):
                 return
-
-
-def allowed_cores() -> set[int]:
-    """The cores that this process may use; none where the system does not say."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set()
 
 
 def go_anywhere(allowed: set[int]) -> None:

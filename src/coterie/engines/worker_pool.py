@@ -19,21 +19,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch import multiprocessing as mp
 
+from coterie.core.cores import allowed_cores
 from coterie.engines.failures import ClientError
-from coterie.engines.packing import pack
+from coterie.engines.packing import pack_arguments
 from coterie.engines.worker import (
     END,
     TASK,
-    Equipment,
     Failure,
     PartJob,
     PoolJob,
     Shared,
+    WorkerEquipment,
     work_until_the_end,
 )
 from coterie.errors import ConfigError, first_line
 from coterie.local import LocalRunner, aligned
 
+# What Python raises for a class or a function that only exists inside another function, and torch for
+# a tensor, that cannot be sent to another process.
+_NOT_SENT = (pickle.PicklingError, AttributeError, TypeError, RuntimeError)
 _PATIENCE = 10.0  # seconds for a process that ends
 _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
 
@@ -51,19 +55,10 @@ def start_method(threads: int = 1) -> str:
     return "spawn"
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return 2
-
-
 def cores_of_workers(workers: int) -> list[int]:
     """The numbers of the cores on which workers begin, one for each. None unless there are as many
     workers as cores: else another run beside this one would take the same cores for its workers."""
-    if not hasattr(os, "sched_setaffinity"):
-        return []
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = sorted(allowed_cores())
     if workers == 1 or workers != len(allowed):
         return []
     return allowed
@@ -125,17 +120,16 @@ class WorkerPool:
         fresh = runner.copy()
         # Before the fork: compiled code is loaded, or made, once and not by each worker.
         fresh.load_kernels(forks=self._fork)
-        equipment = Equipment(fresh, self._shared, self._threads)
+        equipment = WorkerEquipment(fresh, self._shared, self._threads)
         try:
             if self._fork:
                 self._begin(equipment, [], taken)
             else:
-                packed, tensors = pack(equipment)
+                packed, tensors = pack_arguments(equipment)
                 self._begin(None, tensors, taken)
                 self._send(packed)
             self._wait_until_they_listen()
-        # What Python and torch raise for a network that cannot be sent to another process.
-        except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+        except _NOT_SENT as error:
             self.close()
             raise ConfigError(
                 "engine.name: the pool cannot send the network or the data to its processes, got "
@@ -146,7 +140,9 @@ class WorkerPool:
             self.close()
             raise
 
-    def _begin(self, equipment: Equipment | None, tensors: list[Tensor], taken: Connection) -> None:
+    def _begin(
+        self, equipment: WorkerEquipment | None, tensors: list[Tensor], taken: Connection
+    ) -> None:
         """Start the processes; the arguments are those of `work_until_the_end`."""
         for _ in range(self.workers):
             ours, theirs = self._context.Pipe()
@@ -266,8 +262,7 @@ class WorkerPool:
                 pipe.send(job)
         except OSError:
             return None
-        # What Python raises for a class or a function that only exists inside another function.
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
+        except _NOT_SENT as error:
             self.close()
             raise ConfigError(
                 "engine.name: the pool cannot send a rule or an objective to its processes, got "

@@ -6,8 +6,6 @@ resumes a sweep, shares it with another one, or extends it.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
+from coterie.core.cores import cores
 from coterie.runs.files import refuse_unwritable
 from coterie.runs.run import Stopped
 from coterie.sweep.plan import SweepRun
@@ -35,14 +34,6 @@ class RunFailure:
 Report = Callable[[SweepRun, str], None]
 
 
-def available_cores() -> int:
-    """The cores that this process may use."""
-    # On Linux a process may be limited to some of the cores, for example in a container.
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def cores_per_run(jobs: int) -> int:
     """The cores for each of several runs that go side by side, at least one.
 
@@ -50,7 +41,7 @@ def cores_per_run(jobs: int) -> int:
         >>> cores_per_run(10_000)
         1
     """
-    return max(1, available_cores() // jobs)
+    return max(1, cores() // jobs)
 
 
 def sweep(

@@ -16,10 +16,10 @@ import torch
 from ray.exceptions import RayError, RayTaskError
 
 from coterie.core.arrays import IntArray
+from coterie.core.cores import cores
 from coterie.engines.ray.actor import Actor, Each, Equipment, Load, samples_fingerprint
 from coterie.engines.ray.cluster import Cluster, connect
 from coterie.engines.ray.shards import Name, ShardStore
-from coterie.engines.worker_pool import cores
 from coterie.errors import ConfigError, CoterieError, DataError, RemoteError, first_line
 from coterie.local import LocalRunner
 from coterie.local.device import Device

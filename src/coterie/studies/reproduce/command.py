@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
+from coterie.core.cores import cores
 from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.computed import NEED_DATA, seconds_of
@@ -18,7 +19,6 @@ from coterie.studies.reproduce.papers import Line, Profile
 from coterie.studies.reproduce.reproduction import TAKEN, PaperRun, Reproduction
 from coterie.studies.reproduce.tables import paper
 from coterie.sweep.grid import read_seeds
-from coterie.sweep.runner import available_cores
 from coterie.terminal import columns_table, console, counted, duration, say
 
 PROGRESS_SECONDS = 20.0  # between two lines of progress within a run
@@ -211,7 +211,7 @@ def _announce(made: Reproduction, runs: Sequence[PaperRun], profile: Profile) ->
     lines = counted(len(made.lines), "line")
     say(
         f"profile {profile}, seeds {seeds}: {lines}, {counted(len(runs), 'run')} to do, {done} "
-        f"done; about {duration(seconds)} on two idle cores (this machine has {available_cores()})"
+        f"done; about {duration(seconds)} on two idle cores (this machine has {cores()})"
     )
     for line in dict.fromkeys(missing):
         if line:
