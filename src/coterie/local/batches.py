@@ -134,15 +134,20 @@ def minibatches(
     size = len(samples.y)
     passes = batches(size, solver, key.of("shuffle").generator())
     for number, part in enumerate(passes):
-        # Shuffled once a pass: batches are then slices, which cost no copy.
         order = torch.from_numpy(part.order).to(samples.x.device)
-        xs = samples.x.index_select(0, order)
         ys = samples.y.index_select(0, order)
+        changed = None
         if solver.augment:
             # A stream for each pass, apart from that of dropout.
-            xs = augmented(xs, solver.augment, key.of(f"augment-{number}"))
-        if images:
-            xs = channels_last(xs)
+            stream = key.of(f"augment-{number}")
+            changed = augmented(samples.x.index_select(0, order), solver.augment, stream)
         for at in range(0, part.steps * solver.batch_size, solver.batch_size):
             stop = min(at + solver.batch_size, size)
-            yield MiniBatch(xs[at:stop], ys[at:stop], part.last)
+            if changed is None:
+                # Not before the batch is trained on: then it is in the processor's cache.
+                x = samples.x.index_select(0, order[at:stop])
+            else:
+                x = changed[at:stop]
+            if images:
+                x = channels_last(x)
+            yield MiniBatch(x, ys[at:stop], part.last)

@@ -30,23 +30,18 @@ class FusedGRU(nn.GRU):
         x = input
         last = []
         for layer in range(self.num_layers):
-            x, states = _layer(self, x, _names(layer, self.bidirectional))
-            last += states
-        return x, torch.stack(last)
+            x, ends = _layer(self, x, _names(layer, self.bidirectional))
+            last.append(ends)
+        return x, last[0] if len(last) == 1 else torch.cat(last)
 
 
-def _layer(gru: nn.GRU, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, list[Tensor]]:
+def _layer(gru: nn.GRU, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """What a layer puts out, in the order of its inputs, and the last state of each direction."""
     rows = _rows(x.shape[:2], gru.batch_first, len(names))
-    flat = x.flatten(0, 1)
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     parameters = [getattr(gru, part + name) for name in names for part in parts]
-    states = GruLayer.apply(flat, rows, *parameters).view(*x.shape[:2], -1)
-    steps_first = states.transpose(0, 1) if gru.batch_first else states
-    h = gru.hidden_size
-    # A direction that reads backwards ends at the first step.
-    ends = [steps_first[-1, :, :h], steps_first[0, :, h:]]
-    return states, ends[: len(names)]
+    outputs, last = GruLayer.apply(x, rows, *parameters)
+    return outputs, last
 
 
 @lru_cache(maxsize=64)

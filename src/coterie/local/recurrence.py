@@ -17,14 +17,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from coterie.core.arrays import IntArray
-from coterie.local import aligned
 
 
 @cache
@@ -38,93 +35,124 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
+        # Arrays in that memory by name and shape: a step asks for the same ones as the step before.
+        self._made: dict[tuple[str, int, int], Tensor] = {}
 
     def room(self, name: str, rows: int, columns: int) -> Tensor:
         """An array ``[rows, columns]`` with anything in it, in the memory of this name."""
+        made = self._made.get((name, rows, columns))
+        if made is not None:
+            return made
         size = rows * columns
-        kept = self._kept.get(name)
-        if kept is None or len(kept) < size:
-            # Whatever mode the caller is in: a later one may be in another.
-            with torch.inference_mode(False):
-                kept = torch.empty(size, dtype=torch.float32, device="cpu")
-            self._kept[name] = kept
-        return kept[:size].view(rows, columns)
+        # Whatever mode the caller is in: a later one may be in another.
+        with torch.inference_mode(False):
+            kept = self._kept.get(name)
+            if kept is None or len(kept) < size:
+                kept = self._kept[name] = torch.empty(size, dtype=torch.float32, device="cpu")
+                self._made = {}
+            made = kept[:size].view(rows, columns)
+        if len(self._made) == _MOST_ARRAYS:
+            self._made = {}
+        self._made[name, rows, columns] = made
+        return made
 
 
+_MOST_ARRAYS = 64  # whose shapes a thread remembers; texts may be of any length
 _workspace = Workspace()
 
 
 class GruLayer(torch.autograd.Function):
-    """The states of a layer of GRUs, which begin at zero; the formulas are in
-    ``coterie.local.kernels.gru``.
+    """The states of a layer of GRUs, which begin at zero, and the last state of each direction; the
+    formulas are in ``coterie.local.kernels.gru``.
 
-    Arguments are the inputs ``[T B, I]``, and ``rows [D, T, B]``: which row of inputs and outputs
-    belongs to a step and a sample, in the order in which each direction reads. Then, of each direction,
-    torch's parameters ``weight_ih [3 H, I]``, ``weight_hh [3 H, H]``, ``bias_ih [3 H]`` and ``bias_hh
-    [3 H]``. The result is ``[T B, D H]``.
+    Arguments are the inputs ``x``, two dimensions of which are steps and samples in any order, the
+    third ``I``; and ``rows [D, T, B]``: which row of flat inputs belongs to a step and a sample, in the
+    order in which each direction reads. Then, of each direction, torch's parameters ``weight_ih
+    [3 H, I]``, ``weight_hh [3 H, H]``, ``bias_ih [3 H]`` and ``bias_hh [3 H]``. The results are the
+    outputs, ``D H`` for each of the inputs, and the last states ``[D, B, H]``.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: IntArray, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rows: IntArray, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         kernels = gru_kernels()
         directions = len(rows)
-        h = parameters[1].shape[1]
+        flat = x.flatten(0, 1)
         # All directions in one product.
         w_i = torch.cat(parameters[0::4])
+        w_h = torch.stack(parameters[1::4])
         b_i = torch.cat(parameters[2::4])
-        transposed = torch.stack([w_h.T for w_h in parameters[1::4]])
         b_h = torch.stack(parameters[3::4])
-        products = _workspace.room("products", len(x), directions * 3 * h)
-        torch.addmm(b_i, x, w_i.T, out=products)
+        h = w_h.shape[2]
+        transposed = w_h.transpose(1, 2).contiguous()
+        of_gates = _workspace.room("of gates", len(flat), directions * 3 * h)
+        torch.addmm(b_i, flat, w_i.T, out=of_gates)
         left = _room_for_memory(rows.shape, h)
-        outputs = np.empty((len(x), directions * h), np.float32)
-        memory = _memory(left, rows.shape, h)
+        outputs = torch.empty(*x.shape[:2], directions * h)
+        last = torch.empty(directions, rows.shape[2], h)
         kernels.gru_forward(
-            products.numpy(), rows, transposed.numpy(), b_h.numpy(), memory, outputs
+            of_gates.numpy(),
+            rows,
+            transposed.numpy(),
+            b_h.numpy(),
+            _memory(left, rows.shape, h),
+            outputs.numpy().reshape(len(flat), -1),
+            last.numpy(),
         )
         ctx.rows = rows
         # Saved, and not kept by the node: it would live as long as somebody holds the loss.
-        ctx.save_for_backward(x, w_i, transposed, torch.from_numpy(left))
-        return torch.from_numpy(outputs)
+        ctx.save_for_backward(x, w_i, w_h, left)
+        return outputs, last
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_outputs: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:
         kernels = gru_kernels()
-        x, w_i, transposed, left = ctx.saved_tensors
-        directions, h, gates = transposed.shape
-        memory = _memory(left.numpy(), ctx.rows.shape, h)
-        of_inputs = _workspace.room("of inputs", len(x), directions * gates)
-        of_products = _workspace.room("of products", directions * len(x), gates)
-        of_products = of_products.view(directions, len(x), gates)
-        of_biases = torch.empty(directions, 2, gates)
-        written = kernels.GruGradient(of_inputs.numpy(), of_products.numpy(), of_biases.numpy())
-        sent = gradient.contiguous().numpy()
-        kernels.gru_backward(sent, ctx.rows, transposed.numpy(), memory, written)
+        x, w_i, w_h, left = ctx.saved_tensors
+        directions, gates, h = w_h.shape
+        flat = x.flatten(0, 1)
+        memory = _memory(left, ctx.rows.shape, h)
+        of_gates = _workspace.room("of gates", len(flat), directions * gates)
+        of_products = _workspace.room("of products", directions * len(flat), gates)
+        of_products = of_products.view(directions, len(flat), gates)
+        of_biases = torch.empty(2 * directions, gates)
+        kernels.gru_backward(
+            of_outputs.contiguous().numpy().reshape(len(flat), -1),
+            of_last.contiguous().numpy(),
+            ctx.rows,
+            w_h.numpy(),
+            memory,
+            kernels.GruGradient(
+                of_gates.numpy(),
+                of_products.numpy(),
+                of_biases.numpy().reshape(directions, 2, gates),
+            ),
+        )
         of_x = None
         if ctx.needs_input_grad[0]:
-            of_x = of_inputs @ w_i
+            of_x = (of_gates @ w_i).view(x.shape)
         nothing: list[Tensor | None] = [None] * directions
         of_w_i = of_w_h = nothing
         asked = ctx.needs_input_grad[2:]
         if any(asked[0::4]):
-            of_w_i = list((of_inputs.T @ x).chunk(directions))
+            of_w_i = list((of_gates.T @ flat).chunk(directions))
         if any(asked[1::4]):
-            before = torch.from_numpy(memory.states[:, :-1].reshape(directions, len(x), h))
+            before = torch.from_numpy(memory.states[:, :-1].reshape(directions, len(flat), h))
             of_w_h = list(torch.bmm(of_products.transpose(1, 2), before))
+        of_b = of_biases.unbind()
         found: list[Tensor | None] = []
         for one in range(directions):
-            found += [of_w_i[one], of_w_h[one], *of_biases[one]]
+            found += [of_w_i[one], of_w_h[one], of_b[2 * one], of_b[2 * one + 1]]
         return of_x, None, *found
 
 
-def _room_for_memory(shape: tuple[int, ...], h: int) -> NDArray[np.float32]:
+def _room_for_memory(shape: tuple[int, ...], h: int) -> Tensor:
     """What a pass leaves, in one piece."""
     directions, steps, samples = shape
-    return aligned.empty(directions * (5 * steps + 1) * samples * h)
+    # torch's memory begins a line of the cache, NumPy's need not.
+    return torch.empty(directions * (5 * steps + 1) * samples * h)
 
 
-def _memory(left: NDArray[np.float32], shape: tuple[int, ...], h: int) -> Any:
+def _memory(left: Tensor, shape: tuple[int, ...], h: int) -> Any:
     """What a pass leaves, as the kernels know it.
 
     Args:
@@ -134,10 +162,10 @@ def _memory(left: NDArray[np.float32], shape: tuple[int, ...], h: int) -> Any:
     """
     directions, steps, samples = shape
     once = directions * steps * samples * h
-    gates, new, recurrent, states = np.split(left, [2 * once, 3 * once, 4 * once])
+    values = left.numpy()
     return gru_kernels().GruMemory(
-        gates.reshape(directions, steps, samples, 2 * h),
-        new.reshape(directions, steps, samples, h),
-        recurrent.reshape(directions, steps, samples, h),
-        states.reshape(directions, steps + 1, samples, h),
+        values[: 2 * once].reshape(directions, steps, 2, samples, h),
+        values[2 * once : 3 * once].reshape(directions, steps, samples, h),
+        values[3 * once : 4 * once].reshape(directions, steps, samples, h),
+        values[4 * once :].reshape(directions, steps + 1, samples, h),
     )

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled
-from coterie.local.kernels.dense import accumulate, multiply
+from coterie.local.kernels.dense import add_bias
 from coterie.local.kernels.inner_loops import copy_row
-from coterie.local.kernels.room import rows_of_zeros, zeros
+from coterie.local.kernels.room import rows_of_zeros
 
 _F4 = numba.float32
 _I8 = numba.int64
@@ -41,7 +41,7 @@ class GruMemory(NamedTuple):
     """What a pass leaves for its gradient.
 
     Args:
-        gates: ``[D, T, B, 2 H]``, r and z.
+        gates: ``[D, T, 2, B, H]``, r and z.
         new: ``[D, T, B, H]``, n.
         recurrent: ``[D, T, B, H]``, ``W_n h + b_n``.
         states: ``[D, T + 1, B, H]``, the first of each direction zero.
@@ -54,7 +54,8 @@ class GruMemory(NamedTuple):
 
 
 # The type of the record in the signatures of the kernels that Python calls.
-_MEMORY = numba.types.NamedUniTuple(_F4[:, :, :, ::1], 4, GruMemory)
+_STEPS = _F4[:, :, :, ::1]
+_MEMORY = numba.types.NamedTuple((_F4[:, :, :, :, ::1], _STEPS, _STEPS, _STEPS), GruMemory)
 
 
 @compiled("void(f4[::1], i4[::1], f4[::1])", in_order=True)
@@ -90,7 +91,15 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
 
 
 @compiled(
-    numba.void(_F4[:, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _F4[:, ::1], _MEMORY, _F4[:, ::1])
+    numba.void(
+        _F4[:, ::1],
+        _I8[:, :, ::1],
+        _F4[:, :, ::1],
+        _F4[:, ::1],
+        _MEMORY,
+        _F4[:, ::1],
+        _F4[:, :, ::1],
+    )
 )
 def gru_forward(
     inputs: F32,
@@ -99,6 +108,7 @@ def gru_forward(
     biases: F32,
     memory: GruMemory,
     outputs: F32,
+    last: F32,
 ) -> None:
     """All steps of all directions.
 
@@ -109,6 +119,7 @@ def gru_forward(
         biases: ``b [D, 3 H]``.
         memory: written.
         outputs: ``[T B, D H]``, the states are written there, too.
+        last: ``[D, B, H]``, and the last ones there.
     """
     directions, steps, samples = rows.shape
     h = transposed.shape[1]
@@ -126,31 +137,31 @@ def gru_forward(
             gates = memory.gates[d, t]
             new = memory.new[d, t]
             recurrent = memory.recurrent[d, t]
-            # States are short: to add up each sum by itself takes longer than the products. So the
-            # products of one value of the state are added to all sums at once.
-            for s in range(samples):
-                copy_row(biases[d], product[s])
-            accumulate(ONE, before.T, transposed[d], product)
+            np.dot(before, transposed[d], product)
+            add_bias(product, biases[d])
             for s in range(samples):
                 given = inputs[rows[d, t, s], of_gates : of_gates + 3 * h]
-                for f in range(2 * h):
-                    gates[s, f] = given[f] + product[s, f]
+                for f in range(h):
+                    gates[0, s, f] = given[f] + product[s, f]
+                    gates[1, s, f] = given[h + f] + product[s, h + f]
             sigmoid(gates.reshape(-1), powers, as_floats)
             # tanh(a) = 2 sigmoid(2 a) - 1
             for s in range(samples):
                 given = inputs[rows[d, t, s], of_gates : of_gates + 3 * h]
                 for f in range(h):
                     recurrent[s, f] = product[s, 2 * h + f]
-                    new[s, f] = TWO * (given[2 * h + f] + gates[s, f] * product[s, 2 * h + f])
+                    new[s, f] = TWO * (given[2 * h + f] + gates[0, s, f] * product[s, 2 * h + f])
             sigmoid(new.reshape(-1), powers, as_floats)
             for s in range(samples):
                 put_out = outputs[rows[d, t, s], of_states : of_states + h]
                 for f in range(h):
                     n = TWO * new[s, f] - ONE
-                    state = n + gates[s, h + f] * (before[s, f] - n)
+                    state = n + gates[1, s, f] * (before[s, f] - n)
                     new[s, f] = n
                     after[s, f] = state
                     put_out[f] = state
+        for s in range(samples):
+            copy_row(memory.states[d, steps, s], last[d, s])
 
 
 class GruGradient(NamedTuple):
@@ -171,60 +182,75 @@ class GruGradient(NamedTuple):
 _GRADIENT = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1], _F4[:, :, ::1]), GruGradient)
 
 
-@compiled(numba.void(_F4[:, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _MEMORY, _GRADIENT))
+@compiled(
+    numba.void(_F4[:, ::1], _F4[:, :, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _MEMORY, _GRADIENT)
+)
 def gru_backward(
-    sent: F32, rows: I64, transposed: F32, memory: GruMemory, gradient: GruGradient
+    of_outputs: F32,
+    of_last: F32,
+    rows: I64,
+    weights: F32,
+    memory: GruMemory,
+    gradient: GruGradient,
 ) -> None:
     """From the gradient of the outputs to that of what was computed of them. The gradients of the
     weights are products of these for all steps at once, and not made here.
 
     Args:
-        sent: ``[T B, D H]``, the gradient of the outputs.
+        of_outputs: ``[T B, D H]``, the gradient of the outputs.
+        of_last: ``[D, B, H]``, that of the last states, which are outputs of their own.
         rows: as for `gru_forward`.
-        transposed: as for `gru_forward`.
+        weights: ``W [D, 3 H, H]``.
         memory: as `gru_forward` left it.
         gradient: written.
     """
     directions, steps, samples = rows.shape
-    h = transposed.shape[1]
+    h = weights.shape[2]
     gradient.of_biases[:] = 0
     # The gradient of the state, which is handed on from step to step: what goes by z, and by W.
-    kept = rows_of_zeros(samples, h)
+    of_state = rows_of_zeros(samples, h)
     through = rows_of_zeros(samples, h)
-    nothing = zeros(h)
     for d in range(directions):
-        kept[:] = 0
+        for s in range(samples):
+            copy_row(of_last[d, s], of_state[s])
         through[:] = 0
         of_biases = gradient.of_biases[d]
         for t in range(steps - 1, -1, -1):
             before = memory.states[d, t]
-            gates = memory.gates[d, t]
+            r = memory.gates[d, t, 0]
+            z = memory.gates[d, t, 1]
             new = memory.new[d, t]
             recurrent = memory.recurrent[d, t]
             products = gradient.of_products[d, t * samples : (t + 1) * samples]
+            # Loops of few arrays each: of many, the compiler does not find out whether they overlap,
+            # and takes one value at a time.
             for s in range(samples):
                 row = rows[d, t, s]
-                of_output = sent[row, h * d : h * (d + 1)]
+                of_output = of_outputs[row, h * d : h * (d + 1)]
                 of_given = gradient.of_inputs[row, 3 * h * d : 3 * h * (d + 1)]
+                of_r = products[s, :h]
+                of_z = products[s, h : 2 * h]
+                of_n = products[s, 2 * h :]
                 for f in range(h):
-                    of_state = kept[s, f] + through[s, f] + of_output[f]
-                    r = gates[s, f]
-                    z = gates[s, h + f]
+                    of_state[s, f] += through[s, f] + of_output[f]
+                for f in range(h):
                     n = new[s, f]
-                    of_n = of_state * (ONE - z) * (ONE - n * n)
-                    of_z = of_state * (before[s, f] - n) * z * (ONE - z)
-                    of_r = of_n * recurrent[s, f] * r * (ONE - r)
-                    of_given[f] = of_r
-                    of_given[h + f] = of_z
-                    of_given[2 * h + f] = of_n
-                    products[s, f] = of_r
-                    products[s, h + f] = of_z
-                    products[s, 2 * h + f] = of_n * r
-                    kept[s, f] = of_state * z
+                    of_n[f] = of_state[s, f] * (ONE - z[s, f]) * (ONE - n * n)
+                for f in range(h):
+                    change = (before[s, f] - new[s, f]) * z[s, f] * (ONE - z[s, f])
+                    of_z[f] = of_state[s, f] * change
+                for f in range(h):
+                    of_r[f] = of_n[f] * recurrent[s, f] * r[s, f] * (ONE - r[s, f])
+                for f in range(h):
+                    of_state[s, f] *= z[s, f]
                 for f in range(3 * h):
-                    of_biases[0, f] += of_given[f]
+                    of_given[f] = products[s, f]
+                    of_biases[0, f] += products[s, f]
+                for f in range(h):
+                    of_n[f] *= r[s, f]
+                for f in range(3 * h):
                     of_biases[1, f] += products[s, f]
-            multiply(products, transposed[d], nothing, through)
+            np.dot(products, weights[d], through)
 
 
 def load() -> None:
