@@ -29,6 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import coterie as ct
+from coterie.core.freed_memory import keep_freed_memory
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.local import LocalRunner, aligned
@@ -165,6 +166,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     with threadpool_limits(1):
         rate = peak(args.repeat)
         print(f"one core: {rate / 1e9:.1f} GFLOP/s in float32 products of 1,024 x 1,024")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from coterie.local import recurrence
 from coterie.local.fused_recurrent import FusedGRU, use_fused_gru
 from coterie.models.recurrent import OneBiasLSTM
 
@@ -93,6 +94,25 @@ def test_passes_do_not_overwrite_what_others_need() -> None:
     for found, repeated, known in zip(mine, again, yours, strict=True):
         torch.testing.assert_close(found, known, rtol=1e-5, atol=1e-5)
         assert torch.equal(found, repeated)
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["outputs", "last states"])
+def test_one_of_both_results_may_be_all_that_counts(which: int) -> None:
+    torch.manual_seed(1)
+    theirs = nn.GRU(5, 4, num_layers=2, batch_first=True, bidirectional=True)
+    ours = use_fused_gru(copy.deepcopy(theirs))
+    x = torch.randn(3, 6, 5)
+    mine = torch.autograd.grad(ours(x)[which].square().sum(), list(ours.parameters()))
+    yours = torch.autograd.grad(theirs(x)[which].square().sum(), list(theirs.parameters()))
+    for found, known in zip(mine, yours, strict=True):
+        torch.testing.assert_close(found, known, rtol=1e-5, atol=1e-5)
+
+
+def test_texts_of_many_lengths_do_not_fill_the_memory() -> None:
+    layer = use_fused_gru(nn.GRU(5, 4))
+    for steps in range(1, 200):
+        layer(torch.randn(steps, 1, 5))
+    assert len(recurrence._workspace._made) <= recurrence._MOST_ARRAYS
 
 
 def test_frozen_weights_have_no_gradient() -> None:
