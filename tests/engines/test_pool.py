@@ -27,7 +27,7 @@ from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine
 from coterie.engines.failures import ClientError
 from coterie.engines.worker_pool import cores_of_workers
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, CoterieError
 from coterie.local import LocalRunner
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
@@ -36,7 +36,7 @@ SOLVER = ct.Solver(epochs=2, batch_size=5, lr=0.1)
 
 
 class Troubled(nn.Module):
-    """Sleeps, raises, or kills its own process, once per mark on the disk."""
+    """Sleeps, raises, or kills its own process, once per mark on the disk or always."""
 
     def __init__(self, mark: Any, trouble: str) -> None:
         super().__init__()
@@ -51,6 +51,8 @@ class Troubled(nn.Module):
             time.sleep(0.2)
         if self.trouble == "die" and not self.mark.exists():
             self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.trouble == "die always":
             os.kill(os.getpid(), signal.SIGKILL)
         return self.body(x)
 
@@ -116,6 +118,27 @@ def test_a_spawned_worker_that_is_killed_at_its_start_is_replaced(
     assert killed
     expected = ask(SerialEngine(LocalRunner(population, net, SOLVER)), population, net)
     assert np.array_equal(found.fields["delta"], expected.fields["delta"])
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_that_always_die_say_how(start: str) -> None:
+    population = blobs()
+    net = Troubled(None, "die always")
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, retries=1, start=start)
+    with pytest.raises(CoterieError, match=r"died 2 times .*; the last one was ended by SIGKILL"):
+        ask(engine, population, net)
+
+
+def test_shared_memory_that_is_too_small_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("unable to allocate shared memory (shm): No space left on device (28)")
+
+    population = blobs()
+    net = small_net()
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start="spawn")
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    with pytest.raises(ConfigError, match=r"no room for 0 MB of models .* No space left"):
+        ask(engine, population, net)
 
 
 def test_a_network_that_cannot_be_sent_is_one_line() -> None:

@@ -1,7 +1,8 @@
-"""What is said when a client's own code fails."""
+"""What is said when a client's own code fails, and when a process ends."""
 
 from __future__ import annotations
 
+import signal
 import traceback
 from pathlib import Path
 
@@ -50,3 +51,25 @@ def _place(error: Exception) -> str:
     if not own:
         return ""
     return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}"
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words.
+
+    Args:
+        code: its exit code; minus the number of the signal that ended it.
+
+    Example:
+        >>> ending(-9)
+        'was ended by SIGKILL, as the system does where memory is short'
+        >>> ending(1)
+        'ended with code 1'
+    """
+    if code >= 0:
+        return f"ended with code {code}"
+    # A signal without a name, of real time, has a number.
+    names = {one.value: one.name for one in signal.Signals}
+    found = f"was ended by {names.get(-code, f'signal {-code}')}"
+    if -code == signal.SIGKILL:
+        found += ", as the system does where memory is short"
+    return found

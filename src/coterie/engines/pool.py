@@ -246,7 +246,7 @@ class PoolEngine(SimulationEngine):
             self._ensure(len(models), len(left), width)
         raise CoterieError(
             f"engine: worker processes died {self.retries + 1} times in round {key.round} "
-            f"at client {ids[left[0]]}"
+            f"at client {ids[left[0]]}; the last one {self.pool.last_end}"
         )
 
     def _ensure(self, models: int, tasks: int, width: int) -> None:

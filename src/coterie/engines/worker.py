@@ -23,6 +23,7 @@ from coterie.core.threads import one_library_thread, threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
 from coterie.engines.packing import unpack_arguments
+from coterie.engines.shared_memory import Shared
 from coterie.local import LocalRunner
 from coterie.local.moves import Moves
 from coterie.local.network_scoring import Scored, part_of
@@ -86,25 +87,6 @@ class Failure:
 
     line: str
     trace: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Memory that all workers and the main process see.
-
-    Args:
-        starts: float32 ``[rows, width]``, the models that clients start from; the memory may be
-            wider than a job needs.
-        deltas: float32 ``[tasks, width]``, their updates.
-        sizes_and_losses: float64 ``[tasks, 2]``.
-        done: uint8 ``[tasks]``, 1 where a task is done: written last, so that what a killed worker
-            left half done does not count.
-    """
-
-    starts: Tensor
-    deltas: Tensor
-    sizes_and_losses: Tensor
-    done: Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import mmap
 import os
 import pickle
 import sys
@@ -20,20 +18,20 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.core.cores import allowed_cores
-from coterie.engines.failures import ClientError
+from coterie.engines.failures import ClientError, ending
 from coterie.engines.packing import pack_arguments
+from coterie.engines.shared_memory import share
 from coterie.engines.worker import (
     END,
     TASK,
     Failure,
     PartJob,
     PoolJob,
-    Shared,
     WorkerEquipment,
     work_until_the_end,
 )
 from coterie.errors import ConfigError, first_line
-from coterie.local import LocalRunner, aligned
+from coterie.local import LocalRunner
 
 # What Python raises for a class or a function that only exists inside another function, and torch for
 # a tensor, that cannot be sent to another process.
@@ -84,6 +82,7 @@ class WorkerPool:
         self._tasks = 0
         self._width = 0
         self._cores = cores_of_workers(workers)
+        self.last_end = ""  # how the last process ended that was not ended by this one
 
     @property
     def running(self) -> bool:
@@ -106,7 +105,8 @@ class WorkerPool:
         run; the arguments are those of `fits`.
 
         Raises:
-            ConfigError: if no process begins to work because of what the user's code is.
+            ConfigError: if no process begins to work because of what the user's code is, or shared
+                memory has no room for the models.
         """
         self.close()
         # Room never shrinks: a request as large as an earlier one must not restart the workers.
@@ -205,16 +205,7 @@ class WorkerPool:
         )
 
     def _share_memory(self, width: int) -> None:
-        # Whole lines of the cache, so that every model begins one.
-        values = aligned.LINE // torch.float32.itemsize
-        row = math.ceil(width / values) * values
-        shapes = ((self._models, row), (self._tasks, row), (self._tasks, 2), (self._tasks,))
-        kinds = (torch.float32, torch.float32, torch.float64, torch.uint8)
-        tensors = [
-            _shared_zeros(shape, kind, self._fork)
-            for shape, kind in zip(shapes, kinds, strict=True)
-        ]
-        self._shared = Shared(*tensors)
+        self._shared = share(self._models, self._tasks, width, fork=self._fork)
         self.starts: NDArray[np.float32] = self._shared.starts.numpy()
         self.deltas: NDArray[np.float32] = self._shared.deltas.numpy()
         self.sizes_and_losses: NDArray[np.float64] = self._shared.sizes_and_losses.numpy()
@@ -304,6 +295,10 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the processes."""
+        for process in self.processes:
+            if wait([process.sentinel], timeout=0):
+                process.join()
+                self.last_end = ending(process.exitcode)
         # Killed and not asked to end: one may hang in the user's code.
         for process in self.processes:
             process.kill()
@@ -314,14 +309,3 @@ class WorkerPool:
             for pipe in [*self._pipes, self._numbers]:
                 pipe.close()
         self.processes = []
-
-
-def _shared_zeros(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
-    """Zeros that worker processes see: anonymous memory that a fork inherits, or torch's shared
-    memory, which needs files in ``/dev/shm`` and may find it small."""
-    if not fork:
-        return torch.zeros(shape, dtype=dtype).share_memory_()
-    count = math.prod(shape)
-    # At least a byte, which is the least that can be mapped: a pool that only scores has no tasks.
-    memory = mmap.mmap(-1, max(1, count * dtype.itemsize))
-    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)

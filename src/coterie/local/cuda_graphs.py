@@ -63,6 +63,12 @@ class CudaGraphCache:
 def cuda_graph(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], Any]:
     """A step as a CUDA graph. It is run twice beforehand on a side stream, as capturing asks for,
     and undone: libraries set themselves up in their first calls, which cannot be captured."""
+    # The stream is one of the device that computes, which need not be the current one.
+    with torch.cuda.device(state[0].device):
+        return _recorded(step, state)
+
+
+def _recorded(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], Any]:
     # The runs that warm up change the state like any other step, so it is put back afterwards.
     before = [tensor.clone() for tensor in state]
     side = torch.cuda.Stream()
