@@ -96,6 +96,40 @@ def test_passes_do_not_overwrite_what_others_need() -> None:
         assert torch.equal(found, repeated)
 
 
+@pytest.mark.parametrize("library", [False, True])
+@pytest.mark.parametrize(("samples", "h"), [(5, 9), (4, 16), (1, 1)])
+def test_both_ways_to_multiply_states_give_the_same(
+    library: bool, samples: int, h: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurrence, "library_multiplies", lambda samples, h: library)
+    torch.manual_seed(0)
+    theirs = nn.GRU(5, h, batch_first=True, bidirectional=True)
+    ours = use_fused_gru(copy.deepcopy(theirs))
+    x = torch.randn(samples, 6, 5)
+    for found, expected in zip(answers(ours, x), answers(theirs, x), strict=True):
+        for mine, yours in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-6)
+
+
+def test_a_library_multiplies_small_states_alone() -> None:
+    assert not recurrence.library_multiplies(10, 256)
+    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    assert recurrence.library_multiplies(10, 64) == wide
+
+
+def test_torchs_defaults_change_nothing() -> None:
+    torch.manual_seed(0)
+    layer = use_fused_gru(nn.GRU(5, 4))
+    x = torch.randn(3, 2, 5)
+    expected = layer(x)[0]
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = layer(x)[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["outputs", "last states"])
 def test_one_of_both_results_may_be_all_that_counts(which: int) -> None:
     torch.manual_seed(1)
@@ -110,7 +144,8 @@ def test_one_of_both_results_may_be_all_that_counts(which: int) -> None:
 
 def test_texts_of_many_lengths_do_not_fill_the_memory() -> None:
     layer = use_fused_gru(nn.GRU(5, 4))
-    for steps in range(1, 200):
+    # The longest first, so that none needs more memory than there is.
+    for steps in range(200, 0, -1):
         layer(torch.randn(steps, 1, 5))
     assert len(recurrence._workspace._made) <= recurrence._MOST_ARRAYS
 

@@ -16,6 +16,7 @@ from coterie.core.augment import augmented
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 
+_CACHED = 2**18  # bytes that stay in a processor's second cache beside a network
 _MOST_SHUFFLED = 2**14  # numbers of samples that are shuffled at once
 
 
@@ -133,21 +134,21 @@ def minibatches(
     """
     size = len(samples.y)
     passes = batches(size, solver, key.of("shuffle").generator())
+    # What stays in the processor's cache is gathered for a whole pass: batches are then slices, which
+    # cost no copy. More is gathered batch by batch, so that a batch is there when it is trained on.
+    small = samples.x.nbytes <= _CACHED or samples.x.device.type != "cpu"
+    at_once = small or bool(solver.augment)
     for number, part in enumerate(passes):
         order = torch.from_numpy(part.order).to(samples.x.device)
         ys = samples.y.index_select(0, order)
-        changed = None
+        if at_once:
+            xs = samples.x.index_select(0, order)
         if solver.augment:
             # A stream for each pass, apart from that of dropout.
-            stream = key.of(f"augment-{number}")
-            changed = augmented(samples.x.index_select(0, order), solver.augment, stream)
+            xs = augmented(xs, solver.augment, key.of(f"augment-{number}"))
         for at in range(0, part.steps * solver.batch_size, solver.batch_size):
             stop = min(at + solver.batch_size, size)
-            if changed is None:
-                # Not before the batch is trained on: then it is in the processor's cache.
-                x = samples.x.index_select(0, order[at:stop])
-            else:
-                x = changed[at:stop]
+            x = xs[at:stop] if at_once else samples.x.index_select(0, order[at:stop])
             if images:
                 x = channels_last(x)
             yield MiniBatch(x, ys[at:stop], part.last)

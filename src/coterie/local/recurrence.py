@@ -61,6 +61,18 @@ _MOST_ARRAYS = 64  # whose shapes a thread remembers; texts may be of any length
 _workspace = Workspace()
 
 
+@cache
+def library_multiplies(samples: int, h: int) -> bool:
+    """Whether a library multiplies states faster than the loops of ``coterie.local.kernels.dense``.
+
+    OpenBLAS does for processors with AVX-512, up to a million products a call. Larger matrices, and
+    all of them on other processors, it copies into another order first, which takes longer than to
+    multiply a few samples.
+    """
+    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return wide and samples * 3 * h * h <= 10**6
+
+
 class GruLayer(torch.autograd.Function):
     """The states of a layer of GRUs, which begin at zero, and the last state of each direction; the
     formulas are in ``coterie.local.kernels.gru``.
@@ -79,62 +91,64 @@ class GruLayer(torch.autograd.Function):
         flat = x.flatten(0, 1)
         # All directions in one product.
         w_i = torch.cat(parameters[0::4])
-        w_h = torch.stack(parameters[1::4])
         b_i = torch.cat(parameters[2::4])
         b_h = torch.stack(parameters[3::4])
-        h = w_h.shape[2]
-        transposed = w_h.transpose(1, 2).contiguous()
-        of_gates = _workspace.room("of gates", len(flat), directions * 3 * h)
-        torch.addmm(b_i, flat, w_i.T, out=of_gates)
+        transposed = torch.stack([w_h.T for w_h in parameters[1::4]])
+        h = transposed.shape[1]
+        inputs = _workspace.room("inputs", len(flat), directions * 3 * h)
+        torch.addmm(b_i, flat, w_i.T, out=inputs)
         left = _room_for_memory(rows.shape, h)
-        outputs = torch.empty(*x.shape[:2], directions * h)
-        last = torch.empty(directions, rows.shape[2], h)
+        outputs = _floats(*x.shape[:2], directions * h)
+        last = _floats(directions, rows.shape[2], h)
         kernels.gru_forward(
-            of_gates.numpy(),
+            inputs.numpy(),
             rows,
             transposed.numpy(),
             b_h.numpy(),
             _memory(left, rows.shape, h),
             outputs.numpy().reshape(len(flat), -1),
             last.numpy(),
+            library_multiplies(rows.shape[2], h),
         )
         ctx.rows = rows
         # Saved, and not kept by the node: it would live as long as somebody holds the loss.
-        ctx.save_for_backward(x, w_i, w_h, left)
+        ctx.save_for_backward(x, w_i, transposed, left)
         return outputs, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_outputs: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:
         kernels = gru_kernels()
-        x, w_i, w_h, left = ctx.saved_tensors
-        directions, gates, h = w_h.shape
+        x, w_i, transposed, left = ctx.saved_tensors
+        directions, h, gates = transposed.shape
         flat = x.flatten(0, 1)
         memory = _memory(left, ctx.rows.shape, h)
-        of_gates = _workspace.room("of gates", len(flat), directions * gates)
+        # In the memory of what it is the gradient of, which a step needs no more.
+        of_inputs = _workspace.room("inputs", len(flat), directions * gates)
         of_products = _workspace.room("of products", directions * len(flat), gates)
         of_products = of_products.view(directions, len(flat), gates)
-        of_biases = torch.empty(2 * directions, gates)
+        of_biases = _floats(2 * directions, gates)
         kernels.gru_backward(
             of_outputs.contiguous().numpy().reshape(len(flat), -1),
             of_last.contiguous().numpy(),
             ctx.rows,
-            w_h.numpy(),
+            transposed.numpy(),
             memory,
             kernels.GruGradient(
-                of_gates.numpy(),
+                of_inputs.numpy(),
                 of_products.numpy(),
                 of_biases.numpy().reshape(directions, 2, gates),
             ),
+            library_multiplies(ctx.rows.shape[2], h),
         )
         of_x = None
         if ctx.needs_input_grad[0]:
-            of_x = (of_gates @ w_i).view(x.shape)
+            of_x = (of_inputs @ w_i).view(x.shape)
         nothing: list[Tensor | None] = [None] * directions
         of_w_i = of_w_h = nothing
         asked = ctx.needs_input_grad[2:]
         if any(asked[0::4]):
-            of_w_i = list((of_gates.T @ flat).chunk(directions))
+            of_w_i = list((of_inputs.T @ flat).chunk(directions))
         if any(asked[1::4]):
             before = torch.from_numpy(memory.states[:, :-1].reshape(directions, len(flat), h))
             of_w_h = list(torch.bmm(of_products.transpose(1, 2), before))
@@ -148,8 +162,12 @@ class GruLayer(torch.autograd.Function):
 def _room_for_memory(shape: tuple[int, ...], h: int) -> Tensor:
     """What a pass leaves, in one piece."""
     directions, steps, samples = shape
-    # torch's memory begins a line of the cache, NumPy's need not.
-    return torch.empty(directions * (5 * steps + 1) * samples * h)
+    return _floats(directions * (5 * steps + 1) * samples * h)
+
+
+def _floats(*shape: int) -> Tensor:
+    """Values in which anything is, float32 on the CPU whatever torch's defaults are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
 def _memory(left: Tensor, shape: tuple[int, ...], h: int) -> Any:

@@ -19,10 +19,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled
-from coterie.local.kernels.dense import add_bias
+from coterie.local.kernels.compilation import F32, I64, ONE, compile_together, compiled, inlined
+from coterie.local.kernels.dense import accumulate, add_bias, multiply
 from coterie.local.kernels.inner_loops import copy_row
-from coterie.local.kernels.room import rows_of_zeros
+from coterie.local.kernels.room import rows_of_zeros, zeros
 
 _F4 = numba.float32
 _I8 = numba.int64
@@ -90,6 +90,20 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
         x[f] = ONE / (ONE + x[f] * as_floats[f])
 
 
+@inlined
+def multiply_states(states: F32, transposed: F32, bias: F32, out: F32, library: bool) -> None:
+    """``out = states W^T + bias``: ``[B, H] x [H, 3 H] -> [B, 3 H]``."""
+    if library:
+        np.dot(states, transposed, out)
+        add_bias(out, bias)
+        return
+    # States are short: to add up each sum by itself takes longer than the products. So the products of
+    # one value of the state are added to all sums at once.
+    for s in range(len(states)):
+        copy_row(bias, out[s])
+    accumulate(ONE, states.T, transposed, out)
+
+
 @compiled(
     numba.void(
         _F4[:, ::1],
@@ -99,6 +113,7 @@ def sigmoid(x: F32, powers: NDArray[np.int32], as_floats: F32) -> None:
         _MEMORY,
         _F4[:, ::1],
         _F4[:, :, ::1],
+        numba.boolean,
     )
 )
 def gru_forward(
@@ -109,6 +124,7 @@ def gru_forward(
     memory: GruMemory,
     outputs: F32,
     last: F32,
+    library: bool,
 ) -> None:
     """All steps of all directions.
 
@@ -120,6 +136,7 @@ def gru_forward(
         memory: written.
         outputs: ``[T B, D H]``, the states are written there, too.
         last: ``[D, B, H]``, and the last ones there.
+        library: whether a library multiplies by ``W``.
     """
     directions, steps, samples = rows.shape
     h = transposed.shape[1]
@@ -129,31 +146,30 @@ def gru_forward(
     for d in range(directions):
         memory.states[d, 0, :, :] = 0
         # Where the values of this direction begin in a row.
-        of_gates = 3 * h * d
-        of_states = h * d
+        first_gate = 3 * h * d
+        first_state = h * d
         for t in range(steps):
             before = memory.states[d, t]
             after = memory.states[d, t + 1]
             gates = memory.gates[d, t]
             new = memory.new[d, t]
             recurrent = memory.recurrent[d, t]
-            np.dot(before, transposed[d], product)
-            add_bias(product, biases[d])
+            multiply_states(before, transposed[d], biases[d], product, library)
             for s in range(samples):
-                given = inputs[rows[d, t, s], of_gates : of_gates + 3 * h]
+                given = inputs[rows[d, t, s], first_gate : first_gate + 3 * h]
                 for f in range(h):
                     gates[0, s, f] = given[f] + product[s, f]
                     gates[1, s, f] = given[h + f] + product[s, h + f]
             sigmoid(gates.reshape(-1), powers, as_floats)
             # tanh(a) = 2 sigmoid(2 a) - 1
             for s in range(samples):
-                given = inputs[rows[d, t, s], of_gates : of_gates + 3 * h]
+                given = inputs[rows[d, t, s], first_gate : first_gate + 3 * h]
                 for f in range(h):
                     recurrent[s, f] = product[s, 2 * h + f]
                     new[s, f] = TWO * (given[2 * h + f] + gates[0, s, f] * product[s, 2 * h + f])
             sigmoid(new.reshape(-1), powers, as_floats)
             for s in range(samples):
-                put_out = outputs[rows[d, t, s], of_states : of_states + h]
+                put_out = outputs[rows[d, t, s], first_state : first_state + h]
                 for f in range(h):
                     n = TWO * new[s, f] - ONE
                     state = n + gates[1, s, f] * (before[s, f] - n)
@@ -183,15 +199,24 @@ _GRADIENT = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1], _F4[:, :, ::1])
 
 
 @compiled(
-    numba.void(_F4[:, ::1], _F4[:, :, ::1], _I8[:, :, ::1], _F4[:, :, ::1], _MEMORY, _GRADIENT)
+    numba.void(
+        _F4[:, ::1],
+        _F4[:, :, ::1],
+        _I8[:, :, ::1],
+        _F4[:, :, ::1],
+        _MEMORY,
+        _GRADIENT,
+        numba.boolean,
+    )
 )
 def gru_backward(
     of_outputs: F32,
     of_last: F32,
     rows: I64,
-    weights: F32,
+    transposed: F32,
     memory: GruMemory,
     gradient: GruGradient,
+    library: bool,
 ) -> None:
     """From the gradient of the outputs to that of what was computed of them. The gradients of the
     weights are products of these for all steps at once, and not made here.
@@ -200,16 +225,18 @@ def gru_backward(
         of_outputs: ``[T B, D H]``, the gradient of the outputs.
         of_last: ``[D, B, H]``, that of the last states, which are outputs of their own.
         rows: as for `gru_forward`.
-        weights: ``W [D, 3 H, H]``.
+        transposed: as for `gru_forward`.
         memory: as `gru_forward` left it.
         gradient: written.
+        library: as for `gru_forward`.
     """
     directions, steps, samples = rows.shape
-    h = weights.shape[2]
+    h = transposed.shape[1]
     gradient.of_biases[:] = 0
     # The gradient of the state, which is handed on from step to step: what goes by z, and by W.
     of_state = rows_of_zeros(samples, h)
     through = rows_of_zeros(samples, h)
+    nothing = zeros(h)
     for d in range(directions):
         for s in range(samples):
             copy_row(of_last[d, s], of_state[s])
@@ -250,7 +277,10 @@ def gru_backward(
                     of_n[f] *= r[s, f]
                 for f in range(3 * h):
                     of_biases[1, f] += products[s, f]
-            np.dot(products, weights[d], through)
+            if library:
+                np.dot(products, transposed[d].T, through)
+            else:
+                multiply(products, transposed[d], nothing, through)
 
 
 def load() -> None:
