@@ -168,11 +168,19 @@ def _timed(command: Sequence[str], env: dict[str, str], log: Path, limit: float)
 
 
 def interpreters(names: Sequence[str], newer: str) -> dict[str, str]:
-    """The Python of each program, whose environment is made where it is not there."""
+    """The Python of each program, whose environment is made where it is not there.
+
+    Args:
+        names: of the programs.
+        newer: a Python for BlazeFL, which is left out where it does not run.
+    """
     found = {}
     for name in names:
         environment = PROGRAMS[name][0]
         if environment == "blazefl":
+            if not _runs(newer):
+                print(f"{name}: left out, {newer} does not run; name one with --python", flush=True)
+                continue
             ENVIRONMENTS["blazefl"] = BLAZEFL
             found[name] = python("blazefl", newer)
         elif environment == "coterie":
@@ -180,6 +188,15 @@ def interpreters(names: Sequence[str], newer: str) -> dict[str, str]:
         else:
             found[name] = python(environment)
     return found
+
+
+def _runs(interpreter: str) -> bool:
+    """Whether there is such a Python."""
+    try:
+        done = subprocess.run([interpreter, "--version"], check=False, capture_output=True)
+    except OSError:
+        return False
+    return done.returncode == 0
 
 
 def compare(

@@ -143,12 +143,17 @@ def minibatches(
         ys = samples.y.index_select(0, order)
         if at_once:
             xs = samples.x.index_select(0, order)
-        if solver.augment:
-            # A stream for each pass, apart from that of dropout.
-            xs = augmented(xs, solver.augment, key.of(f"augment-{number}"))
+            if solver.augment:
+                # A stream for each pass, apart from that of dropout.
+                xs = augmented(xs, solver.augment, key.of(f"augment-{number}"))
+            if images:
+                xs = channels_last(xs)
         for at in range(0, part.steps * solver.batch_size, solver.batch_size):
             stop = min(at + solver.batch_size, size)
-            x = xs[at:stop] if at_once else samples.x.index_select(0, order[at:stop])
-            if images:
-                x = channels_last(x)
+            if at_once:
+                x = xs[at:stop]
+            else:
+                x = samples.x.index_select(0, order[at:stop])
+                if images:
+                    x = channels_last(x)
             yield MiniBatch(x, ys[at:stop], part.last)

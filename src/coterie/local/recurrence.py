@@ -23,6 +23,8 @@ from torch.autograd.function import once_differentiable
 
 from coterie.core.arrays import IntArray
 
+_MOST_ARRAYS = 64  # that a thread remembers by their shapes; texts may be of any length
+
 
 @cache
 def gru_kernels() -> Any:
@@ -57,7 +59,6 @@ class Workspace(threading.local):
         return made
 
 
-_MOST_ARRAYS = 64  # whose shapes a thread remembers; texts may be of any length
 _workspace = Workspace()
 
 
