@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
-from coterie.local.batches import TrainingSamples, batches, minibatches
+from coterie.local.batches import TrainingSamples, batches, joined_batches, minibatches
 
 
 @given(
@@ -26,16 +26,38 @@ from coterie.local.batches import TrainingSamples, batches, minibatches
 def test_passes_are_repeated_permutations(size: int, epochs: int, steps: int, at_once: int) -> None:
     """However many of them are drawn at once."""
     solver = Solver(batch_size=7, epochs=epochs, steps=steps)
-    a, b = (np.random.Generator(np.random.Philox(key=5)) for _ in range(2))
+    a, b, c = (np.random.Generator(np.random.Philox(key=5)) for _ in range(3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules[batches.__module__], "_MOST_SHUFFLED", at_once)
         found = list(batches(size, solver, a))
+        order, ends = joined_batches(size, solver, c)
     for one in found:
         assert np.array_equal(one.order, b.permutation(size))
     assert sum(one.steps for one in found) == solver.count(size)
     assert [one.last for one in found] == [False] * (len(found) - 1) + [True] * bool(found)
     # Nothing more was drawn.
-    assert a.integers(2**62) == b.integers(2**62)
+    assert a.integers(2**62) == b.integers(2**62) == c.integers(2**62)
+    parts = [one.order[: one.steps * solver.batch_size] for one in found]
+    assert order.tolist() == [row for part in parts for row in part.tolist()]
+    assert np.diff(ends, prepend=0).tolist() == [len(part) for part in parts]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5, 4), (1, 4, 4)])
+@pytest.mark.parametrize("size", [1, 9, 20])
+def test_batches_are_the_same_however_many_are_gathered_at_once(
+    shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = TrainingSamples(torch.randn(size, *shape), torch.arange(size))
+    solver = Solver(batch_size=4, epochs=2)
+    at_once = list(minibatches(samples, solver, Key(3), images=True))
+    monkeypatch.setattr(sys.modules[batches.__module__], "_CACHED", 0)
+    one_by_one = list(minibatches(samples, solver, Key(3), images=True))
+    assert [len(batch.y) for batch in at_once] == [len(batch.y) for batch in one_by_one]
+    for mine, yours in zip(at_once, one_by_one, strict=True):
+        assert torch.equal(mine.x, yours.x)
+        assert torch.equal(mine.y, yours.y)
+        # Sums over images come in the order in which they lie in memory.
+        assert mine.x.stride() == yours.x.stride()
 
 
 class OnOneDevice(TorchDispatchMode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -60,27 +61,52 @@ def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pas
     """
     left = solver.count(size)
     whole = -(-size // solver.batch_size)
-    orders = _shuffled(size, math.ceil(left / whole) if left else 0, rng)
+    passes = math.ceil(left / whole) if left else 0
+    orders = chain.from_iterable(_shuffled(size, passes, rng))
     while left > 0:
         steps = min(whole, left)
         left -= steps
         yield Pass(next(orders), steps, left == 0)
 
 
+def joined_batches(
+    size: int, solver: Solver, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """The samples of all passes of `batches` one after another, int64, and where each pass ends.
+
+    Example:
+        >>> order, ends = joined_batches(25, Solver(batch_size=10, steps=7), np.random.default_rng(0))
+        >>> len(order), ends.tolist()
+        (60, [25, 50, 60])
+    """
+    left = solver.count(size)
+    if not left:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    whole = -(-size // solver.batch_size)
+    passes = math.ceil(left / whole)
+    drawn = [orders.reshape(-1) for orders in _shuffled(size, passes, rng)]
+    order = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+    ends = size * np.arange(1, passes + 1)
+    batches_of_last = left - (passes - 1) * whole
+    ends[-1] += min(size, batches_of_last * solver.batch_size) - size
+    return order[: ends[-1]], ends
+
+
 def _shuffled(size: int, passes: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """The order of samples in each pass: the draws of ``rng.permutation(size)``, pass by pass, in
-    half of the time.
+    """The order of samples in each pass, int64 ``[some passes, size]`` at a time: the draws of
+    ``rng.permutation(size)``, pass by pass, in half of the time.
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> [order.tolist() for order in _shuffled(3, 2, rng)]
-        [[2, 0, 1], [2, 1, 0]]
+        >>> [orders.tolist() for orders in _shuffled(3, 2, rng)]
+        [[[2, 0, 1], [2, 1, 0]]]
     """
     # Some passes at once, since there may be many of a client with few samples.
     at_once = max(1, min(passes, _MOST_SHUFFLED // size)) if size else 1
     for first in range(0, passes, at_once):
-        in_order = np.tile(np.arange(size), (min(at_once, passes - first), 1))
-        yield from rng.permuted(in_order, axis=1, out=in_order)
+        in_order = np.empty((min(at_once, passes - first), size), np.int64)
+        in_order[:] = np.arange(size)
+        yield rng.permuted(in_order, axis=1, out=in_order)
 
 
 def convolves(module: nn.Module) -> bool:

@@ -36,7 +36,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
 from coterie.local import aligned
-from coterie.local.batches import TrainingSamples, batches
+from coterie.local.batches import TrainingSamples, joined_batches
 from coterie.local.scored_samples import ScoredSamples, flat_values
 from coterie.local.sgd import NO_PULL, Pull, Trained
 from coterie.local.stack import Stack
@@ -158,7 +158,8 @@ class CompiledTrainer:
         layers = self._layers(x.shape[1:])
         rows = _rows(x)
         targets = self._targets(y)
-        passes = list(batches(len(y), solver, key.of("shuffle").generator()))
+        # One call for the whole training: the batches of all passes, one after another.
+        order, ends = joined_batches(len(y), solver, key.of("shuffle").generator())
         # The start is needed until the end, to make the update.
         begin = start.numpy()
         vector = aligned.copy(begin)
@@ -166,11 +167,8 @@ class CompiledTrainer:
         constant = _NOTHING if pull.constant is None else pull.constant.numpy()
         pulls = kernels.Pulls(anchor, constant)
         loss = 0.0
-        if passes:
-            # One call for the whole training: the batches of all passes, one after another.
-            orders = [part.order[: part.steps * solver.batch_size] for part in passes]
-            ends = np.array([len(order) for order in orders]).cumsum()
-            kept = kernels.Batches(np.concatenate(orders), ends, solver.batch_size)
+        if len(order):
+            kept = kernels.Batches(order, ends, solver.batch_size)
             name = self._descent(solver)
             descend = self._kernel(name)
             if name == "descend":
@@ -180,7 +178,8 @@ class CompiledTrainer:
                 rule = self._rule(solver, solver.count(len(y)))
                 with _denormals_flushed():
                     summed = descend(vector, pulls, layers, rows, targets, kept, rule)
-            loss = float(summed / len(orders[-1]))
+            of_last_pass = len(order) if len(ends) == 1 else ends[-1] - ends[-2]
+            loss = float(summed / of_last_pass)
         np.subtract(vector, begin, out=out.numpy())
         return Trained(len(y), loss)
 

@@ -107,8 +107,7 @@ class GruLayer(torch.autograd.Function):
             transposed.numpy(),
             b_h.numpy(),
             _memory(left, rows.shape, h),
-            outputs.numpy().reshape(len(flat), -1),
-            last.numpy(),
+            kernels.GruResults(outputs.numpy().reshape(len(flat), -1), last.numpy()),
             library_multiplies(rows.shape[2], h),
         )
         ctx.rows = rows
@@ -129,9 +128,11 @@ class GruLayer(torch.autograd.Function):
         of_products = _workspace.room("of products", directions * len(flat), gates)
         of_products = of_products.view(directions, len(flat), gates)
         of_biases = _floats(2 * directions, gates)
+        of_results = kernels.GruResults(
+            of_outputs.contiguous().numpy().reshape(len(flat), -1), of_last.contiguous().numpy()
+        )
         kernels.gru_backward(
-            of_outputs.contiguous().numpy().reshape(len(flat), -1),
-            of_last.contiguous().numpy(),
+            of_results,
             ctx.rows,
             transposed.numpy(),
             memory,

@@ -53,9 +53,22 @@ class GruMemory(NamedTuple):
     states: F32
 
 
-# The type of the record in the signatures of the kernels that Python calls.
+class GruResults(NamedTuple):
+    """What a pass is for, or the gradients of it.
+
+    Args:
+        outputs: ``[T B, D H]``, the state after each step.
+        last: ``[D, B, H]``, the state after the last step of each direction.
+    """
+
+    outputs: F32
+    last: F32
+
+
+# The types of the records in the signatures of the kernels that Python calls.
 _STEPS = _F4[:, :, :, ::1]
 _MEMORY = numba.types.NamedTuple((_F4[:, :, :, :, ::1], _STEPS, _STEPS, _STEPS), GruMemory)
+_RESULTS = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1]), GruResults)
 
 
 @compiled("void(f4[::1], i4[::1], f4[::1])", in_order=True)
@@ -111,8 +124,7 @@ def multiply_states(states: F32, transposed: F32, bias: F32, out: F32, library: 
         _F4[:, :, ::1],
         _F4[:, ::1],
         _MEMORY,
-        _F4[:, ::1],
-        _F4[:, :, ::1],
+        _RESULTS,
         numba.boolean,
     )
 )
@@ -122,8 +134,7 @@ def gru_forward(
     transposed: F32,
     biases: F32,
     memory: GruMemory,
-    outputs: F32,
-    last: F32,
+    results: GruResults,
     library: bool,
 ) -> None:
     """All steps of all directions.
@@ -134,8 +145,7 @@ def gru_forward(
         transposed: ``W^T [D, H, 3 H]``.
         biases: ``b [D, 3 H]``.
         memory: written.
-        outputs: ``[T B, D H]``, the states are written there, too.
-        last: ``[D, B, H]``, and the last ones there.
+        results: written.
         library: whether a library multiplies by ``W``.
     """
     directions, steps, samples = rows.shape
@@ -169,7 +179,7 @@ def gru_forward(
                     new[s, f] = TWO * (given[2 * h + f] + gates[0, s, f] * product[s, 2 * h + f])
             sigmoid(new.reshape(-1), powers, as_floats)
             for s in range(samples):
-                put_out = outputs[rows[d, t, s], first_state : first_state + h]
+                put_out = results.outputs[rows[d, t, s], first_state : first_state + h]
                 for f in range(h):
                     n = TWO * new[s, f] - ONE
                     state = n + gates[1, s, f] * (before[s, f] - n)
@@ -177,7 +187,7 @@ def gru_forward(
                     after[s, f] = state
                     put_out[f] = state
         for s in range(samples):
-            copy_row(memory.states[d, steps, s], last[d, s])
+            copy_row(memory.states[d, steps, s], results.last[d, s])
 
 
 class GruGradient(NamedTuple):
@@ -200,8 +210,7 @@ _GRADIENT = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1], _F4[:, :, ::1])
 
 @compiled(
     numba.void(
-        _F4[:, ::1],
-        _F4[:, :, ::1],
+        _RESULTS,
         _I8[:, :, ::1],
         _F4[:, :, ::1],
         _MEMORY,
@@ -210,20 +219,18 @@ _GRADIENT = numba.types.NamedTuple((_F4[:, ::1], _F4[:, :, ::1], _F4[:, :, ::1])
     )
 )
 def gru_backward(
-    of_outputs: F32,
-    of_last: F32,
+    of_results: GruResults,
     rows: I64,
     transposed: F32,
     memory: GruMemory,
     gradient: GruGradient,
     library: bool,
 ) -> None:
-    """From the gradient of the outputs to that of what was computed of them. The gradients of the
+    """From the gradients of the results to those of what they were computed of. The gradients of the
     weights are products of these for all steps at once, and not made here.
 
     Args:
-        of_outputs: ``[T B, D H]``, the gradient of the outputs.
-        of_last: ``[D, B, H]``, that of the last states, which are outputs of their own.
+        of_results: the gradients of both results.
         rows: as for `gru_forward`.
         transposed: as for `gru_forward`.
         memory: as `gru_forward` left it.
@@ -239,7 +246,7 @@ def gru_backward(
     nothing = zeros(h)
     for d in range(directions):
         for s in range(samples):
-            copy_row(of_last[d, s], of_state[s])
+            copy_row(of_results.last[d, s], of_state[s])
         through[:] = 0
         of_biases = gradient.of_biases[d]
         for t in range(steps - 1, -1, -1):
@@ -253,7 +260,7 @@ def gru_backward(
             # and takes one value at a time.
             for s in range(samples):
                 row = rows[d, t, s]
-                of_output = of_outputs[row, h * d : h * (d + 1)]
+                of_output = of_results.outputs[row, h * d : h * (d + 1)]
                 of_given = gradient.of_inputs[row, 3 * h * d : 3 * h * (d + 1)]
                 of_r = products[s, :h]
                 of_z = products[s, h : 2 * h]
