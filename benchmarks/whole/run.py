@@ -35,7 +35,7 @@ from typing import Any
 import tomli_w
 
 from benchmarks.memory import processor, proportional
-from benchmarks.peers.run import CORES, ENVIRONMENTS, TORCH, python
+from benchmarks.peers.run import BUILD, CORES, ENVIRONMENTS, TORCH, python
 from benchmarks.whole.recipes import RECIPES, write_recipe
 
 HERE = Path(__file__).parent
@@ -178,7 +178,8 @@ def interpreters(names: Sequence[str], newer: str) -> dict[str, str]:
     for name in names:
         environment = PROGRAMS[name][0]
         if environment == "blazefl":
-            if not _runs(newer):
+            made = (BUILD / "blazefl" / ".done").exists()
+            if not made and not _runs(newer):
                 print(f"{name}: left out, {newer} does not run; name one with --python", flush=True)
                 continue
             ENVIRONMENTS["blazefl"] = BLAZEFL

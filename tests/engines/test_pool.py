@@ -137,7 +137,7 @@ def test_shared_memory_that_is_too_small_is_one_line(monkeypatch: pytest.MonkeyP
     net = small_net()
     engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start="spawn")
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    with pytest.raises(ConfigError, match=r"no room for 0 MB of models .* No space left"):
+    with pytest.raises(ConfigError, match=r"cannot share 0\.0 MB of models .* No space left"):
         ask(engine, population, net)
 
 

@@ -43,6 +43,20 @@ def test_a_plan_crosses_algorithms_grid_and_seeds(config: str) -> None:
     assert all(re.fullmatch("[0-9a-f]{12}", name) for name in ids(plan))
 
 
+@pytest.mark.parametrize(
+    ("jobs", "threads", "workers"), [(1, 1, 16), (2, 1, 8), (2, 4, 2), (16, 4, 1)]
+)
+def test_runs_side_by_side_share_the_cores(
+    config: str, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: int, workers: int
+) -> None:
+    monkeypatch.setattr("coterie.sweep.plan.cores", lambda: 16)
+    overrides = ["engine.name=pool", f"engine.threads={threads}"]
+    plan = make_plan(config, ["fedavg", "fedgroup"], [0, 1], ["local.lr=0.1,0.2"], overrides)
+    beside = plan.side_by_side(jobs)
+    assert [run.tables["engine"]["workers"] for run in beside.runs] == [workers] * 8
+    assert ids(beside) == ids(plan)
+
+
 def test_what_a_plan_defaults_to(config: str) -> None:
     plan = make_plan(config)
     assert (plan.algorithms, plan.seeds, plan.keys, plan.points) == (("fedgroup",), (0,), (), ((),))

@@ -151,27 +151,14 @@ def compare_command(
         from coterie.sweep.comparison import check_choices
 
         # Every configuration of the plan is checked here, before the first run starts.
-        plan = planned(config, sweep, machine, jobs)
+        plan = sweep.plan(config, machine.values())
+        # Runs side by side would otherwise each start a process per core.
+        if machine.workers is None and jobs > 1:
+            plan = plan.side_by_side(jobs)
         # Said before the first run, which may take hours.
         baseline = check_choices(plan, table.baseline, table.figure, table.target)
         table = replace(table, baseline=baseline)
         run_sweep(plan, out or Path("runs") / f"compare-{config.stem}", jobs, request, table)
-
-
-def planned(config: Path, sweep: SweepOptions, machine: MachineOptions, jobs: int) -> SweepPlan:
-    """The runs, of which so many go side by side."""
-    from coterie.sweep.runner import cores_per_run
-
-    # Runs side by side would otherwise each start a process per core.
-    if machine.workers is not None or jobs == 1:
-        return sweep.plan(config, machine.values())
-    plan = sweep.plan(config, replace(machine, workers=cores_per_run(jobs)).values())
-    threads = max(run.tables["engine"].get("threads", 1) for run in plan.runs)
-    if threads == 1:
-        return plan
-    # How many threads a process has is known of a checked configuration only.
-    workers = cores_per_run(jobs * threads)
-    return sweep.plan(config, replace(machine, workers=workers).values())
 
 
 def run_sweep(

@@ -67,9 +67,10 @@ def ending(code: int) -> str:
     """
     if code >= 0:
         return f"ended with code {code}"
-    # A signal without a name, of real time, has a number.
     names = {one.value: one.name for one in signal.Signals}
-    found = f"was ended by {names.get(-code, f'signal {-code}')}"
-    if -code == signal.SIGKILL:
+    # Some signals have no name.
+    name = names.get(-code, f"signal {-code}")
+    found = f"was ended by {name}"
+    if name == "SIGKILL":
         found += ", as the system does where memory is short"
     return found

@@ -61,9 +61,9 @@ def share(models: int, tasks: int, width: int, *, fork: bool) -> Shared:
     except (OSError, RuntimeError) as error:  # of the system, and of torch
         megabytes = 4 * row * (models + tasks) / 1e6
         raise ConfigError(
-            f"engine.name: no room for {megabytes:,.0f} MB of models that processes of the pool share, "
-            f"got {first_line(error)}; expected more of it, in /dev/shm where processes are not forked, "
-            "or the engine 'serial'"
+            f"engine.name: the pool cannot share {megabytes:,.1f} MB of models with its processes, got "
+            f"{first_line(error)}; expected room for them, which is in /dev/shm where processes are not "
+            "forked, or the engine 'serial'"
         ) from error
 
 
@@ -73,6 +73,5 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, fork: bool) -> Tensor:
     if not fork:
         return torch.zeros(shape, dtype=dtype).share_memory_()
     count = math.prod(shape)
-    # At least a byte, which is the least that can be mapped: a pool that only scores has no tasks.
-    memory = mmap.mmap(-1, max(1, count * dtype.itemsize))
+    memory = mmap.mmap(-1, count * dtype.itemsize)
     return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)

@@ -82,7 +82,8 @@ class WorkerPool:
         self._tasks = 0
         self._width = 0
         self._cores = cores_of_workers(workers)
-        self.last_end = ""  # how the last process ended that was not ended by this one
+        # How a worker ended that the pool itself did not end.
+        self.last_end = "left no trace"
 
     @property
     def running(self) -> bool:
@@ -273,6 +274,8 @@ class WorkerPool:
                 try:
                     answer = pipe.recv()
                 except (EOFError, OSError):
+                    # Its pipe closed, and so it ends: `close` then tells how.
+                    self.processes[waiting[pipe]].join(1.0)
                     return None
                 answers[waiting.pop(pipe)] = answer
                 if isinstance(answer, Failure):
@@ -296,8 +299,7 @@ class WorkerPool:
     def close(self) -> None:
         """End the processes."""
         for process in self.processes:
-            if wait([process.sentinel], timeout=0):
-                process.join()
+            if process.exitcode is not None:
                 self.last_end = ending(process.exitcode)
         # Killed and not asked to end: one may hang in the user's code.
         for process in self.processes:

@@ -52,7 +52,8 @@ def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pas
     """The passes of a local training: reshuffled every epoch, the last partial batch kept.
 
     With ``solver.steps`` set, passes go on until that many batches have been drawn. All trainers
-    take their batches from here, so that they see the same samples in the same order.
+    take their batches from here or, all at once, from `joined_batches`, so that they see the same
+    samples in the same order.
 
     Example:
         >>> rng = np.random.default_rng(0)

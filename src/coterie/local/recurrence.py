@@ -123,7 +123,7 @@ class GruLayer(torch.autograd.Function):
         directions, h, gates = transposed.shape
         flat = x.flatten(0, 1)
         memory = _memory(left, ctx.rows.shape, h)
-        # In the memory of what it is the gradient of, which a step needs no more.
+        # The gradient takes the memory of the inputs to the gates, which are not read again.
         of_inputs = _workspace.room("inputs", len(flat), directions * gates)
         of_products = _workspace.room("of products", directions * len(flat), gates)
         of_products = of_products.view(directions, len(flat), gates)

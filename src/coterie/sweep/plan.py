@@ -17,6 +17,7 @@ from typing import Any
 from coterie.config import RunConfig, check
 from coterie.config.identity import config_hash
 from coterie.config.reading import fit_to_clients, put, read
+from coterie.core.cores import cores
 from coterie.errors import ConfigError
 from coterie.methods.kept_optimizer import check_kept_optimizer
 from coterie.runs.columns import assume_task
@@ -102,6 +103,23 @@ class SweepPlan:
         # Cells of options that do not apply share a run; a dictionary keeps its first place.
         known = {run.id: run for run in self.cells.values()}
         return [run for run in known.values() if run.algorithm not in self.refused]
+
+    def side_by_side(self, jobs: int) -> SweepPlan:
+        """The same runs for a sweep that executes several at a time: each run gets its share of the
+        cores, and as many worker processes as these have room for, with their threads.
+
+        Args:
+            jobs: runs at a time.
+        """
+        cells = {cell: _with_workers(run, jobs) for cell, run in self.cells.items()}
+        return replace(self, cells=cells)
+
+
+def _with_workers(run: SweepRun, jobs: int) -> SweepRun:
+    """A run with the worker processes that it gets beside others."""
+    engine = run.tables["engine"]
+    workers = max(1, cores() // (jobs * engine.get("threads", 1)))
+    return replace(run, tables={**run.tables, "engine": {**engine, "workers": workers}})
 
 
 def make_plan(
