@@ -37,6 +37,7 @@ from coterie.local import LocalRunner
 # a tensor, that cannot be sent to another process.
 _NOT_SENT = (pickle.PicklingError, AttributeError, TypeError, RuntimeError)
 _PATIENCE = 10.0  # seconds for a process that ends
+_MOMENT = 1.0  # seconds for one whose pipe has closed
 _LEAST_MODELS = 8  # that there is room for: a round scores more of them than it trains
 
 
@@ -275,7 +276,7 @@ class WorkerPool:
                     answer = pipe.recv()
                 except (EOFError, OSError):
                     # Its pipe closed, and so it ends: `close` then tells how.
-                    self.processes[waiting[pipe]].join(1.0)
+                    self.processes[waiting[pipe]].join(_MOMENT)
                     return None
                 answers[waiting.pop(pipe)] = answer
                 if isinstance(answer, Failure):
@@ -299,6 +300,9 @@ class WorkerPool:
     def close(self) -> None:
         """End the processes."""
         for process in self.processes:
+            # A process that ends closes its sentinel a moment before it has ended.
+            if wait([process.sentinel], timeout=0):
+                process.join(_MOMENT)
             if process.exitcode is not None:
                 self.last_end = ending(process.exitcode)
         # Killed and not asked to end: one may hang in the user's code.
