@@ -83,10 +83,11 @@ def test_a_worker_that_dies_is_replaced_and_nothing_changes(
     assert np.array_equal(replies.fields["delta"], expected.fields["delta"])
 
 
-def test_workers_that_died_between_rounds_are_replaced() -> None:
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_that_died_between_rounds_are_replaced(start: str) -> None:
     population = blobs()
     net = small_net()
-    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1)
+    engine = PoolEngine(LocalRunner(population, net, SOLVER), 1, start=start)
     with Clients(engine) as clients:
         before = asked(clients, population, net)
         (process,) = engine.processes

@@ -101,7 +101,7 @@ def test_passes_do_not_overwrite_what_others_need() -> None:
 def test_both_ways_to_multiply_states_give_the_same(
     library: bool, samples: int, h: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recurrence, "library_multiplies", lambda samples, h: library)
+    monkeypatch.setattr(recurrence, "multiplies_by_blas", lambda samples, h: library)
     torch.manual_seed(0)
     theirs = nn.GRU(5, h, batch_first=True, bidirectional=True)
     ours = use_fused_gru(copy.deepcopy(theirs))
@@ -111,10 +111,10 @@ def test_both_ways_to_multiply_states_give_the_same(
             torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-6)
 
 
-def test_a_library_multiplies_small_states_alone() -> None:
-    assert not recurrence.library_multiplies(10, 256)
+def test_a_multiplies_by_blas_small_states_alone() -> None:
+    assert not recurrence.multiplies_by_blas(10, 256)
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    assert recurrence.library_multiplies(10, 64) == wide
+    assert recurrence.multiplies_by_blas(10, 64) == wide
 
 
 def test_torchs_defaults_change_nothing() -> None:

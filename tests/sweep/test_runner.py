@@ -254,7 +254,7 @@ def test_runs_side_by_side_share_the_cores(
         raise StoppedHere
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("coterie.sweep.runner.cores", lambda: 8)
+    monkeypatch.setattr("coterie.sweep.plan.cores", lambda: 8)
     monkeypatch.setattr("coterie.sweep.worker.subprocess.Popen", popen)
     plan = make_plan(config, ["fedavg"], [0])
     with pytest.raises(StoppedHere):

@@ -63,7 +63,7 @@ _workspace = Workspace()
 
 
 @cache
-def library_multiplies(samples: int, h: int) -> bool:
+def multiplies_by_blas(samples: int, h: int) -> bool:
     """Whether a library multiplies states faster than the loops of ``coterie.local.kernels.dense``.
 
     OpenBLAS does for processors with AVX-512, up to a million products a call. Larger matrices, and
@@ -108,7 +108,7 @@ class GruLayer(torch.autograd.Function):
             b_h.numpy(),
             _memory(left, rows.shape, h),
             kernels.GruResults(outputs.numpy().reshape(len(flat), -1), last.numpy()),
-            library_multiplies(rows.shape[2], h),
+            multiplies_by_blas(rows.shape[2], h),
         )
         ctx.rows = rows
         # Saved, and not kept by the node: it would live as long as somebody holds the loss.
@@ -141,7 +141,7 @@ class GruLayer(torch.autograd.Function):
                 of_products.numpy(),
                 of_biases.numpy().reshape(directions, 2, gates),
             ),
-            library_multiplies(ctx.rows.shape[2], h),
+            multiplies_by_blas(ctx.rows.shape[2], h),
         )
         of_x = None
         if ctx.needs_input_grad[0]:

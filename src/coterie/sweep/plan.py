@@ -115,10 +115,20 @@ class SweepPlan:
         return replace(self, cells=cells)
 
 
+def cores_per_run(jobs: int) -> int:
+    """The cores for each of several runs that go side by side, at least one.
+
+    Example:
+        >>> cores_per_run(10_000)
+        1
+    """
+    return max(1, cores() // jobs)
+
+
 def _with_workers(run: SweepRun, jobs: int) -> SweepRun:
     """A run with the worker processes that it gets beside others."""
     engine = run.tables["engine"]
-    workers = max(1, cores() // (jobs * engine.get("threads", 1)))
+    workers = cores_per_run(jobs * engine.get("threads", 1))
     return replace(run, tables={**run.tables, "engine": {**engine, "workers": workers}})
 
 

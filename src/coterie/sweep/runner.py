@@ -13,10 +13,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
-from coterie.core.cores import cores
 from coterie.runs.files import refuse_unwritable
 from coterie.runs.run import Stopped
-from coterie.sweep.plan import SweepRun
+from coterie.sweep.plan import SweepRun, cores_per_run
 from coterie.sweep.run_once import is_done, is_taken
 from coterie.sweep.worker import Answer, Worker
 
@@ -32,16 +31,6 @@ class RunFailure:
 
 
 Report = Callable[[SweepRun, str], None]
-
-
-def cores_per_run(jobs: int) -> int:
-    """The cores for each of several runs that go side by side, at least one.
-
-    Example:
-        >>> cores_per_run(10_000)
-        1
-    """
-    return max(1, cores() // jobs)
 
 
 def sweep(
