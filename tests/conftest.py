@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import settings
@@ -19,6 +21,7 @@ from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.data.population import Population
+from coterie.data.samples import Samples
 from coterie.errors import ConfigError
 
 Record = TypeVar("Record")
@@ -221,6 +224,31 @@ def real_data(name: str) -> Path:
     if not list((DATA / name).glob("*.parquet")):
         pytest.skip(f"no {name} under COTERIE_DATA")
     return DATA
+
+
+def real_labels(name: str, classes: int = 10, *columns: str) -> Samples:
+    """Labels and columns of a real dataset; the images are not decoded."""
+    root = real_data(name)
+    tables = [
+        pq.read_table(root / name / f"{split}.parquet", columns=["label", *columns])
+        for split in ("train", "test")
+    ]
+    both = pa.concat_tables(tables)
+    extra = {name: np.array(both[name].to_pylist()) for name in columns}
+    labels = torch.from_numpy(both["label"].to_numpy().copy())
+    return Samples(torch.zeros(len(labels), 1), labels, classes, len(tables[0]), extra)
+
+
+@pytest.fixture(scope="session")
+def tenth_of_cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with the first tenth of CIFAR-10: decoding all of it takes ten seconds."""
+    whole = real_data("cifar10") / "cifar10"
+    root = tmp_path_factory.mktemp("data")
+    (root / "cifar10").mkdir()
+    for name in ("train.parquet", "test.parquet"):
+        rows = pq.read_table(whole / name)
+        pq.write_table(rows.slice(0, len(rows) // 10), root / "cifar10" / name)
+    return root
 
 
 def remembered(groups: Groups, record: type[Record]) -> Record:

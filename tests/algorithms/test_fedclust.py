@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,6 @@ from coterie.methods.algorithm import as_algorithm
 from coterie.models import MODELS
 from coterie.rules.signatures import span
 from tests.conftest import (
-    real_data,
     round_of,
     same_partition,
     small_net,
@@ -101,10 +102,9 @@ def test_any_layer_can_be_named() -> None:
         Run(ct.fedclust(layer="fc"), two_classes_each()).step([0])
 
 
-def test_planted_label_groups_of_cifar10_are_found_in_one_round() -> None:
+def test_planted_label_groups_of_cifar10_are_found_in_one_round(tenth_of_cifar10: Path) -> None:
     partition = {"kind": "planted", "clients": 10, "groups": 2, "size": 250}
-    root = real_data("cifar10")
-    data = ct.load("cifar10", root=str(root), pixels="unit", partition=partition)
+    data = ct.load("cifar10", root=str(tenth_of_cifar10), pixels="unit", partition=partition)
     solver = ct.Solver(epochs=3, batch_size=10, lr=0.01, momentum=0.5)
     result = ct.run(
         ct.fedclust(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ import coterie as ct
 from coterie.core.keys import Key
 from coterie.data import make_partition, populate
 from coterie.data.samples import Samples
+from tests.conftest import real_labels
 
 
 def samples(per_class: int = 200, test: int = 35) -> Samples:
@@ -69,12 +68,12 @@ def test_clipping_piles_up_at_the_ends() -> None:
     assert ends[1] > 1.3 * ends[0]
 
 
-@pytest.mark.skipif(
-    not os.environ.get("COTERIE_DATA"), reason="COTERIE_DATA is not set: no real MNIST"
-)
 def test_real_mnist_is_as_unbalanced_as_the_recipe_says() -> None:
     from coterie.measures.optional import evenness
 
-    data = ct.load("mnist", partition={"kind": "rfedavg", "classes_per_client": 1})
+    samples = real_labels("mnist")
+    partition = {"kind": "rfedavg", "classes_per_client": 1}
+    key = Key(0).of("data")
+    data = populate(samples, make_partition(samples, partition, key), key)
     assert sum(map(len, data.test)) == 10_000
     assert 3 < evenness(data.histograms().sum(axis=0))["beta"] < 20

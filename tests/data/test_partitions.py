@@ -6,8 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,7 +23,7 @@ from coterie.data import (
     save_partition,
 )
 from coterie.errors import ConfigError, DataError
-from tests.conftest import real_data
+from tests.conftest import real_labels
 
 KINDS = (
     *("power_law", "classes", "dirichlet", "ditto", "femnist10", "natural", "iid", "planted"),
@@ -54,19 +52,6 @@ def samples(
     sites = np.array([f"s{i % 7}" for i in range(len(labels))])
     x = torch.zeros(len(labels), 1) if x is None else x
     return Samples(x, torch.from_numpy(labels), classes, train_rows, {"site": sites})
-
-
-def real(name: str, classes: int = 10, *columns: str) -> Samples:
-    """Labels and columns of a real dataset; the images are not decoded."""
-    root = real_data(name)
-    tables = [
-        pq.read_table(root / name / f"{split}.parquet", columns=["label", *columns])
-        for split in ("train", "test")
-    ]
-    both = pa.concat_tables(tables)
-    extra = {name: np.array(both[name].to_pylist()) for name in columns}
-    labels = torch.from_numpy(both["label"].to_numpy().copy())
-    return Samples(torch.zeros(len(labels), 1), labels, classes, len(tables[0]), extra)
 
 
 def union(parts: Partition) -> np.ndarray:
@@ -468,12 +453,12 @@ def test_damaged_parts_are_refused(tmp_path: Path) -> None:
 
 
 def test_ditto_gives_the_published_count_of_fashion_mnist() -> None:
-    parts = make_partition(real("fashion_mnist"), {"kind": "ditto"}, Key(0))
+    parts = make_partition(real_labels("fashion_mnist"), {"kind": "ditto"}, Key(0))
     assert (sum(map(len, parts.train)), sum(map(len, parts.test))) == (61_251, 11_254)
 
 
 def test_power_law_on_mnist_is_like_the_published_file() -> None:
-    data = real("mnist", 10, "writer_id")
+    data = real_labels("mnist", 10, "writer_id")
     parts = make_partition(data, {"kind": "power_law"}, Key(0))
     sizes = np.array([len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)])
     assert parts.clients == 1000
@@ -486,11 +471,11 @@ def test_power_law_on_mnist_is_like_the_published_file() -> None:
 
 
 def test_femnist10_on_letters_and_writers_of_femnist() -> None:
-    letters = make_partition(real("emnist_letters_aj"), {"kind": "femnist10"}, Key(0))
+    letters = make_partition(real_labels("emnist_letters_aj"), {"kind": "femnist10"}, Key(0))
     assert letters.clients == 200
     assert 10_000 < letters.samples < 30_000
     writers = make_partition(
-        real("femnist", 62, "writer_id"), {"kind": "natural", "column": "writer_id"}, Key(0)
+        real_labels("femnist", 62, "writer_id"), {"kind": "natural", "column": "writer_id"}, Key(0)
     )
     assert (writers.clients, sum(map(len, writers.train)), sum(map(len, writers.test))) == (
         300,

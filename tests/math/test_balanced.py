@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import time
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import coterie as ct
 from coterie.core.keys import Key
+from coterie.data import make_partition, populate
 from coterie.math.balanced import (
     EqualKMeans,
     equal_clusters,
@@ -24,6 +23,7 @@ from coterie.math.balanced import (
 )
 from coterie.math.transport import SOLVERS
 from coterie.measures.groups import cpd_label, divergence, totals
+from tests.conftest import real_labels
 
 needs_ortools = pytest.mark.skipif(
     importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
@@ -210,13 +210,11 @@ def test_mediators_are_nearer_to_uniform_than_chance() -> None:
     assert distance(group) == 0 < distance(random_equal_groups(20, 5, Key(0)))
 
 
-@pytest.mark.skipif(
-    "COTERIE_DATA" not in os.environ, reason="needs real data: COTERIE_DATA is not set"
-)
 def test_icg_is_below_random_is_below_clients_on_mnist() -> None:
-    data = ct.load(
-        "mnist", partition={"kind": "power_law", "clients": 1000, "classes_per_client": 2}
-    )
+    samples = real_labels("mnist")
+    partition = {"kind": "power_law", "clients": 1000, "classes_per_client": 2}
+    key = Key(0).of("data")
+    data = populate(samples, make_partition(samples, partition, key), key)
     histograms = data.histograms().astype(np.float64)
     clients, random, icg = (
         np.median(cpd_label(totals(histograms, group)))
