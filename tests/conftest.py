@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import settings
@@ -228,6 +226,9 @@ def real_data(name: str) -> Path:
 
 def real_labels(name: str, classes: int = 10, *columns: str) -> Samples:
     """Labels and columns of a real dataset; the images are not decoded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     root = real_data(name)
     tables = [
         pq.read_table(root / name / f"{split}.parquet", columns=["label", *columns])
@@ -242,6 +243,8 @@ def real_labels(name: str, classes: int = 10, *columns: str) -> Samples:
 @pytest.fixture(scope="session")
 def tenth_of_cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with the first tenth of CIFAR-10: decoding all of it takes ten seconds."""
+    import pyarrow.parquet as pq
+
     whole = real_data("cifar10") / "cifar10"
     root = tmp_path_factory.mktemp("data")
     (root / "cifar10").mkdir()

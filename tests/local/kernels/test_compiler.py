@@ -3,11 +3,13 @@ arrays that begin a line."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import numba
@@ -23,37 +25,68 @@ from coterie.local.kernels import network, room
 HAS_AVX512 = llvm.get_host_cpu_features().get("avx512f", False)
 # A process of its own, without a folder of machine code: what was read from there has no source.
 COMPILE = """
+import json
 from coterie.local.kernels import compilation
-from coterie.local.kernels.{module} import {name} as kernel
+{imports}
 
-compilation.compile_together(kernel)
-[signature] = kernel.signatures
-print(kernel.inspect_{what}(signature))
+found = {{}}
+for kernel in [{names}]:
+    compilation.compile_together(kernel)
+    [signature] = kernel.signatures
+    name = kernel.py_func.__name__
+    found[name] = [kernel.inspect_llvm(signature), kernel.inspect_asm(signature)]
+print(json.dumps(found))
 """
 
 
-def compiled_to(what: str, folder: Path, module: str = "dense", name: str = "multiply") -> str:
-    """What a kernel is compiled to: ``llvm`` or ``asm``."""
-    command = [sys.executable, "-c", COMPILE.format(what=what, module=module, name=name)]
+class Compiled(NamedTuple):
+    """What a kernel is compiled to."""
+
+    llvm: str
+    asm: str
+
+
+def compiled_to(folder: Path, **module_of: str) -> dict[str, Compiled]:
+    """What kernels are compiled to, by their names.
+
+    Args:
+        folder: of machine code, empty.
+        module_of: the module of each kernel.
+    """
+    imports = [
+        f"from coterie.local.kernels.{module} import {name}" for name, module in module_of.items()
+    ]
+    script = COMPILE.format(imports="\n".join(imports), names=", ".join(module_of))
+    command = [sys.executable, "-c", script]
     place = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=place)
-    return done.stdout
+    return {name: Compiled(*texts) for name, texts in json.loads(done.stdout).items()}
 
 
-def test_a_kernel_prefers_wide_vectors(tmp_path: Path) -> None:
-    assert '"prefer-vector-width"="512"' in compiled_to("llvm", tmp_path)
+@pytest.fixture(scope="module")
+def dense_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compiled]:
+    """The two kernels of dense layers that tests read, from one process."""
+    return compiled_to(tmp_path_factory.mktemp("code"), dense_step="sgd", multiply="dense")
+
+
+def test_a_kernel_prefers_wide_vectors(dense_kernels: dict[str, Compiled]) -> None:
+    assert '"prefer-vector-width"="512"' in dense_kernels["multiply"].llvm
 
 
 @pytest.mark.skipif(not HAS_AVX512, reason="the processor has no vectors of 512 bits")
-def test_products_take_whole_lines_at_once(tmp_path: Path) -> None:
-    products = [line for line in compiled_to("asm", tmp_path).splitlines() if "vfmadd" in line]
+def test_products_take_whole_lines_at_once(dense_kernels: dict[str, Compiled]) -> None:
+    lines = dense_kernels["multiply"].asm.splitlines()
+    products = [line for line in lines if "vfmadd" in line]
     assert sum("%zmm" in line for line in products) >= 10
 
 
-def test_a_kernel_runs_its_own_copy_of_another(tmp_path: Path) -> None:
+def test_a_kernel_runs_its_own_copy_of_another(
+    dense_kernels: dict[str, Compiled], tmp_path: Path
+) -> None:
     """Two kernels that call the same one: no process may take the copy of one for the other."""
-    source = compiled_to("llvm", tmp_path, "sgd", "dense_step")
-    other = compiled_to("llvm", tmp_path, "gru", "gru_forward")
+    source = dense_kernels["dense_step"].llvm
+    # In another process, as a copy that was kept is taken in another one.
+    other = compiled_to(tmp_path, gru_forward="gru")["gru_forward"].llvm
     copies = [
         set(re.findall(r'define linkonce_odr [^@]*@"?([^"(]+)', one)) for one in (source, other)
     ]
