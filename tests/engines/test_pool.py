@@ -212,11 +212,18 @@ def test_labels_are_right_after_a_spawned_process_took_them() -> None:
     assert np.array_equal(population.labels, before)
 
 
-def test_spawned_workers_give_the_same(tmp_path: Any) -> None:
+def test_spawned_workers_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     population = blobs()
     net = small_net()
     runner = LocalRunner(population, net, SOLVER)
-    spawned = ask(PoolEngine(runner, 1, start="spawn"), population, net)
+    engine = PoolEngine(runner, 1, start="spawn")
+    sent: list[bytes] = []
+    send = engine.pool._send
+    monkeypatch.setattr(engine.pool, "_send", lambda packed: (sent.append(packed), send(packed)))
+    spawned = ask(engine, population, net)
+    # They load compiled code from disk: what is sent of it they would compile for seconds.
+    assert len(sent) == 1
+    assert b"numba" not in sent[0]
     assert np.array_equal(
         spawned.fields["delta"], ask(SerialEngine(runner), population, net).fields["delta"]
     )

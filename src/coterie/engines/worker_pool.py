@@ -122,6 +122,10 @@ class WorkerPool:
         fresh = runner.copy()
         # Before the fork: compiled code is loaded, or made, once and not by each worker.
         fresh.load_kernels(forks=self._fork)
+        if not self._fork:
+            # One that has loaded nothing: code that is sent would be compiled anew by each worker,
+            # which takes seconds, and what is on disk is loaded at once.
+            fresh = runner.copy()
         equipment = WorkerEquipment(fresh, self._shared, self._threads)
         try:
             if self._fork:
