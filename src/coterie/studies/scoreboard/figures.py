@@ -62,6 +62,7 @@ class SuiteFigures:
             (entry["federation"], entry["method"], entry["settings"]): entry for entry in entries
         }
         self._tuned = {one["federation"] for one in entries if one["settings"] == TUNED}
+        self._headlines: dict[str, Headline] = {}
         # Ours first, then those of merged files.
         self.methods = list(dict.fromkeys(entry["method"] for entry in entries))
 
@@ -74,8 +75,12 @@ class SuiteFigures:
 
     def headline(self, federation: Federation) -> Headline:
         """What runs on a federation are measured by."""
-        tables = merged(self.suite.common, federation.tables)
-        return task_headline(check({**tables, "algorithm": {"name": BASELINE}}))
+        # Asked for thousands of times for a page, and a configuration is checked for it.
+        if federation.name not in self._headlines:
+            tables = merged(self.suite.common, federation.tables)
+            config = check({**tables, "algorithm": {"name": BASELINE}})
+            self._headlines[federation.name] = task_headline(config)
+        return self._headlines[federation.name]
 
     def score(
         self, federation: Federation, method: str, settings: str, column: Column
