@@ -98,7 +98,7 @@ def test_the_example_runs(site: Path, tmp_path: Path) -> None:
 def test_the_example_stands_on_the_scoreboard_beside_the_published_results(
     site: Path, tmp_path: Path
 ) -> None:
-    one = ["--methods", "clipped", "--federations", "rotation", "--no-tune"]
+    one = ["--methods", "clipped", "--federations", "rotation", "--no-tune", "--jobs", "1"]
     by_command(
         site, tmp_path, "scoreboard", "small", *one, "--merge", "published", "--out", "board"
     )

@@ -51,6 +51,7 @@ from coterie.studies.reproduce.papers import Line
 from coterie.studies.reproduce.reproduction import Reproduction
 from coterie.studies.reproduce.tables import every_line, paper, printed
 from coterie.sweep.grid import read_seeds
+from tests.runs.calls import sweeps_here
 
 LINES = list(every_line())
 
@@ -634,7 +635,8 @@ def test_the_command_runs_a_line_and_goes_on_after_a_kill(
     assert 0 < done < 100
     if end == signal.SIGTERM:
         assert "not run yet" in (out / "reproduce.md").read_text(encoding="utf-8")
-    assert invoke(arguments) == 0
+    with sweeps_here():
+        assert invoke(arguments) == 0
     assert [json.loads(line)["round"] for line in rows.read_text().splitlines()] == list(range(100))
     # What is done needs its data no more.
     shutil.rmtree(root)

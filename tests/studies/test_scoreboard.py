@@ -390,7 +390,8 @@ def test_a_trial_that_cannot_be_run_costs_no_scores(tmp_path: Path) -> None:
         'methods = ["fedavg", "fedclust", "known_groups"]', 'methods = ["fedavg", "fedclust"]'
     )
     (tmp_path / "mine.toml").write_text(text)
-    assert scoreboard(tmp_path, "out", "--federations", "classes") == 0
+    with sweeps_here():
+        assert scoreboard(tmp_path, "out", "--federations", "classes") == 0
     found = entries(tmp_path, "out")
     assert found["classes", "fedclust", "defaults"]["runs"]
     assert found["classes", "fedclust", "tuned"]["rate"] == 0.1
