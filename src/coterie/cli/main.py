@@ -27,6 +27,7 @@ from coterie.cli import (
 )
 from coterie.cli.errors import INTERRUPT, discard_output, failure_code, usage_code
 from coterie.cli.help import command_group
+from coterie.imports import begin_own_process
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 2 usage or configuration, 3 data, 4 run folder, 5 quorum, "
@@ -128,6 +129,7 @@ def coterie(
 
 def main() -> None:
     """Run the command with the words of the command line, and exit."""
+    begin_own_process()
     code = invoke(sys.argv[1:])
     try:
         # Here and not at Python's end, where an error of a closed pipe can no longer be caught.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from coterie.config.problems import Problem, problems
 from coterie.config.schema import Factory
 from coterie.config.wording import describe_type, nearest, shown, spelled
 from coterie.errors import ConfigError, CoterieError
+from coterie.imports import large_import
 
 
 class Open(ChoiceTable, extra="allow"):
@@ -33,6 +35,9 @@ class Open(ChoiceTable, extra="allow"):
 def builtin(kind: str) -> Mapping[str, Factory]:
     """The factories of a kind that Coterie has itself, by name; imports them."""
     where = KINDS[kind]
+    if where.module not in sys.modules:
+        with large_import():
+            importlib.import_module(where.module)
     table: Mapping[str, Factory] = getattr(importlib.import_module(where.module), where.table)
     return table
 

@@ -22,9 +22,14 @@ from typing import TextIO
 from filelock import Timeout
 
 from coterie.errors import CoterieError, InUseError, first_line
-from coterie.runs.run import Stopped
-from coterie.sweep.plan import SweepRun
-from coterie.sweep.run_once import carry_out
+from coterie.imports import begin_own_process, large_import
+
+if __name__ == "__main__":
+    begin_own_process()
+with large_import():
+    from coterie.runs.run import Stopped
+    from coterie.sweep.plan import SweepRun
+    from coterie.sweep.run_once import carry_out
 
 Answer = dict[str, str]  # its `state`, and for a failed run also a `line` that says why
 
