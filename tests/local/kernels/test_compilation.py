@@ -123,52 +123,50 @@ from coterie.local import LocalRunner, kernels
 from coterie.local.kernels import convolutions, dense
 
 data = ct.load("digits", partition={"kind": "iid", "clients": 2})
-LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver()).load_kernels()
+runner = LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver())
+runner.load_kernels(forks=True)
 names = ["score", "descend", "descend_by_rule"]
 kinds = {"dense": kernels.DENSE_LAYERS, "convs": kernels.CONV_LAYERS}
 loaded = [f"{n} {k}" for n in names for k in kinds if kinds[k] in getattr(kernels, n).kernels]
 others = [convolutions.conv_backward, dense.multiply_wide]
-print(json.dumps([loaded, [len(kernel.signatures) for kernel in others]]))
-"""
-
-
-def test_a_dense_network_by_sgd_compiles_nothing_of_convolutions_and_of_other_optimisers() -> None:
-    """Else the first run on a machine takes thrice as long to begin."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
-    )
-    loaded, others = json.loads(done.stdout)
-    assert loaded == ["score dense", "descend dense"]
-    assert others == [0, 0]
-
-
-BESIDE = """
-import json
-import coterie as ct
-from torch import nn
-from coterie.local import LocalRunner, kernels
-
-data = ct.load("digits", partition={"kind": "iid", "clients": 2})
-runner = LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver())
-runner.load_kernels(forks=True)
 made = [kernel.of(kernels.DENSE_LAYERS).stats for kernel in (kernels.score, kernels.descend)]
-print(json.dumps([len(stats.cache_misses) for stats in made]))
+found = {
+    "loaded": loaded,
+    "others": [len(kernel.signatures) for kernel in others],
+    "compiled": [len(stats.cache_misses) for stats in made],
+}
+print(json.dumps(found))
 """
 
 
-def test_another_process_compiles_training_while_this_one_compiles_scoring(tmp_path: Path) -> None:
-    def compiled_here() -> Any:
-        done = subprocess.run(
-            [sys.executable, "-c", BESIDE],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-        )
-        return json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two processes, one after the other, load for a dense network that is trained by SGD:
+    the first finds nothing on disk."""
+    place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("code"))}
+    command = [sys.executable, "-c", LOADED]
+    found = []
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=place)
+        found.append(json.loads(done.stdout))
+    return found
 
-    assert compiled_here() == [1, 0], "the other process left the code of training on disk"
-    assert compiled_here() == [0, 0]
+
+def test_a_dense_network_by_sgd_compiles_nothing_of_convolutions_and_of_other_optimisers(
+    two_processes: list[dict[str, Any]],
+) -> None:
+    """Else the first run on a machine takes thrice as long to begin."""
+    for found in two_processes:
+        assert found["loaded"] == ["score dense", "descend dense"]
+        assert found["others"] == [0, 0]
+
+
+def test_another_process_compiles_training_while_this_one_compiles_scoring(
+    two_processes: list[dict[str, Any]],
+) -> None:
+    first, second = two_processes
+    assert first["compiled"] == [1, 0], "the other process left the code of training on disk"
+    assert second["compiled"] == [0, 0]
 
 
 def test_what_is_missing_on_disk_is_known_for_each_kind_of_network(
