@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import struct
@@ -128,9 +127,6 @@ def work_until_the_end(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A fork inherits the parent's handler, which is about a run that only the parent can save.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # What is there stays. A search for garbage would look through all of it, and what a fork has in
-    # common with its parent would be copied.
-    gc.freeze()
     torch.set_num_threads(1)
     keep_freed_memory()
     if equipment is None:
