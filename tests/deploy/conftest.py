@@ -30,12 +30,10 @@ name = "fedavg"
 """
 
 
-def write_deployment(tmp_path: Path, rounds: int = 3) -> Path:
-    """The folder of a deployment of three clients, who are scored in the last round."""
+def write_deployment(tmp_path: Path) -> Path:
+    """The folder of a deployment of three clients."""
     pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
-    of_last = f"rounds = {rounds}\nclients_per_round = 3\nevaluate_every = {rounds}"
-    text = CONFIG.replace("rounds = 3\nclients_per_round = 3\nevaluate_every = 3", of_last)
-    (tmp_path / "c.toml").write_text(text)
+    (tmp_path / "c.toml").write_text(CONFIG)
     init(tmp_path / "d", tmp_path / "c.toml")
     return tmp_path / "d"
 

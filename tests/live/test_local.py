@@ -33,14 +33,9 @@ def logs(deployment: Path) -> str:
     return "".join(f"\n== {log.name}\n{log.read_text()[-1500:]}" for log in files)
 
 
-def test_a_federation_of_real_processes(tmp_path: Path) -> None:
-    """Three nodes, two rounds, TLS and authentication, and the models of the serial engine.
-
-    The second round starts from what the first one made, as every later one does, and for each
-    round each node starts another process.
-    """
+def test_a_federation_of_real_processes(deployment: Path) -> None:
+    """Three nodes, three rounds, TLS and authentication, and the models of the serial engine."""
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    deployment = write_deployment(tmp_path, rounds=2)
     line = [
         sys.executable,
         "-c",
@@ -54,7 +49,7 @@ def test_a_federation_of_real_processes(tmp_path: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise AssertionError(f"{error.stdout!r}{logs(deployment)}") from None
     assert done.returncode == 0, done.stderr + done.stdout + logs(deployment)
-    assert "round 2/2" in done.stdout
+    assert "round 3/3" in done.stdout
     assert not left_behind(deployment)
     (run,) = (deployment / "runs").iterdir()
     run_config(
@@ -64,7 +59,7 @@ def test_a_federation_of_real_processes(tmp_path: Path) -> None:
     names = ("config.toml", "rounds.jsonl", "summary.json", "groups.csv", "models", "checkpoints")
     assert all((run / name).exists() for name in names)
     rows = [json.loads(row) for row in (run / "rounds.jsonl").read_text().splitlines()]
-    assert [row["round"] for row in rows] == [0, 1]
+    assert [row["round"] for row in rows] == [0, 1, 2]
     assert not any(row["refused"] for row in rows)
     mine, theirs = (
         json.loads((path / "summary.json").read_text()) for path in (run, deployment / "here")
