@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -60,9 +59,7 @@ def batches(size: int, solver: Solver, rng: np.random.Generator) -> Iterator[Pas
         >>> [(p.steps, p.last) for p in batches(25, Solver(batch_size=10, steps=7), rng)]
         [(3, False), (3, False), (1, True)]
     """
-    left = solver.count(size)
-    whole = -(-size // solver.batch_size)
-    passes = math.ceil(left / whole) if left else 0
+    left, whole, passes = _counts(size, solver)
     orders = chain.from_iterable(_shuffled(size, passes, rng))
     while left > 0:
         steps = min(whole, left)
@@ -80,17 +77,27 @@ def joined_batches(
         >>> len(order), ends.tolist()
         (60, [25, 50, 60])
     """
-    left = solver.count(size)
-    if not left:
+    count, whole, passes = _counts(size, solver)
+    if not count:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    whole = -(-size // solver.batch_size)
-    passes = math.ceil(left / whole)
     drawn = [orders.reshape(-1) for orders in _shuffled(size, passes, rng)]
     order = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
     ends = size * np.arange(1, passes + 1)
-    batches_of_last = left - (passes - 1) * whole
+    batches_of_last = count - (passes - 1) * whole
     ends[-1] += min(size, batches_of_last * solver.batch_size) - size
     return order[: ends[-1]], ends
+
+
+def _counts(size: int, solver: Solver) -> tuple[int, int, int]:
+    """Batches of a training, batches of a whole pass, and passes, the last of which may be a part.
+
+    Example:
+        >>> _counts(25, Solver(batch_size=10, steps=7))
+        (7, 3, 3)
+    """
+    count = solver.count(size)
+    whole = -(-size // solver.batch_size)
+    return count, whole, -(-count // whole) if count else 0
 
 
 def _shuffled(size: int, passes: int, rng: np.random.Generator) -> Iterator[IntArray]:
