@@ -36,7 +36,8 @@ def one_library_thread() -> Iterator[None]:
 
     Example:
         >>> with one_library_thread():
-        ...     {pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"}
+        ...     pools = find_thread_pools().info()
+        ...     {pool["num_threads"] for pool in pools if pool["user_api"] == "blas"}
         {1}
     """
     with _library_threads(1):
@@ -76,7 +77,7 @@ def _torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def _library_threads(count: int) -> Iterator[None]:
-    pools = _pools()
+    pools = find_thread_pools()
     # To set and restore the limits takes longer than to look at them, and a process that was started
     # with as many threads has nothing to change.
     if all(library.num_threads == count for library in pools.lib_controllers):
@@ -86,7 +87,7 @@ def _library_threads(count: int) -> Iterator[None]:
         yield
 
 
-def _pools() -> ThreadpoolController:
+def find_thread_pools() -> ThreadpoolController:
     """The libraries with threads of their own. To search for them takes milliseconds, so it is done
     again only after modules were loaded, which may have brought a library with them."""
     global _found

@@ -8,7 +8,7 @@ import struct
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 import torch
@@ -134,12 +134,13 @@ def work_until_the_end(
             packed = pipe.recv_bytes()
         except (EOFError, OSError):  # the parent has ended
             return
-        equipment = unpack_arguments(packed, tensors)
-    assert isinstance(equipment, WorkerEquipment)
+        unpacked = unpack_arguments(packed, tensors)
+        assert isinstance(unpacked, WorkerEquipment)
+        # What came through a pipe lies in memory that all workers share, and each writes the models
+        # that it scores into a network of its own. A fork has its own copy of everything.
+        equipment = replace(unpacked, runner=unpacked.runner.copy())
+    runner = equipment.runner
     shared = equipment.shared
-    # What came through a pipe lies in memory that all workers share, and each writes the models that
-    # it scores into a network of its own.
-    runner = equipment.runner.copy()
     # Before it says that it listens: the start of processes is no part of a round's time.
     runner.load_kernels()
     parent = os.getppid()

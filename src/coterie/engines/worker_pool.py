@@ -18,6 +18,7 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from coterie.core.cores import allowed_cores
+from coterie.core.threads import find_thread_pools
 from coterie.engines.failures import ClientError, ending
 from coterie.engines.packing import pack_arguments
 from coterie.engines.shared_memory import share
@@ -129,6 +130,8 @@ class WorkerPool:
         equipment = WorkerEquipment(fresh, self._shared, self._threads)
         try:
             if self._fork:
+                # A fork knows the libraries that its parent has found, and looks for none.
+                find_thread_pools()
                 self._begin(equipment, [], taken)
             else:
                 packed, tensors = pack_arguments(equipment)
