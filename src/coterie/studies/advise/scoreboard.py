@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from coterie.studies.advise.differences import LEVEL, GroupDifferences
 from coterie.studies.scoreboard.results_file import published, read_results
@@ -103,6 +104,8 @@ def kinds_of(groups: int, differing: GroupDifferences) -> tuple[str, ...]:
     return ("labels",)
 
 
+# The file that comes with Coterie stays the same, and is long to read and to check.
+@cache
 def method_scores(kind: str) -> MethodScores:
     """The scores on the federations of a kind: with defaults, at equal work, of the clients that
     train.
