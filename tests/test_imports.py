@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from coterie import imports
+from coterie.cli.main import main
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -29,3 +30,11 @@ def test_searches_that_the_user_turned_off_stay_so() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_command_is_a_process_of_coteries_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "_own_process", False)
+    monkeypatch.setattr("sys.argv", ["coterie", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    assert imports._own_process

@@ -21,7 +21,7 @@ def large_import() -> Iterator[None]:
     at the end is left out of all later searches.
 
     What is imported stays, and each search looks through all of it: of the time that a small run by
-    the command line takes, searches are a third. In a script or a notebook, though, objects of the
+    the command line takes, searches are a quarter. In a script or a notebook, though, objects of the
     user's would be left out as well, which may become garbage.
 
     Example:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -163,6 +163,10 @@ class CountsClasses(KnownTask, Protocol):
         ...
 
 
+# Whether tasks of a class are `KnownTask`s.
+_known_kinds: dict[type, bool] = {}
+
+
 def is_classes(task: Task) -> bool:
     """Whether a task is the classification that compiled code computes."""
     return _form(task) == "classes"
@@ -177,11 +181,13 @@ def has_squared_error(task: Task) -> bool:
 def _form(task: Task) -> str:
     """The form of a `KnownTask`, and ``other`` for any other task.
 
-    To ask whether a task is a `KnownTask` would look up each name of that protocol, and a step of
-    training asks every time.
+    Whether a class of tasks is one is found out once: that looks up each name of the protocol, and a
+    step of training asks every time.
     """
-    form: str = getattr(task, "form", "other")
-    return form
+    kind = type(task)
+    if kind not in _known_kinds:
+        _known_kinds[kind] = isinstance(task, KnownTask)
+    return cast(KnownTask, task).form if _known_kinds[kind] else "other"
 
 
 @runtime_checkable

@@ -137,7 +137,7 @@ def work_until_the_end(
         unpacked = unpack_arguments(packed, tensors)
         assert isinstance(unpacked, WorkerEquipment)
         # What came through a pipe lies in memory that all workers share, and each writes the models
-        # that it scores into a network of its own. A fork has its own copy of everything.
+        # that it scores into a network of its own. A fork has a copy of the network.
         equipment = replace(unpacked, runner=unpacked.runner.copy())
     runner = equipment.runner
     shared = equipment.shared

@@ -85,7 +85,7 @@ def test_a_kernel_runs_its_own_copy_of_another(
 ) -> None:
     """Two kernels that call the same one: no process may take the copy of one for the other."""
     source = dense_kernels["dense_step"].llvm
-    # In another process, as a copy that was kept is taken in another one.
+    # Compiled in another process: machine code on disk is of many processes.
     other = compiled_to(tmp_path, gru_forward="gru")["gru_forward"].llvm
     copies = [
         set(re.findall(r'define linkonce_odr [^@]*@"?([^"(]+)', one)) for one in (source, other)
