@@ -111,7 +111,7 @@ def test_both_ways_to_multiply_states_give_the_same(
             torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-6)
 
 
-def test_a_multiplies_by_blas_small_states_alone() -> None:
+def test_blas_multiplies_small_states_alone() -> None:
     assert not recurrence.multiplies_by_blas(10, 256)
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
     assert recurrence.multiplies_by_blas(10, 64) == wide

@@ -117,6 +117,7 @@ def test_threads_that_need_a_kernel_at_once_get_the_same(
 
 LOADED = """
 import json
+import sys
 import coterie as ct
 from torch import nn
 from coterie.local import LocalRunner, kernels
@@ -124,7 +125,7 @@ from coterie.local.kernels import convolutions, dense
 
 data = ct.load("digits", partition={"kind": "iid", "clients": 2})
 runner = LocalRunner(data, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ct.Solver())
-runner.load_kernels(forks=True)
+runner.load_kernels(forks=sys.argv[1] == "forks")
 names = ["score", "descend", "descend_by_rule"]
 kinds = {"dense": kernels.DENSE_LAYERS, "convs": kernels.CONV_LAYERS}
 loaded = [f"{n} {k}" for n in names for k in kinds if kinds[k] in getattr(kernels, n).kernels]
@@ -140,31 +141,31 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two processes, one after the other, load for a dense network that is trained by SGD:
-    the first finds nothing on disk."""
+def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What three processes, one after the other, load for a dense network that is trained by SGD:
+    the first finds nothing on disk, and the third may not fork another one."""
     place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("code"))}
-    command = [sys.executable, "-c", LOADED]
     found = []
-    for _ in range(2):
+    for way in ("forks", "forks", "alone"):
+        command = [sys.executable, "-c", LOADED, way]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=place)
         found.append(json.loads(done.stdout))
     return found
 
 
 def test_a_dense_network_by_sgd_compiles_nothing_of_convolutions_and_of_other_optimisers(
-    two_processes: list[dict[str, Any]],
+    processes: list[dict[str, Any]],
 ) -> None:
     """Else the first run on a machine takes thrice as long to begin."""
-    for found in two_processes:
+    for found in processes:
         assert found["loaded"] == ["score dense", "descend dense"]
         assert found["others"] == [0, 0]
 
 
 def test_another_process_compiles_training_while_this_one_compiles_scoring(
-    two_processes: list[dict[str, Any]],
+    processes: list[dict[str, Any]],
 ) -> None:
-    first, second = two_processes
+    first, second, _ = processes
     assert first["compiled"] == [1, 0], "the other process left the code of training on disk"
     assert second["compiled"] == [0, 0]
 
