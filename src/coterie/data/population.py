@@ -1,4 +1,4 @@
-"""A population: pooled samples, and who holds which of them."""
+"""A population: pooled samples, who holds which of them, and where they came from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,14 +16,31 @@ from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.data.lazy import Ranges, is_lazy
-from coterie.data.origin import DataOrigin
-from coterie.data.population_checks import check_population
+from coterie.data.partition import Partition
 from coterie.data.tabular.inputs import TableInputs
+from coterie.errors import DataError
 
 Split = Literal["train", "test"]
 
 # Clients of a lazy federation whose labels are counted at once.
 _BLOCK = 1024
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DataOrigin:
+    """What `coterie.load` was called with, and what it made of it.
+
+    Args:
+        table: ``[data]`` of a configuration that names the same data.
+        seed: of the partition.
+        parts: who holds which samples.
+        label_names: of the classes, or none.
+    """
+
+    table: Mapping[str, Any]
+    seed: int
+    parts: Partition
+    label_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -266,3 +283,78 @@ def _sizes_of(parts: Sequence[IntArray]) -> IntArray:
     if isinstance(parts, Ranges):
         return parts.size.copy()
     return np.fromiter(map(len, parts), np.int64, len(parts))
+
+
+def check_population(population: Population) -> None:
+    """Refuse a population whose arrays do not fit each other.
+
+    Raises:
+        DataError: if lengths differ, indices or labels leave their range, or no client has a
+            training sample.
+    """
+    _check_lengths(population)
+    _check_ranges(population)
+
+
+def _check_lengths(population: Population) -> None:
+    if not len(population.train) == len(population.test) == len(population.names):
+        raise DataError(
+            f"population: {len(population.train)} train parts, {len(population.test)} test parts, "
+            f"{len(population.names)} names; expected as many of each"
+        )
+    if len(population.x) != len(population.y):
+        raise DataError(
+            f"population: {len(population.x)} samples and {len(population.y)} labels; "
+            "expected as many of each"
+        )
+    if not population.sizes("train").any():
+        raise DataError("population: no client has a training sample")
+
+
+def _check_ranges(population: Population) -> None:
+    bounds = [_index_bounds(population.parts(split)) for split in ("train", "test")]
+    if min(low for low, _ in bounds) < 0 or max(high for _, high in bounds) >= len(population.y):
+        raise DataError(
+            f"population: sample index out of range; expected 0 to {len(population.y) - 1}"
+        )
+    # Labels that are made client by client are not made only to be checked.
+    if not population.lazy:
+        _check_targets(population)
+
+
+def _check_targets(population: Population) -> None:
+    """Targets are finite numbers, or whole numbers that the number of classes allows."""
+    if population.y.is_floating_point():
+        if population.classes:
+            raise DataError(
+                f"population: numbers as labels, got {population.y.dtype} with "
+                f"{population.classes} classes; expected int64 labels, or no classes"
+            )
+        if not torch.isfinite(population.y).all():
+            raise DataError("population: targets, got NaN or infinity; expected finite numbers")
+        return
+    # Tokens and several labels a sample are checked by their task, which knows what they mean.
+    if population.y.ndim > 1:
+        return
+    lowest = int(population.y.min())
+    highest = int(population.y.max())
+    if population.classes == 0:
+        raise DataError(
+            f"population: whole-number labels from {lowest} to {highest} and no classes; "
+            "expected the number of classes, or float labels for a regression"
+        )
+    if lowest < 0 or highest >= population.classes:
+        raise DataError(
+            f"population: labels from {lowest} to {highest}; expected 0 to {population.classes - 1}"
+        )
+
+
+def _index_bounds(parts: Sequence[IntArray]) -> tuple[int, int]:
+    """The least and the largest index; 0 and -1 where there is none."""
+    if isinstance(parts, Ranges):
+        some = parts.size > 0
+        first = parts.start[some]
+        last = first + parts.size[some] - 1
+        return int(first.min(initial=0)), int(last.max(initial=-1))
+    rows = np.concatenate([*parts, np.empty(0, np.int64)])
+    return int(rows.min(initial=0)), int(rows.max(initial=-1))

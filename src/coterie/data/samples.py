@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
+from coterie.data.partition import Partition
 from coterie.data.tabular.raw import RawTable
 from coterie.errors import DataError
-
-# The package of partitions reads samples.
-if TYPE_CHECKING:
-    from coterie.data.partitions.partition import Partition
 
 # How a source reads labels: as classes, as the numbers that they are, or as they look.
 Targets = Literal["classes", "numbers", "auto"]

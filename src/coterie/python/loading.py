@@ -8,8 +8,7 @@ from typing import Any
 
 from coterie.core.keys import Key
 from coterie.data import load_samples, make_partition, populate
-from coterie.data.origin import DataOrigin
-from coterie.data.population import Population
+from coterie.data.population import DataOrigin, Population
 from coterie.data.samples import Targets
 
 

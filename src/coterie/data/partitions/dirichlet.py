@@ -10,6 +10,7 @@ from pydantic import Field
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     apportion,
@@ -17,7 +18,6 @@ from coterie.data.partitions.helpers import (
     cut_pools,
     train_and_test_pools,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

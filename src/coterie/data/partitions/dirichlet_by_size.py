@@ -9,6 +9,7 @@ from pydantic import Field
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     apportion,
@@ -16,7 +17,6 @@ from coterie.data.partitions.helpers import (
     too_many_clients,
     train_and_test_pools,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

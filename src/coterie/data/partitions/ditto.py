@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     consecutive_classes,
@@ -15,7 +16,6 @@ from coterie.data.partitions.helpers import (
     require_test_rows,
     rows_by_class,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 

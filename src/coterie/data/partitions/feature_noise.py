@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import Count, Fraction
 from coterie.data.partitions.iid import iid
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     TEST_FRACTION,
     Count,
@@ -15,7 +16,6 @@ from coterie.data.partitions.helpers import (
     split_train_test,
     too_many_clients,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
-from coterie.data.partitions.partition import Partition
+from coterie.data.partition import Partition
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     Fraction,
@@ -12,7 +13,6 @@ from coterie.data.partitions.helpers import (
     split_train_test,
     too_many_clients,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 

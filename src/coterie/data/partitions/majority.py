@@ -11,6 +11,7 @@ import numpy as np
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     check_classes_per_client,
@@ -18,7 +19,6 @@ from coterie.data.partitions.helpers import (
     shuffle_and_split,
     train_and_test_pools,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

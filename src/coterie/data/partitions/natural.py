@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     Fraction,
@@ -17,7 +18,6 @@ from coterie.data.partitions.helpers import (
     rows_by_owner,
     split_train_test,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

@@ -12,8 +12,8 @@ from pydantic import Field
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.image_styles import STYLES, is_style
+from coterie.data.partition import Partition, Transform
 from coterie.data.partitions.helpers import Count, Fraction, too_many_clients
-from coterie.data.partitions.partition import Partition, Transform
 from coterie.data.partitions.planted_labels import (
     Pair,
     labels_of_columns,

@@ -8,6 +8,7 @@ import numpy as np
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     apportion,
     cut_pool,
@@ -15,7 +16,6 @@ from coterie.data.partitions.helpers import (
     split_train_test,
     too_many_clients,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 # Two samples are the least that can be split into train and test.

@@ -6,6 +6,7 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     TEST_FRACTION,
     Count,
@@ -17,7 +18,6 @@ from coterie.data.partitions.helpers import (
     rows_by_class,
     split_train_test,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 # Samples of each of its classes that every client gets before sizes are drawn.

@@ -6,8 +6,8 @@ import numpy as np
 
 from coterie.core.keys import Key
 from coterie.data.lazy import ranges
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import Fraction
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 from coterie.errors import DataError
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     Fraction,
@@ -16,7 +17,6 @@ from coterie.data.partitions.helpers import (
     split_train_test,
     too_many_clients,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 Skew = Literal["linear", "square", "exponential", "dirichlet"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core.keys import Key
+from coterie.data.partition import Partition
 from coterie.data.partitions.helpers import (
     Count,
     apportion,
@@ -13,7 +14,6 @@ from coterie.data.partitions.helpers import (
     too_many_clients,
     train_and_test_pools,
 )
-from coterie.data.partitions.partition import Partition
 from coterie.data.samples import Samples
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.core.file_names import POPULATION
 from coterie.data.npz import read_npz
-from coterie.data.partitions.partition import Partition
-from coterie.data.partitions.storage import partition_arrays, partition_of
+from coterie.data.partition import Partition, partition_arrays, partition_of
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import DataError
