@@ -17,7 +17,6 @@ from coterie.algorithms.rfedavg import (
     ReclusterKMeans,
     by_balance,
     by_imbalance,
-    guarded,
 )
 from coterie.clients.clients import Clients
 from coterie.clients.model_shape import ModelShape
@@ -52,11 +51,10 @@ def test_a_cluster_that_holds_everything_is_guarded() -> None:
         "size": np.full(5, 20.0),
         "total": 60.0,
     }
-    assert (
-        guarded(ClusterMemory(**whole), np.arange(3)) == 0
-    )  # its weight is 1, whatever stands for I_C
+    # Its weight is 1, whatever stands for I_C.
+    assert ClusterMemory(**whole).guarded(np.arange(3)) == 0
     two = whole | {"cluster": np.array([0, 0, 0, 1, -1])}
-    assert guarded(ClusterMemory(**two), np.arange(4)) == 1
+    assert ClusterMemory(**two).guarded(np.arange(4)) == 1
     assert reciprocal(np.array([-40.0, 1e7]), 2e6).tolist() == pytest.approx(
         [1 / (1 + 2e-7), 1 - 1 / (1 + 2e-7)]
     )
@@ -91,7 +89,7 @@ def test_weights_inside_and_across_clusters() -> None:
     )
     expected = np.array([30 / 55, 25 / 55, 1, 1]) * np.array([0.456, 0.456, 0.304, 0.24])
     np.testing.assert_allclose(by_imbalance(groups, UPDATES, ROUND)[0], expected, atol=1e-6)
-    assert guarded(remembered(groups, ClusterMemory), UPDATES.ids) == 0
+    assert remembered(groups, ClusterMemory).guarded(UPDATES.ids) == 0
     known = np.insert(HISTOGRAMS, 3, 0, axis=0)
     expected = np.array([30 / 55, 25 / 55, 1, 1]) * np.array([0.366667, 0.366667, 0.3, 0.333333])
     np.testing.assert_allclose(

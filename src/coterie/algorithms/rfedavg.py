@@ -30,8 +30,6 @@ from coterie.math.clustering import kmeans
 from coterie.math.imbalance import (
     balancing,
     class_shares,
-    cluster_imbalance,
-    imbalance_floor,
     reciprocal,
 )
 from coterie.math.similarity import Matrix, cosine
@@ -103,7 +101,7 @@ def by_imbalance(groups: Groups, updates: Updates, round: Round) -> Matrix:
     across = np.ones(1)
     if memory.imbalance is not None:
         assert memory.total is not None
-        levels = _cluster_levels(memory, updates.ids, updates.size)
+        levels = memory.cluster_levels(updates.ids, updates.size)
         across = reciprocal(levels, memory.total)
     return _weights(groups.k, memory.cluster_of(updates.ids), updates.size, across)
 
@@ -117,33 +115,6 @@ def by_balance(groups: Groups, updates: Updates, round: Round) -> Matrix:
     if memory.histogram is not None:
         across = balancing(class_shares(memory.histogram[updates.ids], cluster))
     return _weights(groups.k, cluster, updates.size, across)
-
-
-def guarded(memory: ClusterMemory, ids: IntArray) -> int:
-    """In how many of this round's clusters the guard replaced an ``I_C`` that is too small.
-
-    A cluster that is the only one has weight 1 anyway and does not count.
-
-    Args:
-        memory: after a round.
-        ids: int64 ``[n]``, the clients whose updates counted.
-    """
-    assert memory.size is not None
-    assert memory.total is not None
-    levels = _cluster_levels(memory, ids, memory.size[ids])
-    if len(levels) < 2:
-        return 0
-    return int((levels < imbalance_floor(memory.total)).sum())
-
-
-def _cluster_levels(memory: ClusterMemory, ids: IntArray, size: FloatArray) -> FloatArray:
-    """``I_C`` of the clusters of this round, before the guard, float64 ``[clusters]``."""
-    assert memory.imbalance is not None
-    assert memory.total is not None
-    total = memory.total
-    # I_k >= sum_m (D/M - D_k^m) = D - D_k, and at most D + D_k by the triangle inequality.
-    level = np.clip(memory.imbalance[ids], total - size, total + size)
-    return cluster_imbalance(level, size, memory.cluster_of(ids))
 
 
 def _weights(k: int, cluster: IntArray, size: FloatArray, across: FloatArray) -> Matrix:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from coterie.algorithms.rfedavg import guarded
 from coterie.config import registry
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP
@@ -120,7 +119,7 @@ def balance(solver: Solver, method: Method | Algorithm) -> Measure:
         if memory is not None and memory.cluster is not None:
             found["clusters"] = int(memory.cluster.max()) + 1
             if memory.imbalance is not None:
-                found["guarded"] = guarded(memory, ids)
+                found["guarded"] = memory.guarded(ids)
         return {"balance": found}
 
     return measure

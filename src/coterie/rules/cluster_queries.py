@@ -19,6 +19,7 @@ from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Evaluate
 from coterie.math.ccs import adaptive_threshold
+from coterie.math.imbalance import cluster_imbalance, imbalance_floor
 from coterie.rules.single_group import everyone
 
 Scope = Literal["all", "scheduled"]
@@ -79,6 +80,31 @@ class ClusterMemory:
             size = size.copy()
             size[updates.ids] = updates.size
         return replace(self, cluster=cluster, size=size)
+
+    def cluster_levels(self, ids: IntArray, size: FloatArray) -> FloatArray:
+        """``I_C`` of the clusters of this round, before the guard, float64 ``[clusters]``.
+
+        Args:
+            ids: int64 ``[n]``, the clients whose updates counted.
+            size: float64 ``[n]``, the samples behind their updates.
+        """
+        assert self.imbalance is not None
+        assert self.total is not None
+        # I_k >= sum_m (D/M - D_k^m) = D - D_k, and at most D + D_k by the triangle inequality.
+        level = np.clip(self.imbalance[ids], self.total - size, self.total + size)
+        return cluster_imbalance(level, size, self.cluster_of(ids))
+
+    def guarded(self, ids: IntArray) -> int:
+        """In how many of the last round's clusters the guard replaced an ``I_C`` that is too small.
+
+        A cluster that is the only one has weight 1 anyway and does not count.
+        """
+        assert self.size is not None
+        assert self.total is not None
+        levels = self.cluster_levels(ids, self.size[ids])
+        if len(levels) < 2:
+            return 0
+        return int((levels < imbalance_floor(self.total)).sum())
 
 
 # The groups that remember what was answered, and notes for the round's row.
