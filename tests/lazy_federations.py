@@ -13,7 +13,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate
 from coterie.data.lazy import lazy_columns, ranges
-from coterie.data.sources.synthetic import SyntheticClient
+from coterie.data.sources.generated import SyntheticClient
 
 SOLVER = ct.Solver(epochs=1, batch_size=20, lr=0.01)
 

@@ -26,18 +26,13 @@ MOVED: dict[str, tuple[str, ...]] = {
     "coterie.data.drawn": ("coterie.data.lazy",),
     "coterie.data.files": (
         "coterie.data.sources.files",
-        "coterie.data.sources.parquet",
-        "coterie.data.sources.columns",
-        "coterie.data.sources.checks",
+        "coterie.data.tabular.arrow",
+        "coterie.data.tabular.columns",
     ),
-    "coterie.data.given": ("coterie.data.partitions.predefined",),
-    "coterie.data.images": (
-        "coterie.data.sources.images",
-        "coterie.data.sources.image_cache",
-    ),
-    "coterie.data.majority": ("coterie.data.partitions.majority",),
+    "coterie.data.given": ("coterie.data.partitions.natural",),
+    "coterie.data.majority": ("coterie.data.partitions.few_classes",),
     "coterie.data.parts": ("coterie.data.partitions", "coterie.data.npz"),
-    "coterie.data.synthetic": ("coterie.data.sources.synthetic",),
+    "coterie.data.synthetic": ("coterie.data.sources.generated",),
     "coterie.data.text": ("coterie.data.sources.text", "coterie.data.sources.word_vectors"),
     # The client.py of a deployment made by version 0.1 imports `share` from it.
     "coterie.deploy.own": ("coterie.deploy.data_sources",),

@@ -16,8 +16,8 @@ import pytest
 
 from coterie.cli.main import invoke
 from coterie.core.csv_text import cell_text, csv_text, safe_cell
+from coterie.data.images.pixels import decode
 from coterie.data.sources.files import file
-from coterie.data.sources.images import decode
 from coterie.errors import DataError
 from coterie.runs.store import RunFolder
 from tests.cli.conftest import errors

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.data.sources.columns import open_table
+from coterie.data.tabular.columns import open_table
 from coterie.errors import DataError
 from tests.data.test_tables import columns, population, write
 

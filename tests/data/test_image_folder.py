@@ -11,7 +11,6 @@ from PIL import Image
 
 import coterie as ct
 from coterie.data import load_population, load_samples
-from coterie.data.sources import mapped_images
 from coterie.errors import DataError
 
 CLIENTS = ("ann", "bob", "cyd", "dan")
@@ -118,6 +117,6 @@ def test_what_is_wrong_is_one_line(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mapped_images, "_write", full)
+    monkeypatch.setattr("coterie.data.images.cache._write_mapped", full)
     with pytest.raises(DataError, match=r"no room for 0.00 GB .* expected XDG_CACHE_HOME"):
         load_samples(source(folder))

@@ -10,9 +10,8 @@ import pytest
 from coterie.core.keys import Key
 from coterie.data.tabular.encoder import CategoryRule, NumberRule
 from coterie.data.tabular.inputs import encode_inputs
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.private_sums import bounded_reports
-from coterie.data.tabular.raw import Column, RawTable
+from coterie.data.tabular.raw import Column, Encode, RawTable
+from coterie.data.tabular.reports import bounded_reports
 from coterie.errors import ConfigError
 
 CLIENTS = 400

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from coterie.core.keys import Key
 from coterie.data import Population, load_samples, make_partition, populate
-from coterie.data.sources.series import persistence, split_windows
-from coterie.data.tabular.options import Window
+from coterie.data.tabular.raw import Window
+from coterie.data.tabular.tables import persistence, split_windows
 from coterie.errors import ConfigError, DataError
 from coterie.runs.held_out import on_validation
 

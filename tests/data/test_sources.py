@@ -18,7 +18,8 @@ from PIL import Image
 
 from coterie.core.keys import Key
 from coterie.data import SOURCES, load_population, load_samples
-from coterie.data.sources import images, synthetic
+from coterie.data.images.pixels import decode
+from coterie.data.sources import image_files, synthetic
 from coterie.errors import ConfigError, DataError
 from tests.conftest import real_data
 
@@ -181,9 +182,8 @@ def test_the_cache_is_used_and_never_trusted(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
-    decode = images.decode
     monkeypatch.setattr(
-        images,
+        image_files,
         "decode",
         lambda blobs, what="": (decoded.append(len(blobs)), decode(blobs, what))[1],
     )
@@ -260,20 +260,20 @@ def test_what_is_missing_is_said_in_one_line(
 )
 def test_a_damaged_image_is_named_by_its_row(blob: bytes) -> None:
     with pytest.raises(DataError, match="row 1 "):
-        images.decode([encoded(pictures(1)[0]), blob], "x")
+        decode([encoded(pictures(1)[0]), blob], "x")
     with pytest.raises(DataError, match="row 0 "):
-        images.decode([blob], "x")
+        decode([blob], "x")
 
 
 def test_images_of_other_sizes_and_modes() -> None:
     with pytest.raises(DataError, match="row 1 has shape"):
-        images.decode([encoded(pictures(1)[0]), encoded(pictures(1)[0][:4])])
+        decode([encoded(pictures(1)[0]), encoded(pictures(1)[0][:4])])
     mixed = [
         encoded(pictures(1, 0, 3)[0]),
         encoded(pictures(1)[0]),
         encoded(pictures(1, 0, 3)[0], "JPEG"),
     ]
-    assert images.decode(mixed).shape == (3, 3, 6, 6)
+    assert decode(mixed).shape == (3, 3, 6, 6)
 
 
 def test_the_hub_is_lazy_and_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from coterie.core.keys import Key
 from coterie.core.vectors import flatten
 from coterie.data import Population, load_population, load_samples
 from coterie.data.tabular.encoder import MISSING, Encoder
-from coterie.data.tabular.sums import add_reports, report_width
+from coterie.data.tabular.reports import add_reports, report_width
 from coterie.engines import SerialEngine
 from coterie.errors import DataError
 from coterie.local import LocalRunner

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column
+from coterie.data.tabular.raw import Column, Encode
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import read_client_table
 from coterie.deploy.data_form import DataForm

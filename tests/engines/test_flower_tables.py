@@ -21,8 +21,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 from flwr.app import Context, Message, RecordDict
 
 from coterie.config import check
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column
+from coterie.data.tabular.raw import Column, Encode
 from coterie.deploy.client_table import loaded_table, read_client_table
 from coterie.deploy.column_description import usual_reports
 from coterie.deploy.data_form import DataForm

@@ -33,7 +33,7 @@ class Describe:
       vectors]`` (FLUX). With no classes labels are not read. With ``draws`` it is of that many random
       halves of its samples, which are drawn anew for each request.
     - ``columns``: of each column of its table, how many values it has, their mean and the squares
-      around it, or how often it has each category (``coterie.data.tabular.sums``).
+      around it, or how often it has each category (``coterie.data.tabular.reports``).
 
     ``centres``, ``latent`` with no classes and ``subspace`` with one class can be asked of a client
     whose samples have no labels: all of them are described together, and no label is read.

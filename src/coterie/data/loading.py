@@ -9,14 +9,13 @@ from typing import Any
 from coterie.config import registry
 from coterie.core.keys import Key
 from coterie.data.lazy import is_lazy
-from coterie.data.noise import with_noise
 from coterie.data.partitions import KEEP_CLIENTS, PARTITIONS, READS_NO_LABELS, Partition
-from coterie.data.planted_shift import transform_samples
 from coterie.data.population import Population
 from coterie.data.samples import Samples, Targets
 from coterie.data.sources.saved import partition_of_population
 from coterie.data.tabular.inputs import encode_inputs
 from coterie.data.tabular.raw import RawTable
+from coterie.data.transforms import transform_samples, with_noise
 from coterie.errors import ConfigError, DataError
 
 

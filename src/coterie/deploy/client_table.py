@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray
-from coterie.data.sources.columns import open_table
-from coterie.data.sources.raw_columns import category_text, read_column
+from coterie.data.tabular.columns import open_table
 from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column, RawTable
-from coterie.data.tabular.sums import column_report
+from coterie.data.tabular.raw import Column, Encode, RawTable
+from coterie.data.tabular.raw_columns import category_text, read_column
+from coterie.data.tabular.reports import column_report
 from coterie.deploy.client_data import ClientData, has_labels
 from coterie.deploy.data_form import DataForm
 from coterie.deploy.data_sources import is_unlabelled, rows_to_test

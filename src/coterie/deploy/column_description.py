@@ -21,9 +21,8 @@ from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
 from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column
-from coterie.data.tabular.sums import MOMENTS, add_reports, report_bytes, report_width
+from coterie.data.tabular.raw import Column, Encode
+from coterie.data.tabular.reports import MOMENTS, add_reports, report_bytes, report_width
 from coterie.deploy.settings import DeploymentSettings
 from coterie.engines.flower import FlowerEngine
 from coterie.errors import CheckpointError

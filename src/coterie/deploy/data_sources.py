@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.sources.parquet import open_csv
+from coterie.data.tabular.arrow import open_csv
 from coterie.errors import DataError
 
 Pair = tuple[Any, Any]  # inputs [n, ...] and labels [n]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.sources.images import decode, unit
-from coterie.data.sources.raw_columns import category_text
+from coterie.data.images.pixels import decode, unit
+from coterie.data.tabular.raw_columns import category_text
 from coterie.deploy.data_sources import Pair, divide, is_unlabelled, pair_of_table, read_files
 from coterie.errors import ConfigError, DataError, first_line, install_command
 

@@ -14,9 +14,8 @@ from coterie.config import RunConfig, check
 from coterie.config.arguments import check_arguments
 from coterie.config.defaults import fit_cohort
 from coterie.config.reading import put, read
-from coterie.data.sources.nodes import ColumnOption
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column
+from coterie.data.sources.files import ColumnOption
+from coterie.data.tabular.raw import Column, Encode
 from coterie.deploy.data_form import DataForm
 from coterie.errors import ConfigError
 from coterie.runs.configured import make_task

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.tabular.options import Encode
+from coterie.data.tabular.raw import Encode
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.client_table import ClientTable, loaded_table, read_client_table
 from coterie.deploy.data_form import DataForm

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.data.sources.columns import Columns, arrow_columns, open_columns
-from coterie.data.sources.labels import finite, one_per_row
-from coterie.data.sources.raw_columns import read_column, read_moments, read_raw
+from coterie.data.tabular.columns import Columns, arrow_columns, open_columns
 from coterie.data.tabular.inputs import TableInputs, inputs_of
-from coterie.data.tabular.options import Window
-from coterie.data.tabular.raw import Column
+from coterie.data.tabular.raw import Column, Window
+from coterie.data.tabular.raw_columns import read_column, read_moments, read_raw
+from coterie.data.tabular.roles import finite, one_per_row
 from coterie.errors import DataError
 from coterie.runs.prepare import Prepared
 from coterie.terminal import warn

@@ -17,8 +17,7 @@ from coterie.core.vectors import Layout
 from coterie.data import Partition, Population
 from coterie.data.tabular.encoder import MISSING, CategoryRule, Encoder, Rule
 from coterie.data.tabular.inputs import TableInputs
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column, Origin, RawTable
+from coterie.data.tabular.raw import Column, Encode, Origin, RawTable
 from coterie.errors import CheckpointError
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.digests import COLUMNS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.data.tabular.options import Window
+from coterie.data.tabular.raw import Window
 from coterie.errors import ConfigError
 from coterie.runs.prepare import Prepared
 from coterie.tasks import Binary, Classification, Multilabel, Regression

@@ -123,7 +123,7 @@ def run(
         reply_times: how long clients take, as
             ``coterie.core.reply_times.ReplyTimes(deadline=3.0)``; ``None``: all answer in time.
         seed: everything random follows from it.
-        shift: how the clients' data change, for instance ``coterie.data.shifts.swap_all()``.
+        shift: how the clients' data change, for instance ``coterie.data.shifts.swaps()``.
         engine: ``pool`` (a process per core), ``serial``, ``vmap`` (many clients at once, for a
             GPU), ``ray`` (a cluster), or one of a plugin.
         workers: processes of the pool, or actors of Ray; default as many as there are cores for their

@@ -10,20 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from coterie.data.partition import Partition, load_partition, partition_bytes, save_partition
-from coterie.data.partitions.dirichlet import dirichlet
-from coterie.data.partitions.dirichlet_by_size import dirichlet_by_size
-from coterie.data.partitions.ditto import ditto
-from coterie.data.partitions.feature_noise import feature_noise
-from coterie.data.partitions.femnist10 import femnist10
-from coterie.data.partitions.iid import iid
-from coterie.data.partitions.majority import majority_classes
-from coterie.data.partitions.natural import natural
-from coterie.data.partitions.planted import planted
-from coterie.data.partitions.planted_mixture import planted_mixture
-from coterie.data.partitions.power_law import by_classes, power_law
-from coterie.data.partitions.predefined import predefined
-from coterie.data.partitions.quantity_skew import quantity_skew
-from coterie.data.partitions.shards import shards
+from coterie.data.partitions.dirichlet import dirichlet, dirichlet_by_size
+from coterie.data.partitions.few_classes import majority_classes, shards
+from coterie.data.partitions.iid import feature_noise, iid, quantity_skew
+from coterie.data.partitions.natural import natural, predefined
+from coterie.data.partitions.planted import planted, planted_mixture
+from coterie.data.partitions.power_law import by_classes, ditto, femnist10, power_law
 from coterie.deprecated import renamed
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Federations with known groups, to see whether a method finds them."""
+"""Federations with known groups, or known mixtures of them, to see whether a method finds them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from pydantic import Field
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
-from coterie.data.image_styles import STYLES, is_style
+from coterie.data.images.styles import STYLES, is_style
 from coterie.data.partition import Partition, Transform
-from coterie.data.partitions.helpers import Count, Fraction, too_many_clients
-from coterie.data.partitions.planted_labels import (
-    Pair,
-    labels_of_columns,
-    permutations,
-    swapped,
-    wrong_labels,
+from coterie.data.partitions.helpers import (
+    Count,
+    Fraction,
+    shuffle_and_split,
+    split_train_test,
+    too_many_clients,
 )
-from coterie.data.partitions.planted_rows import (
+from coterie.data.partitions.planted_samples import (
     LEAST,
     ClientSizes,
+    Pair,
     copied_rows,
+    labels_of_columns,
+    permutations,
     rows_of_own_classes,
+    swapped,
+    wrong_labels,
 )
 from coterie.data.samples import Samples
 from coterie.errors import DataError
@@ -80,7 +84,7 @@ def planted(
         size: most samples of a client, train and test together; ``None``: all samples are used.
         angles: with ``rotate``, by how many degrees the images of each group are turned instead.
         styles: with ``images``, how each group sees them: ``plain``, ``rotate A``, ``invert``, ``erode``
-            or ``dilate``, see `image_styles.restyle`.
+            or ``dilate``, see `images.styles.restyle`.
         swaps: with ``swap``, pairs of labels that each group takes for each other, in place of
             permutations without an agreement. The labels of ``()`` are as they are.
         columns: with ``columns``, the column with the labels of each group, as numbers of classes.
@@ -207,3 +211,67 @@ def _check_lists(how: How, groups: int, clients: int, lists: Mapping[str, Sequen
                 f"data.partition.styles: got {style!r}; expected {known} or 'rotate DEGREES'"
             )
     _check_count(groups, clients, clients, how)
+
+
+def planted_mixture(
+    samples: Samples,
+    key: Key,
+    /,
+    *,
+    clients: Count = 60,
+    groups: Annotated[int, Field(ge=2)] = 2,
+    how: Literal["swap", "rotate"] = "swap",
+    share: Annotated[float, Field(ge=0.5, lt=1)] = 0.7,
+    test_fraction: Fraction = 0.2,
+    size: Annotated[int, Field(ge=2)] | None = None,
+) -> Partition:
+    """Each client holds samples of two concepts, a share of ``share`` of the first.
+
+    The first concept of client ``i`` is ``i mod groups``, the second one of the others in turn. The
+    first one is kept as ``planted``, and that of each sample as ``concept``; no method sees them.
+
+    Args:
+        samples: of a source; train and test are pooled, and no sample goes to two clients. Inputs
+            are not read.
+        key: the stream that shuffles.
+        clients: number of clients ``N``.
+        groups: number of concepts.
+        how: ``swap``: each concept has its own permutation of the labels, and no two concepts agree
+            on any, so that every sample tells its concept. ``rotate``: the images of concept ``g``
+            are turned by ``90 g`` degrees.
+        share: of each client's samples that are of its first concept, in training and in test
+            samples, to a whole sample.
+        test_fraction: share of each client's samples to test on.
+        size: most samples of a client, train and test together; ``None``: all samples are used.
+
+    Raises:
+        DataError: if there are too few samples or classes for so many clients and concepts.
+
+    Example:
+        >>> import torch
+        >>> y = torch.arange(5).repeat_interleave(80)
+        >>> samples = Samples(torch.zeros(400, 1), y, classes=5, train_rows=400)
+        >>> parts = planted_mixture(samples, Key(0), clients=4, groups=2)
+        >>> [np.bincount(parts.concept[rows]).tolist() for rows in parts.train]
+        [[56, 24], [24, 56], [56, 24], [24, 56]]
+    """
+    check_groups(groups, clients, how, samples.classes)
+    if clients * 2 > len(samples):
+        raise too_many_clients(clients, len(samples) // 2)
+    rows = shuffle_and_split(np.arange(len(samples)), key.of("order"), clients)
+    parts = split_train_test([held[:size] for held in rows], key, test_fraction)
+    first = np.arange(clients) % groups
+    # The pairs of concepts in turn, so that each two concepts meet in some client.
+    apart = 1 + np.arange(clients) // groups % (groups - 1)
+    second = (first + apart) % groups
+    concept = np.zeros(len(samples), np.int64)
+    for split in (parts.train, parts.test):
+        for client, held in enumerate(split):
+            count = round(share * len(held))
+            shuffled = key.of("concept").client(client).generator().permutation(held)
+            concept[shuffled[:count]] = first[client]
+            concept[shuffled[count:]] = second[client]
+    relabel = None
+    if how == "swap":
+        relabel = permutations(key, samples.classes, groups)
+    return Partition(parts.train, parts.test, (), first, TRANSFORMS[how], relabel, concept)

@@ -1,8 +1,12 @@
-"""Few classes per client and sizes by a power law: FedProx's MNIST, and FedGroup's toy data."""
+"""Few consecutive classes per client and sizes by a power law: FedProx's MNIST and FEMNIST, Ditto's
+Fashion-MNIST, and FedGroup's toy data."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import numpy as np
+from pydantic import Field
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
@@ -15,8 +19,11 @@ from coterie.data.partitions.helpers import (
     check_pool_sizes,
     consecutive_classes,
     cut_pool,
+    read_in_turn,
+    require_test_rows,
     rows_by_class,
     split_train_test,
+    too_many_clients,
 )
 from coterie.data.samples import Samples
 
@@ -168,3 +175,126 @@ def by_classes(
         for u, run in zip(holders, cut_pool(pool, counts), strict=True):
             rows[u].append(run)
     return split_train_test([np.concatenate(runs) for runs in rows], key, TEST_FRACTION)
+
+
+def ditto(
+    samples: Samples,
+    key: Key,
+    /,
+    *,
+    clients: Count = 500,
+    classes_per_client: Count = 5,
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 233,
+) -> Partition:
+    """Ditto's Fashion-MNIST: consecutive classes, lognormal sizes and class shares.
+
+    Train and test are split alike. Sizes are ``lognormal(3, 1) + 10``, scaled to the training rows.
+    Client ``u`` holds the classes ``(u + j) mod c`` in lognormal(1, 1) shares ``p``: ``int(p n) +
+    1`` training samples and ``int(p n / 6) + 1`` test samples of each. A class that runs out is
+    read from its start again, so clients may share samples.
+
+    Args:
+        samples: of a source; their inputs are not read.
+        key: not used: the recipe has a seed of its own.
+        clients: number of clients ``N``.
+        classes_per_client: classes that each client holds.
+        seed: of the draws.
+
+    Raises:
+        DataError: if the source has no test split, or too few samples of a class for one client.
+
+    Source: the generator of Li et al., Ditto (2021), litian96/ditto. On Fashion-MNIST it gives the
+    61,251 + 11,254 samples of FlexCFL's Table 2.
+
+    Example:
+        >>> import torch
+        >>> y = torch.arange(10).repeat(70)
+        >>> samples = Samples(torch.zeros(700, 1), y, classes=10, train_rows=600)
+        >>> parts = ditto(samples, Key(0), clients=20)
+        >>> parts.clients, len(np.unique(samples.labels[parts.train[3]]))
+        (20, 5)
+    """
+    require_test_rows(samples, "ditto")
+    labels = samples.labels
+    classes = samples.classes
+    train_rows = samples.train_rows
+    held = consecutive_classes(clients, classes, classes_per_client)
+    # NumPy's legacy generator gives the recipe's own numbers; it is a local one, so no other draw
+    # depends on it. All sizes are drawn first, then the shares of one client after another.
+    rng = np.random.RandomState(seed)
+    sizes = rng.lognormal(3, 1, clients) + 10
+    sizes = train_rows * sizes / sizes.sum()
+    shares = np.stack([rng.lognormal(1, 1, classes_per_client) for _ in range(clients)])
+    # Real numbers here; train and test are cut to whole ones apart from each other.
+    wanted = shares / shares.sum(1, keepdims=True) * sizes[:, None]
+    train_pools = rows_by_class(labels[:train_rows], classes)
+    test_pools = [pool + train_rows for pool in rows_by_class(labels[train_rows:], classes)]
+    # Fashion-MNIST has six training rows to a test row, hence the 6.
+    train = read_in_turn(train_pools, held, wanted.astype(np.int64) + 1)
+    test = read_in_turn(test_pools, held, (wanted / 6).astype(np.int64) + 1)
+    return Partition(train, test)
+
+
+def femnist10(
+    samples: Samples,
+    key: Key,
+    /,
+    *,
+    clients: Count = 200,
+    # The paper's text says 5; the figures that FedGroup and FlexCFL print are reached with 3.
+    classes_per_client: Count = 3,
+    overlap: Literal["disjoint", "released"] = "disjoint",
+    per_class: Count = 4000,
+) -> Partition:
+    """FedProx's FEMNIST of ten letters: consecutive classes in equal parts, lognormal sizes.
+
+    Client ``u`` holds ``max(2, int(n / classes_per_client))`` samples of each of the classes
+    ``(u + j) mod c``, with ``n ~ lognormal(4, 1) + 5``, from a pool of ``per_class`` random samples
+    of each class. Train and test are pooled; each client's samples are split 90/10.
+
+    Args:
+        samples: of a source, whose own split is not used; their inputs are not read.
+        key: the stream that draws.
+        clients: number of clients ``N``.
+        classes_per_client: classes that each client holds: 3 in the released script, 5 in the
+            paper's text.
+        overlap: ``disjoint``: no sample goes to two clients. ``released``: as in the released
+            script, whose test for the end of a class is inverted, so that every client reads each
+            class from its start. Clients share samples then, and one tests on what another trains
+            on.
+        per_class: size of the pool of each class.
+
+    Raises:
+        DataError: if a pool runs out (``disjoint``); it says how many clients it suffices for.
+
+    Source: the script ``data/nist`` of Li et al., Federated Optimization in Heterogeneous Networks
+    (2020).
+
+    Example:
+        >>> import torch
+        >>> y = torch.arange(10).repeat_interleave(400)
+        >>> samples = Samples(torch.zeros(4000, 1), y, classes=10, train_rows=4000)
+        >>> parts = femnist10(samples, Key(3), clients=20)
+        >>> len(np.unique(np.concatenate([*parts.train, *parts.test]))) == parts.samples
+        True
+    """
+    held = consecutive_classes(clients, samples.classes, classes_per_client)
+    pools = [
+        key.of("pool").client(c).generator().permutation(pool)[:per_class]
+        for c, pool in enumerate(rows_by_class(samples.labels, samples.classes))
+    ]
+    # The script divides a client's size evenly over its classes, two samples of each at least.
+    sizes = key.of("sizes").generator().lognormal(4, 1, clients) + 5
+    each = np.maximum(2, (sizes / classes_per_client).astype(np.int64))
+    # Where the next client begins to read each class; it stays at 0 if clients may overlap.
+    position = np.zeros(samples.classes, np.int64)
+    rows = []
+    for u in range(clients):
+        mine = held[u]
+        n = each[u]
+        if overlap == "disjoint" and any(position[c] + n > len(pools[c]) for c in mine):
+            raise too_many_clients(clients, u)
+        rows.append(np.concatenate([pools[c][position[c] : position[c] + n] for c in mine]))
+        if overlap == "disjoint":
+            position[mine] += n
+    return split_train_test(rows, key, TEST_FRACTION)

@@ -14,16 +14,12 @@ from types import MappingProxyType
 from typing import Any
 
 from coterie.config import registry
-from coterie.data.shifts.arrivals import arrivals
-from coterie.data.shifts.concepts import concepts
-from coterie.data.shifts.departures import departures
+from coterie.data.shifts.concepts import concepts, rotate_labels
 from coterie.data.shifts.incremental import incremental
-from coterie.data.shifts.rotate_labels import rotate_labels
-from coterie.data.shifts.selection import BEFORE, RoundSchedule
-from coterie.data.shifts.shift import Shift, combined
+from coterie.data.shifts.presence import arrivals, departures
+from coterie.data.shifts.shift import BEFORE, RoundSchedule, Shift, combined
 from coterie.data.shifts.snapshot import Event, FederationSnapshot, Mask
-from coterie.data.shifts.swap_all import swap_all
-from coterie.data.shifts.swap_part import swap_part
+from coterie.data.shifts.swaps import swap_all, swap_part
 from coterie.deprecated import renamed
 
 __all__ = [

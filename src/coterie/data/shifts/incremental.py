@@ -12,8 +12,7 @@ from coterie.config.arguments import validated
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.population import Population
-from coterie.data.shifts.selection import BEFORE, Count, PositiveShare, Round
-from coterie.data.shifts.shift import Shift
+from coterie.data.shifts.shift import BEFORE, Count, PositiveShare, Round, Shift
 from coterie.data.shifts.snapshot import FederationSnapshot, Mask
 from coterie.errors import ConfigError
 

@@ -1,17 +1,32 @@
-"""What a shift is, and several of them as one."""
+"""What a shift is, which clients it touches, and in which rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.data.population import Population
 from coterie.data.shifts.snapshot import Event, FederationSnapshot, Mask
-from coterie.errors import DataError
+from coterie.errors import ConfigError, DataError
+
+# Types of the shifts' options.
+Pool = Literal["warm", "all"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Round = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+# The round of draws that hold for the whole run.
+BEFORE = -1
+
+# The share of the clients in a wave where neither `count` nor `fraction` is set.
+_FRACTION = 0.1
 
 
 class Shift(Protocol):
@@ -81,3 +96,102 @@ def combined(shifts: Sequence[Shift]) -> Shift:
         return FederationSnapshot(snapshot.population, snapshot.present, tuple(events), ids)
 
     return shift
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSchedule:
+    """Rounds ``start, start + every, ...`` before ``stop``, at most ``times`` of them.
+
+    Raises:
+        ConfigError: if it would end before it starts.
+
+    Example:
+        >>> [t for t in range(12) if RoundSchedule(start=2, stop=9, every=3).due(t)]
+        [2, 5, 8]
+    """
+
+    start: int = 0
+    stop: int | None = None
+    every: int = 1
+    times: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.stop is not None and self.stop <= self.start:
+            raise ConfigError(
+                f"shift.stop: not after the start, got {self.stop}; expected more than {self.start}"
+            )
+
+    def due(self, round: int) -> bool:
+        """Whether something happens in this round."""
+        since = round - self.start
+        if since < 0 or since % self.every:
+            return False
+        if self.stop is not None and round >= self.stop:
+            return False
+        return self.times is None or since // self.every < self.times
+
+    def wave(self, round: int) -> int:
+        """Which of the scheduled times a round is, from 0."""
+        return (round - self.start) // self.every
+
+
+def eligible_clients(snapshot: FederationSnapshot, warm: Mask, pool: Pool) -> IntArray:
+    """The clients that a shift chooses from: those present, or those of them with a group."""
+    if pool == "warm":
+        return np.flatnonzero(snapshot.present & warm)
+    return np.flatnonzero(snapshot.present)
+
+
+def random_pairs(clients: IntArray, p: float, key: Key) -> list[tuple[int, int]]:
+    """Disjoint random pairs of clients, each chosen with probability ``p``.
+
+    The clients are put in a random order; the ``i``-th pairs with the ``i``-th from the end, which
+    makes ``floor(n / 2)`` pairs. Each is chosen independently. The paper can also be read as one
+    pair a round with probability ``p``; its communication figures fit this reading alone.
+
+    Args:
+        clients: int64 ``[n]``.
+        p: probability of a pair.
+        key: the stream that draws.
+    """
+    rng = key.generator()
+    order = rng.permutation(clients)
+    half = len(order) // 2
+    chosen = np.flatnonzero(rng.random(half) < p)
+    return [(int(order[i]), int(order[len(order) - 1 - i])) for i in chosen]
+
+
+def wave_size(count: int | None, fraction: float | None, clients: int) -> int:
+    """How many of so many clients a wave touches: ``count``, or a share of them, at least one.
+
+    Raises:
+        ConfigError: for more than there are.
+    """
+    # Rounded to the nearest, and never to none: a wave without clients would be no shift.
+    if count is not None:
+        size = count
+    else:
+        share = _FRACTION if fraction is None else fraction
+        size = max(1, round(clients * share))
+    if size > clients:
+        raise ConfigError(
+            f"shift.count: more than there are clients, got {size}; expected at most {clients}"
+        )
+    return size
+
+
+def refuse_both(count: int | None, fraction: float | None) -> None:
+    """Refuse a number of clients beside a share of them.
+
+    Raises:
+        ConfigError: if both are set.
+    """
+    if count is not None and fraction is not None:
+        raise ConfigError(
+            f"shift.fraction: given beside shift.count, got {fraction}; expected one of the two"
+        )
+
+
+def clients_event(shift: str, clients: IntArray) -> Event:
+    """The event of a shift that touches clients one by one."""
+    return {"shift": shift, "clients": np.sort(clients).tolist()}

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from coterie.data.samples import Samples
-from coterie.data.sources.digits import digits
-from coterie.data.sources.drift_stream import drift_stream
-from coterie.data.sources.files import file
-from coterie.data.sources.hub_datasets import hub
+from coterie.data.sources.files import file, hub, nodes
+from coterie.data.sources.generated import drift_stream, synthetic
 from coterie.data.sources.image_datasets import (
     IMAGE_DATASETS,
     cifar10,
+    digits,
     emnist_letters_aj,
     fashion_mnist,
     femnist,
@@ -23,9 +22,7 @@ from coterie.data.sources.image_datasets import (
     svhn,
 )
 from coterie.data.sources.image_folder import image_folder
-from coterie.data.sources.nodes import nodes
 from coterie.data.sources.saved import saved
-from coterie.data.sources.synthetic import synthetic
 from coterie.data.sources.tabular_datasets import beijing_air, heart_disease, parkinsons
 from coterie.data.sources.text import sent140, sent140_tokens
 

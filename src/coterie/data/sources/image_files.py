@@ -1,23 +1,89 @@
-"""Image datasets: how one is described, and how its files are read."""
+"""Image datasets: how one is described, and how it is read from its files or from the Hugging Face hub."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from coterie.core.arrays import IntArray
+from coterie.data.images.cache import cached_images
+from coterie.data.images.pixels import Pixels, Values, decode, standardise, unit
 from coterie.data.samples import Samples
-from coterie.data.sources import images
 from coterie.data.sources.folders import dataset_folder
-from coterie.data.sources.image_cache import cached_images
-from coterie.data.sources.image_hub import HubAddress, ImageSplit, load_from_hub
-from coterie.data.sources.parquet import bytes_of, column_of, open_parquet
-from coterie.errors import DataError
+from coterie.data.tabular.arrow import bytes_of, column_of, open_parquet
+from coterie.errors import DataError, first_line, install_command
 
 PixelScale = Literal["unit", "inverted", "standardised"]
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """Where the hub has an image dataset, and what its columns are called there."""
+
+    id: str
+    config: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ("train", "test")
+    image: str = "image"
+    label: str = "label"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSplit:
+    """One split of an image dataset.
+
+    Args:
+        pixels: uint8 ``[S, channels, height, width]``.
+        labels: int64 ``[S]``.
+        columns: further columns by name, each ``[S]``.
+    """
+
+    pixels: Pixels
+    labels: IntArray
+    columns: dict[str, NDArray[Any]]
+
+
+def load_from_hub(address: HubAddress | None, columns: tuple[str, ...]) -> list[ImageSplit]:
+    """The splits of a dataset on the hub, the training rows first.
+
+    Args:
+        address: where it is.
+        columns: further columns to read, where it has them.
+
+    Raises:
+        DataError: if the package ``datasets`` is not installed, or loading fails.
+    """
+    assert address is not None, "only datasets with an address have the option `hub`"
+    # Imported only here: the package is optional, and takes seconds.
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(
+            f"data.hub: the package 'datasets' is not installed; expected {install_command('hf')}"
+        ) from None
+    try:
+        return [_load_split(datasets, address, columns, split) for split in address.splits]
+    except DataError:
+        raise
+    except Exception as error:  # noqa: BLE001  the hub's client raises dozens of unrelated kinds
+        line = first_line(error)
+        raise DataError(f"data.hub: {address.id} cannot be loaded ({line})") from None
+
+
+def _load_split(
+    datasets: Any, address: HubAddress, columns: tuple[str, ...], split: str
+) -> ImageSplit:
+    rows = datasets.load_dataset(address.id, *address.config, split=split)
+    # The library would decode each image by itself, and slower than `decode` does.
+    rows = rows.cast_column(address.image, datasets.Image(decode=False))
+    blobs = [image["bytes"] for image in rows[address.image]]
+    labels = np.asarray(rows[address.label], dtype=np.int64)
+    extra = {name: np.asarray(rows[name]) for name in columns if name in rows.column_names}
+    return ImageSplit(decode(blobs, f"{address.id} {split}"), labels, extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +148,13 @@ def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub
     )
 
 
-def _scaled(dataset: ImageDataset, pixels: list[images.Pixels], scale: PixelScale) -> images.Values:
+def _scaled(dataset: ImageDataset, pixels: list[Pixels], scale: PixelScale) -> Values:
     if scale == "standardised":
         over = 1
         if dataset.pooled:
             over = len(pixels)
-        return images.standardise(*pixels, over=over, per_channel=dataset.per_channel)
-    x = images.unit(*pixels)
+        return standardise(*pixels, over=over, per_channel=dataset.per_channel)
+    x = unit(*pixels)
     if scale == "inverted":
         np.subtract(1, x, out=x)
     return x
@@ -124,9 +190,9 @@ def _read_split(path: Path, columns: tuple[str, ...]) -> ImageSplit:
     extra = {name: column_of(table, name, path) for name in columns if name in table.column_names}
 
     # The image column is the bulk of the file, and is read only where the cache has no copy.
-    def make() -> images.Pixels:
+    def make() -> Pixels:
         table = open_parquet(path, wanted=lambda name: name == "image")
-        return images.decode(bytes_of(table, "image", path), str(path))
+        return decode(bytes_of(table, "image", path), str(path))
 
     pixels = cached_images(path, "image", len(labels), make)
     return ImageSplit(pixels, labels.astype(np.int64), extra)

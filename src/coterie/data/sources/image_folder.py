@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coterie.data.images.cache import mapped_images
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import find_folder
-from coterie.data.sources.mapped_images import mapped_images
 from coterie.errors import DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg")

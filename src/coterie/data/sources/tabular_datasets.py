@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import Field
 
 from coterie.data.samples import Samples, Targets
-from coterie.data.sources.columns import Columns, arrow_columns, open_table
 from coterie.data.sources.folders import dataset_folder
-from coterie.data.sources.roles import Roles
-from coterie.data.sources.tables import ALL, table_samples
-from coterie.data.tabular.options import Encode, Window
+from coterie.data.tabular.columns import Columns, arrow_columns, open_table
+from coterie.data.tabular.raw import Encode, Window
+from coterie.data.tabular.roles import Roles
+from coterie.data.tabular.tables import ALL, table_samples
 from coterie.errors import DataError
 
 # Measurements that cannot be 0; there it stands for a missing value.

@@ -17,8 +17,8 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 from coterie.data.samples import Samples
 from coterie.data.sources.folders import dataset_folder, find_file
-from coterie.data.sources.parquet import column_of, open_parquet
 from coterie.data.sources.word_vectors import Vectors, learn, read_glove
+from coterie.data.tabular.arrow import column_of, open_parquet
 from coterie.errors import DataError
 
 Count = Annotated[int, Field(ge=1)]

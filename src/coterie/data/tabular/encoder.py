@@ -1,11 +1,12 @@
 """From columns of every kind to the numbers that a network is given.
 
 The transformers are scikit-learn's. They are not fitted on rows, which stay with their clients, but
-on what the clients report (`coterie.data.tabular.sums`).
+on what the clients report (`coterie.data.tabular.reports`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import ColumnKind, RawTable
-from coterie.data.tabular.sums import ColumnTotals
+from coterie.core.keys import Key
+from coterie.data.tabular.raw import Column, ColumnKind, Encode, RawTable
+from coterie.data.tabular.reports import MOMENTS, ColumnTotals, value_range
 from coterie.errors import DataError
 
 MISSING = "(missing)"  # the category of a missing value
@@ -25,6 +26,11 @@ OTHER = "(other)"  # the feature of rare categories, and of those that no traini
 _SHOWN_RARE = 5  # rare categories in a line
 # A variance below this share of the squared mean is rounding, and the column has one value.
 _ROUNDING = 1e-24
+# Mean and variance of a column of which the noise leaves nothing: evenly within its range.
+_EVEN_MEAN = 1 / 2
+_EVEN_VARIANCE = 1 / 12
+# A smaller share of the squared range is noise, and would blow a feature up.
+_LEAST_VARIANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +273,58 @@ def _one_hot(rule: CategoryRule, codes: FloatArray, categories: Sequence[str]) -
     encoded: FloatArray = rule.transformer.transform(names[:, None])
     places: IntArray = np.where(np.isnan(codes), len(categories), codes).astype(np.int64)
     return encoded[places]
+
+
+# --- from the sum of reports with noise ------------------------------------------------------------
+
+
+def private_encoder(table: RawTable, reports: FloatArray, key: Key) -> Encoder:
+    """The encoder from the noised sum of what clients report of their training rows.
+
+    With ``z`` the noise of ``[data.encode]`` and ``q`` columns of numbers, the sum of all reports
+    has normal noise of standard deviation ``z sqrt(3 q)`` on each number. One client more changes
+    the sum by a vector of length ``sqrt(3 q)`` at most, so this is one Gaussian mechanism with
+    multiplier ``z``, whatever the client holds.
+
+    Args:
+        table: all rows; its options say noise, ranges and categories.
+        reports: float64 ``[n, 3 q]``, of `bounded_reports`.
+        key: of the run, for the noise.
+    """
+    encode = table.encode
+    assert encode.noise is not None
+    deviation = encode.noise * math.sqrt(reports.shape[1])
+    # A stream of its own, the same whenever the table is described: a resumed run, or a prediction,
+    # releases nothing new.
+    noise = key.of("privacy/columns").generator().normal(0.0, deviation, reports.shape[1])
+    sums = iter((reports.sum(axis=0) + noise).reshape(-1, MOMENTS))
+    rules: list[Rule] = []
+    for column in table.columns:
+        if column.kind == "category":
+            common = tuple(sorted(encode.values[column.name]))
+            rules.append(CategoryRule(column.name, (MISSING, *common)))
+        else:
+            rules.append(_noised_number_rule(column, next(sums), deviation, encode))
+    return Encoder(tuple(rules))
+
+
+def _noised_number_rule(
+    column: Column, sums: FloatArray, deviation: float, encode: Encode
+) -> NumberRule:
+    """The rule of a column of numbers, by its noised sums ``[3]``."""
+    count, first, second = sums.tolist()
+    mean = _EVEN_MEAN
+    variance = _EVEN_VARIANCE
+    # Fewer clients than that are no more than the noise.
+    if count > deviation:
+        mean = min(max(first / count, 0.0), 1.0)
+        found = second / count - mean**2
+        if found >= _LEAST_VARIANCE:
+            # No values in the range vary more than those at its two ends.
+            variance = min(found, 1 / 4)
+    low, high = value_range(column, encode)
+    center = low + mean * (high - low)
+    if encode.scaling == "none":
+        return NumberRule(column.name, column.kind, center, 0.0, 1.0, encode.missing_flags)
+    scale = math.sqrt(variance) * (high - low)
+    return NumberRule(column.name, column.kind, center, center, scale, encode.missing_flags)

@@ -12,10 +12,16 @@ from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
-from coterie.data.tabular.encoder import Encoder
-from coterie.data.tabular.private_sums import bounded_reports, check_domains, private_encoder
+from coterie.data.tabular.encoder import Encoder, private_encoder
 from coterie.data.tabular.raw import RawTable
-from coterie.data.tabular.sums import add_reports, column_report, report_bytes, report_width
+from coterie.data.tabular.reports import (
+    add_reports,
+    bounded_reports,
+    check_domains,
+    column_report,
+    report_bytes,
+    report_width,
+)
 from coterie.errors import DataError
 
 # Inputs that take more memory than this are refused, and not begun.

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from coterie.data.npz import read_npz
-from coterie.data.sources.checks import missing_column
-from coterie.data.sources.columns import open_table
-from coterie.data.sources.raw_columns import is_plain_numbers, kind_of
+from coterie.data.tabular.arrow import missing_column
+from coterie.data.tabular.columns import open_table
+from coterie.data.tabular.raw_columns import is_plain_numbers, kind_of
 from coterie.errors import ConfigError, DataError, first_line
 from coterie.runs.columns import WIDE
 

@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data.images.cache import cached_images
+from coterie.data.images.pixels import Pixels, decode
 from coterie.data.npz import read_npz
-from coterie.data.sources import images
-from coterie.data.sources.checks import (
+from coterie.data.tabular.arrow import (
     Array,
-    missing_column,
-    require_numbers,
-    require_one_per_row,
-)
-from coterie.data.sources.image_cache import cached_images
-from coterie.data.sources.parquet import (
     bytes_of,
     column_of,
     is_list,
+    missing_column,
     nested_column,
     open_csv,
     open_parquet,
+    require_numbers,
+    require_one_per_row,
 )
 from coterie.errors import DataError
 
@@ -116,8 +114,8 @@ def _feature_column(table: Any, name: str, path: Path) -> Array:
     if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_struct(kind):
         blobs = bytes_of(table, name, path)
 
-        def make() -> images.Pixels:
-            return images.decode(blobs, f"{path}: column {name}")
+        def make() -> Pixels:
+            return decode(blobs, f"{path}: column {name}")
 
         return cached_images(path, name, len(blobs), make)
     if is_list(kind):

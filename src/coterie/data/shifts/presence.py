@@ -1,20 +1,23 @@
-"""Clients that join late."""
+"""Clients that join late, and clients that leave for good."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from coterie.config.arguments import validated
 from coterie.core.keys import Key
 from coterie.data.population import Population
-from coterie.data.shifts.selection import (
+from coterie.data.shifts.shift import (
     BEFORE,
     Count,
     PositiveShare,
+    Round,
     RoundSchedule,
+    Shift,
     clients_event,
     refuse_both,
     wave_size,
 )
-from coterie.data.shifts.shift import Shift
 from coterie.data.shifts.snapshot import FederationSnapshot, Mask
 from coterie.errors import ConfigError
 
@@ -82,5 +85,58 @@ def arrivals(
         newcomers = late[wave * size : (wave + 1) * size]
         present[newcomers] = True
         return snapshot.with_present(present, clients_event("arrivals", newcomers))
+
+    return shift
+
+
+@validated
+def departures(
+    round: Round = 50,
+    count: Count | None = None,
+    fraction: PositiveShare | None = None,
+    waves: Count = 1,
+    every: Count = 1,
+) -> Shift:
+    """Clients that leave for good, in one wave or several.
+
+    Args:
+        round: of the first wave.
+        count: clients in each wave; one client always stays.
+        fraction: share of all clients in each wave, instead of ``count``; default 0.1.
+        waves: number of waves.
+        every: rounds from one wave to the next.
+
+    Raises:
+        ConfigError: for more clients in a wave than there are.
+
+    Example:
+        >>> import torch
+        >>> y = torch.zeros(3).long()
+        >>> p = Population(torch.zeros(3, 1), y, ([0], [1], [2]), ([],) * 3, classes=1)
+        >>> snapshot, shift = FederationSnapshot.start(p), departures(round=1, count=1, waves=5)
+        >>> present = []
+        >>> for t in range(5):
+        ...     snapshot = shift(snapshot, p, t, np.zeros(3, bool), Key(0, round=t))
+        ...     present.append(int(snapshot.present.sum()))
+        >>> present
+        [3, 2, 1, 1, 1]
+    """
+    refuse_both(count, fraction)
+    schedule = RoundSchedule(round, every=every, times=waves)
+
+    def shift(
+        snapshot: FederationSnapshot, initial: Population, round: int, warm: Mask, key: Key
+    ) -> FederationSnapshot:
+        # Computed in every round, so that a wave that is too large is refused in the first one.
+        size = wave_size(count, fraction, initial.clients)
+        candidates = np.flatnonzero(snapshot.present)
+        if not schedule.due(round) or len(candidates) < 2:
+            return snapshot.without_events()
+        # A federation without clients could not go on.
+        leaving = min(size, len(candidates) - 1)
+        gone = key.generator().choice(candidates, leaving, replace=False)
+        present = snapshot.present.copy()
+        present[gone] = False
+        return snapshot.with_present(present, clients_event("departures", gone))
 
     return shift

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from coterie.core.arrays import FloatArray
-from coterie.data.sources.checks import is_number
-from coterie.data.tabular.options import Encode
-from coterie.data.tabular.raw import Column, ColumnKind, RawTable
+from coterie.data.tabular.arrow import is_number
+from coterie.data.tabular.raw import Column, ColumnKind, Encode, RawTable
 from coterie.errors import DataError, first_line
 
 _SECONDS_A_DAY = 86_400.0

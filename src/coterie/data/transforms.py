@@ -1,4 +1,4 @@
-"""What sets planted groups apart besides who holds what: other labels, or turned images."""
+"""What a partition changes of the samples themselves: labels, images, and noise in inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.data.image_styles import moves_pixels_alone, restyle
+from coterie.core.keys import Key
+from coterie.data.images.styles import moves_pixels_alone, restyle
 from coterie.data.lazy import is_lazy
 from coterie.data.partitions import Partition
 from coterie.data.samples import Samples
@@ -102,3 +103,37 @@ def _turned_labels(y: Tensor, turns: IntArray, classes: int) -> Tensor:
     if y.ndim != 1 or len(turns) != len(y):
         raise DataError(f"partition: turns of {len(turns)} labels, expected {len(y)}")
     return (y + torch.from_numpy(turns)) % classes
+
+
+def with_noise(x: Tensor, parts: Partition) -> Tensor:
+    """Inputs with each client's noise.
+
+    Args:
+        x: inputs ``[S, ...]``.
+        parts: with ``noise``.
+
+    Raises:
+        DataError: for inputs that are no numbers, such as tokens, or made client by client.
+
+    Example:
+        >>> rows = (np.array([0]), np.array([1]))
+        >>> nothing = (np.empty(0, np.int64),) * 2
+        >>> parts = Partition(rows, nothing, noise=np.array([0.0, 1.0]))
+        >>> (with_noise(torch.zeros(2, 3), parts) != 0).any(dim=1).tolist()
+        [False, True]
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise DataError(
+            "data.partition.kind: 'feature_noise' adds to numbers, got inputs that are tokens or "
+            "made client by client; expected images or a table"
+        )
+    assert parts.noise is not None
+    # A copy: the source may hand the same tensor to another partition.
+    noisy = x.clone()
+    key = Key(parts.noise_seed).of("feature noise")
+    for client, deviation in enumerate(parts.noise.tolist()):
+        rows = np.concatenate([parts.train[client], parts.test[client]])
+        if deviation:
+            drawn = key.client(client).generator().standard_normal((len(rows), *x.shape[1:]))
+            noisy[torch.from_numpy(rows)] += torch.from_numpy(deviation * drawn).to(x.dtype)
+    return noisy

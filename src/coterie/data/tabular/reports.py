@@ -13,9 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.data.tabular.raw import Column, RawTable
+from coterie.data.tabular.raw import Column, Encode, RawTable
+from coterie.errors import ConfigError
 
-MOMENTS = 3  # count, mean, sum of squares around the mean
+# Of a column of numbers: count, mean, sum of squares around the mean; with noise the share of known
+# values and two moments.
+MOMENTS = 3
+BOOLEAN = (0.0, 1.0)  # yes and no are 1 and 0 at every client
 _FLOAT = 8  # bytes of a value in a report: means of large numbers need float64
 
 
@@ -140,3 +144,80 @@ def _add_moments(column: Column, part: FloatArray) -> ColumnTotals:
     mean = (count * means).sum() / n
     variance = (squares + count * np.square(means - mean)).sum() / n
     return ColumnTotals(column, int(n), float(mean), float(variance))
+
+
+# --- reports whose sum gets noise -----------------------------------------------------------------
+# The means of a few rows say much about each of them, and categories that only one client has give
+# it away. With ``[data.encode] noise`` the range of each column of numbers and the categories of
+# each column of text are therefore said by the user, and clients report means within these ranges
+# alone.
+
+
+def check_domains(columns: Sequence[Column], encode: Encode) -> None:
+    """Refuse columns whose range or categories are not said, where reports have noise.
+
+    Raises:
+        ConfigError: naming the first of them; for ranges and categories without noise.
+    """
+    if encode.noise is None:
+        for name in ("ranges", "values"):
+            if getattr(encode, name):
+                raise ConfigError(
+                    f"data.encode.{name}: only reports with noise need it, got "
+                    f"{dict(getattr(encode, name))}; expected none, or data.encode.noise"
+                )
+        return
+    for column in columns:
+        if column.kind == "category" and column.name not in encode.values:
+            raise ConfigError(
+                f"data.encode.values: missing for the column {column.name!r}, got none; expected "
+                "its categories, since with noise they must be known without looking"
+            )
+        if column.kind in ("number", "date") and column.name not in encode.ranges:
+            raise ConfigError(
+                f"data.encode.ranges: missing for the column {column.name!r}, got none; expected "
+                "[lowest, highest], since with noise they must be known without looking"
+            )
+
+
+def bounded_reports(table: RawTable, held: Sequence[IntArray]) -> FloatArray:
+    """What clients report of their training rows, float64 ``[n, 3 q]``, each between 0 and 1.
+
+    With ``c`` the share of rows that have a value, and ``u`` the values as shares of the range, it
+    is ``c``, ``c mean(u)`` and ``c mean(u^2)`` of each of ``q`` columns of numbers. Clients count
+    alike, whatever number of rows they have: a number of rows has no bound.
+
+    Args:
+        table: all rows.
+        held: the first row of each training input of each client; one without any reports zeros.
+    """
+    numbers = _numbers(table)
+    found = np.zeros((len(held), len(numbers), MOMENTS))
+    for client, first in enumerate(held):
+        rows = table.values[table.rows(first)]
+        for at, column in enumerate(numbers):
+            values = rows[:, table.columns.index(column)]
+            found[client, at] = _bounded_moments(values, value_range(column, table.encode))
+    return found.reshape(len(held), -1)
+
+
+def _numbers(table: RawTable) -> list[Column]:
+    return [column for column in table.columns if column.kind != "category"]
+
+
+def _bounded_moments(values: FloatArray, limits: tuple[float, float]) -> tuple[float, float, float]:
+    """Share of known values, and their first two moments as shares of the range, times this."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return 0.0, 0.0, 0.0
+    low, high = limits
+    shares = np.clip((known - low) / (high - low), 0.0, 1.0)
+    present = len(known) / len(values)
+    return present, present * float(shares.mean()), present * float(np.square(shares).mean())
+
+
+def value_range(column: Column, encode: Encode) -> tuple[float, float]:
+    """The lowest and the highest value of a column, as the user says it."""
+    if column.kind == "boolean":
+        return BOOLEAN
+    return encode.ranges[column.name]

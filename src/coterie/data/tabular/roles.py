@@ -1,17 +1,18 @@
-"""Labels, clients and splits of a user's file: one value a row, without gaps."""
+"""What the columns of a user's file are for: labels, clients and splits, one value a row, without gaps."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import IntArray
+from coterie.data.images.pixels import unit
 from coterie.data.samples import Targets
-from coterie.data.sources import images
-from coterie.data.sources.checks import Array, require_one_per_row
-from coterie.data.sources.columns import Columns
+from coterie.data.tabular.arrow import Array, require_one_per_row
+from coterie.data.tabular.columns import Columns
 from coterie.errors import DataError
 
 # Up to it every whole number is a float64.
@@ -20,6 +21,44 @@ EXACT = 2**53
 # for numbers to predict.
 MANY_VALUES = 20
 FEW_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What columns of a file are for.
+
+    Args:
+        features: inputs: a column, a list of them, or ``*``.
+        label: the column of labels, or several.
+        client: the column that names the client; the default one may be absent.
+        split: the column of ``train`` and ``test``; the default one may be absent.
+    """
+
+    features: str | list[str]
+    label: str | list[str]
+    client: str = "client"
+    split: str = "split"
+
+    @property
+    def labels(self) -> list[str]:
+        """The columns of labels."""
+        return [self.label] if isinstance(self.label, str) else self.label
+
+    def owners(self, columns: Columns, order: IntArray | None) -> dict[str, Array]:
+        """The client of each row, under the name of the column and under ``client``.
+
+        Args:
+            columns: of the file.
+            order: of the rows; ``None``: as in the file.
+        """
+        # The default column may be absent; one that the user named must be there.
+        if self.client not in columns.names and self.client == "client":
+            return {}
+        owners = one_per_row(columns, columns.check(self.client, "client"))
+        if order is not None:
+            owners = owners[order]
+        # Under both names, so that partitions find the clients whatever the file calls them.
+        return dict.fromkeys({self.client, "client"}, owners)
 
 
 def read_targets(
@@ -86,7 +125,7 @@ def one_per_row(columns: Columns, name: str) -> Array:
 def finite(values: Array, path: Path, what: str = "features") -> NDArray[np.float32]:
     """Numbers as float32; bytes are taken for pixels."""
     if values.dtype == np.uint8:
-        return images.unit(values)
+        return unit(values)
     # A float64 beyond float32's range becomes infinite, and is refused below with its row.
     with np.errstate(over="ignore"):
         x = values.astype(np.float32)

@@ -1,0 +1,1 @@
+"""Images: from files to pixels and inputs, what is kept of them on the disk, and how groups see them."""
