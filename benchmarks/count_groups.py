@@ -26,6 +26,7 @@ import torch
 import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.clients.model_shape import ModelShape
+from coterie.core.training import Steps
 from coterie.data.loading import load_samples, make_partition, populate
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
@@ -80,7 +81,7 @@ def updates(samples: Any, federation: Federation, groups: int, seed: int) -> tor
     asked = np.sort(key.of("asked").generator().permutation(population.clients)[:ASKED])
     engine = SerialEngine(LocalRunner(population, module, ct.Solver(lr=federation.lr)))
     with Clients(engine, shape=ModelShape(population.classes)) as clients:
-        work = ct.Train(plain, steps=STEPS)
+        work = ct.Train(plain, Steps(STEPS))
         first = np.zeros_like(asked)
         reply = clients.run(work, asked, start, first, key=key.at(0).of("cold_start"))
     return torch.from_numpy(reply.fields["delta"])

@@ -28,6 +28,7 @@ import torch
 import coterie as ct
 from benchmarks.local_sgd import SGD, population
 from coterie.clients.clients import Clients
+from coterie.core.training import Epochs
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import PoolEngine
@@ -91,7 +92,7 @@ def compare(
             torch.set_num_threads(2 if name == "vmap" else 1)
             at = time.perf_counter()
             reply = clients.run(
-                Train(plain, epochs), cohort, start, np.zeros_like(cohort), key=key.at(t)
+                Train(plain, Epochs()), cohort, start, np.zeros_like(cohort), key=key.at(t)
             )
             seconds[name].append(time.perf_counter() - at)
             while t == 0 and name == "ray" and clients.engine.members.coming():

@@ -15,6 +15,7 @@ import coterie as ct
 from coterie.clients.clients import Clients
 from coterie.clients.model_shape import ModelShape
 from coterie.core.keys import Key
+from coterie.core.training import Epochs
 from coterie.core.vectors import Layout, flatten
 from coterie.engines import SerialEngine
 from coterie.local import LocalRunner
@@ -43,7 +44,7 @@ def test_fedclust_by_hand() -> None:
     run = Run(ct.fedclust(warmup_epochs=1, linkage="complete"), two_classes_each())
     run.step([0])
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
-    work = ct.Train(ct.fedclust().local.objective, epochs=1)
+    work = ct.Train(ct.fedclust().local.objective, Epochs(1))
     everybody = np.arange(12)
     reply = run.clients.measure(
         work,

@@ -23,6 +23,7 @@ from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
 from coterie.core.mixtures import ClientShares
 from coterie.core.solver import Solver
+from coterie.core.training import Mixture
 from coterie.core.work import Train
 from coterie.engines import KeepingEngine, PoolEngine, SerialEngine, VmapEngine
 from coterie.engines.attacking import AttackingEngine
@@ -200,7 +201,7 @@ def test_a_model_explains_less_of_a_class_that_it_saw_often() -> None:
 def test_sums_of_labels_are_those_of_the_samples(total: float) -> None:
     ids = np.array([1, 2])
     prior = np.full((2, 3), 1 / 3)
-    work = Train(plain, mixture=True, shares=ClientShares(ids, np.full((2, 2), 0.5), prior))
+    work = Train(plain, Mixture(ClientShares(ids, np.full((2, 2), 0.5), prior)))
     sums = np.full((2, 2, 3), 4 / 6)
     sums[1] *= total / 4
     fields = {
@@ -239,7 +240,7 @@ def test_a_model_that_diverged_explains_nothing() -> None:
 
 @pytest.mark.parametrize("shares", [[0.5, 0.6], [-0.1, 1.1], [np.nan, 1.0]])
 def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
-    work = Train(plain, mixture=True)
+    work = Train(plain, Mixture())
     ids = np.array([1, 2])
     fields = {
         "delta": np.ones((2, 2, 5), np.float32),
@@ -288,7 +289,7 @@ def test_an_attacker_forges_the_updates_of_all_components() -> None:
     population = blobs()
     runner = LocalRunner(population, nn.Linear(6, 4), Solver(epochs=1, batch_size=5, lr=0.1))
     ids = np.arange(12)
-    work = Train(plain, mixture=True, shares=ClientShares(ids, np.full((12, 2), 0.5)))
+    work = Train(plain, Mixture(ClientShares(ids, np.full((12, 2), 0.5))))
     models = 0.1 * torch.stack([torch.arange(28).cos(), torch.arange(28).sin()])
     which = np.tile([0, 1], (12, 1))
     honest = SerialEngine(runner)

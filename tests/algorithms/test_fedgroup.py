@@ -22,6 +22,7 @@ from coterie.core.engine import Engine, Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
+from coterie.core.training import Epochs, Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Train, Work
 from coterie.engines import Faults, FaultyEngine, SerialEngine
@@ -77,9 +78,9 @@ def updates(ids: IntArray, work: Train) -> Tensor:
 @pytest.mark.parametrize(
     ("pretrain", "work"),
     [
-        ("steps", Train(plain, steps=50)),
+        ("steps", Train(plain, Steps(50))),
         ("epochs", Train(plain)),
-        ("continue", Train(plain, epochs=1)),
+        ("continue", Train(plain, Epochs(1))),
     ],
 )
 def test_groups_start_from_the_start_and_the_even_mean_of_their_updates(
@@ -126,7 +127,7 @@ def test_rcc_takes_the_models_of_m_clients_and_only_them() -> None:
     groups, _ = cold_start(ablation="rcc")
     met = np.flatnonzero(groups.member >= 0)
     assert sorted(groups.member[met]) == [0, 1, 2]
-    delta = updates(met, Train(plain, steps=50))
+    delta = updates(met, Train(plain, Steps(50)))
     assert torch.equal(groups.models[groups.member[met]], W0 + delta)
     assert torch.equal(remembered(groups, DirectionMemory).direction[groups.member[met]], delta)
 
@@ -139,7 +140,7 @@ def test_rcc_stays_with_m_clients_when_some_do_not_answer() -> None:
         assert sorted(groups.member[met]) == [0, 1, 2]
         assert usual[1] not in met
         assert torch.equal(
-            groups.models[groups.member[met]], W0 + updates(met, Train(plain, steps=50))
+            groups.models[groups.member[met]], W0 + updates(met, Train(plain, Steps(50)))
         )
 
 

@@ -14,6 +14,7 @@ import coterie as ct
 from coterie.algorithms.lcfed import LowRank, NearestLowRank, PulledTwice
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.local.batches import TrainingSamples
@@ -47,7 +48,7 @@ def test_a_client_is_pulled_to_its_cluster_and_its_embedding_to_the_joint_one() 
     sent = torch.tensor([[0.0, 2.0], [4.0, 9.0]])
     solver = ct.Solver(epochs=2, batch_size=1, lr=0.5)
     samples = TrainingSamples(torch.tensor([[1.0, 0.0]]), torch.zeros(1))
-    work = Train(SquaredDistance(), own_model=rule)
+    work = Train(SquaredDistance(), WithOwnModel(rule))
     key = Key(0, round=0).client(1)
     tools = OwnTraining(Trainers(TwoLayers(), ()), work, solver, samples, sent, key)
     found = rule.train(tools, {})

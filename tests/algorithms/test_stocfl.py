@@ -12,6 +12,7 @@ import torch
 
 import coterie as ct
 from coterie.algorithms.stocfl import PulledToGlobal, SeenClients, merged_clusters
+from coterie.core.training import WithOwnModel
 from coterie.engines import OwnModelEngine, SerialEngine
 from coterie.rules.weighing import evenly
 from tests.conftest import blobs, small_net
@@ -119,7 +120,7 @@ def test_a_round_without_replies_changes_nothing() -> None:
 
     runner = LocalRunner(blobs(), small_net(), ct.Solver())
     engine = OwnModelEngine(SerialEngine(runner))
-    work = Train(plain, own_model=PulledToGlobal())
+    work = Train(plain, WithOwnModel(PulledToGlobal()))
     models = flatten(small_net()).repeat(2, 1)
     nobody = np.empty(0, np.int64)
     replies = engine.run(work, nobody, models, np.empty((0, 2), np.int64), key=Key(0, round=0))

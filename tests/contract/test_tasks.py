@@ -99,7 +99,7 @@ def counts_classes(make: Make) -> bool:
 def mixes_predictions(make: Make) -> bool:
     method = method_of(make(2))
     assert method is not None
-    return method.local.mixture
+    return method.local.mixture is not None
 
 
 def fuses(case: str) -> bool:

@@ -21,8 +21,9 @@ from coterie.core.engine import Reply
 from coterie.core.keep import Keep, keep_layers
 from coterie.core.keys import Key
 from coterie.core.served import Served
+from coterie.core.training import Phase, Phases, Steps
 from coterie.core.vectors import Layout, flatten
-from coterie.core.work import Evaluate, Phase, Train, Work
+from coterie.core.work import Evaluate, Train, Work
 from coterie.engines import (
     Faults,
     FaultyEngine,
@@ -304,21 +305,21 @@ def test_what_does_not_go_together() -> None:
         wire.dumps(LOCAL, Train(plain))
     phases = (Phase(HEAD, 1),)
     with pytest.raises(ct.ConfigError, match="phases of a training is another"):
-        wire.dumps(Train(plain, phases=phases), Train(plain, phases=phases * 2))
+        wire.dumps(Train(plain, Phases(phases)), Train(plain, Phases(phases * 2)))
 
 
 @pytest.mark.parametrize(
     "work",
     [
         LOCAL,
-        Train(plain, keep=HEAD, steps=5, trial=True),
-        Train(plain, keep=HEAD, phases=(Phase(HEAD, 1),)),
+        Train(plain, Steps(5), keep=HEAD, trial=True),
+        Train(plain, Phases((Phase(HEAD, 1),)), keep=HEAD),
         Evaluate("test", served_by=LOCAL),
     ],
 )
 def test_clients_of_a_deployment_are_told_only_whether_something_stays(work: Work) -> None:
     local = LOCAL
-    if isinstance(work, Train) and work.phases:
+    if isinstance(work, Train) and isinstance(work.how, Phases):
         local = work
     text = wire.dumps(work, local)
     assert wire.loads(text, wire.Known(local)) == work

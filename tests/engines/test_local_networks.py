@@ -15,6 +15,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore
 from coterie.core.keep import keep_layers
 from coterie.core.keys import Key
+from coterie.core.training import FullGradient
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import (
@@ -107,7 +108,7 @@ def test_neither_an_evaluation_nor_a_gradient_is_a_training() -> None:
     networks = ClientStore()
     engine = RememberingEngine(SerialEngine(runner()), networks)
     engine.run(Evaluate("test"), IDS, START, zeros(4), key=KEY)
-    engine.run(Train(plain, full_gradient=True), IDS, START, zeros(4), key=KEY)
+    engine.run(Train(plain, FullGradient()), IDS, START, zeros(4), key=KEY)
     assert not len(networks.ids())
 
 

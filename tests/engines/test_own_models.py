@@ -25,6 +25,7 @@ from coterie.core.engine import Engine, Reply
 from coterie.core.keep import Keep
 from coterie.core.keys import Key
 from coterie.core.own_model import OwnModel
+from coterie.core.training import Steps, WithOwnModel
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Evaluate, Train, Work
 from coterie.engines import (
@@ -83,7 +84,7 @@ def rule_of(name: str) -> OwnModel:
 @every
 @pytest.mark.parametrize("kind", [PoolEngine, VmapEngine])
 def test_engines_agree_to_the_bit(name: str, kind: Any) -> None:
-    work = Train(plain, own_model=rule_of(name))
+    work = Train(plain, WithOwnModel(rule_of(name)))
     score = Evaluate("test", served_by=work)
     ids = np.arange(5)
     found = []
@@ -185,7 +186,7 @@ def test_ditto_goes_with_every_method_or_says_why_not(case: str, make: Make) -> 
 def test_a_trial_leaves_no_trace() -> None:
     engine = OwnModelEngine(SerialEngine(runner()))
     ids = np.arange(3)
-    engine.run(Train(plain, trial=True, steps=5), ids, START, zeros(3), key=KEY)
+    engine.run(Train(plain, Steps(5), trial=True), ids, START, zeros(3), key=KEY)
     assert not len(engine.store.ids())
 
 
@@ -195,7 +196,7 @@ def test_a_client_that_chooses_is_sent_the_models_as_they_are() -> None:
     which = np.tile(np.arange(3), (5, 1))
     choose = Train(plain, choose="least_loss")
     (alone,) = SerialEngine(runner()).run(choose, ids, models, which, key=KEY)
-    beside = Train(plain, choose="least_loss", own_model=Ditto())
+    beside = Train(plain, WithOwnModel(Ditto()), choose="least_loss")
     (reply,) = OwnModelEngine(SerialEngine(runner())).run(beside, ids, models, which, key=KEY)
     for name, values in alone.fields.items():
         np.testing.assert_array_equal(values, reply.fields[name])
@@ -205,7 +206,7 @@ def test_a_client_that_chooses_is_sent_the_models_as_they_are() -> None:
 def test_an_update_that_is_not_finite_is_not_stored() -> None:
     inner = FaultyEngine(SerialEngine(runner()), Faults(hostile={1: "nan"}))
     engine = OwnModelEngine(inner)
-    engine.run(Train(plain, own_model=Ditto()), np.arange(3), START, zeros(3), key=KEY)
+    engine.run(Train(plain, WithOwnModel(Ditto())), np.arange(3), START, zeros(3), key=KEY)
     assert engine.store.ids().tolist() == [0, 2]
 
 
@@ -232,7 +233,7 @@ class Counting:
 def test_a_million_clients_of_whom_a_thousand_were_met_cost_a_thousand_vectors() -> None:
     inner = Counting()
     engine = OwnModelEngine(inner)  # type: ignore[arg-type]
-    work = Train(plain, own_model=Ditto())
+    work = Train(plain, WithOwnModel(Ditto()))
     some = np.arange(0, 1_000_000, 1000)
     engine.run(work, some, START, zeros(len(some)), key=KEY)
     inner.models = 0
@@ -257,9 +258,9 @@ def test_the_last_local_network_is_that_of_the_shared_model() -> None:
 
 def test_what_does_not_go_together() -> None:
     with pytest.raises(ValueError, match="own_model"):
-        Train(plain, own_model=Ditto(), keep=Keep(((0, 1),)))
+        Train(plain, WithOwnModel(Ditto()), keep=Keep(((0, 1),)))
     with pytest.raises(ct.ConfigError, match="own_model of a training is another"):
-        wire.dumps(Train(plain, own_model=Ditto()), Train(plain, own_model=Ditto(lam=2.0)))
+        wire.dumps(Train(plain, WithOwnModel(Ditto())), Train(plain, WithOwnModel(Ditto(lam=2.0))))
     (line,) = config_errors(lambda: ct.run(ct.fedavg(), own_model="dito", **OPTIONS))
     assert line.startswith("own_model: unknown choice, got 'dito'; expected")
     (line,) = config_errors(lambda: ct.run(ct.ditto(), personal=["head"], **OPTIONS))
@@ -403,7 +404,7 @@ def test_fedala_is_fedavg_in_the_first_round_alone() -> None:
 
 def test_fedala_mixes_the_last_layers_alone() -> None:
     engine = OwnModelEngine(SerialEngine(runner()))
-    work = Train(plain, own_model=FedAla())
+    work = Train(plain, WithOwnModel(FedAla()))
     ids = np.arange(5)
     engine.run(work, ids, START, zeros(5), key=KEY)
     other = START + torch.randn(1, D, generator=torch.Generator().manual_seed(1))
@@ -490,7 +491,7 @@ def test_a_client_without_training_samples_is_served_the_model_as_it_is_sent() -
     engine = OwnModelEngine(
         SerialEngine(LocalRunner(whole.with_parts(train, whole.test), NET, SOLVER))
     )
-    work = Train(plain, own_model=OWN_MODELS["perfedavg"](alpha=1.0))
+    work = Train(plain, WithOwnModel(OWN_MODELS["perfedavg"](alpha=1.0)))
     found = {}
     for served_by in (None, work):
         score = Evaluate("test", served_by=served_by)
@@ -519,7 +520,7 @@ class Seen:
 def test_the_received_model_is_what_the_server_sent(name: str) -> None:
     """Also where a rule trains from a start of its own, as Ditto's v and FedALA's mixture."""
     seen = Seen()
-    work = Train(seen, own_model=rule_of(name))
+    work = Train(seen, WithOwnModel(rule_of(name)))
     with closing(OwnModelEngine(SerialEngine(runner()))) as engine:
         for number in range(2):
             sent = START + 0.1 * number
@@ -535,7 +536,7 @@ def test_a_proximal_term_pulls_to_the_model_that_was_sent(momentum: float) -> No
     a step ends at its anchor shows where it leads."""
     solver = ct.Solver(epochs=40, batch_size=100, lr=0.001, momentum=momentum)
     rule = FedAla(adaptive_layers=2)
-    work = Train(proximal(900.0), own_model=rule)
+    work = Train(proximal(900.0), WithOwnModel(rule))
     far = {"v": START[0] + 1.0, "weights": torch.zeros(D), "learned": torch.ones(1)}
     stored = torch.cat([far[key] for key in rule.lengths(D)])
     trainers = Trainers(NET, ())

@@ -27,6 +27,7 @@ from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
+from coterie.core.training import Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import SerialEngine
@@ -306,9 +307,9 @@ def a_round_timeout_leaves_stragglers_out(crew: Crew) -> None:
     engine = crew(LocalRunner(data, net, SOLVER))
     ask(engine, net, 1)  # the actors are there
     engine.round_timeout = 1.0
-    reply = ask(engine, net, 40, Train(plain, steps=10))
+    reply = ask(engine, net, 40, Train(plain, Steps(10)))
     assert 0 < len(reply) < 40
-    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 40, Train(plain, steps=10))
+    expected = ask(SerialEngine(LocalRunner(data, net, SOLVER)), net, 40, Train(plain, Steps(10)))
     assert np.array_equal(reply.fields["delta"], expected.fields["delta"][reply.ids])
 
 

@@ -27,6 +27,7 @@ from coterie.algorithms.scaffold import ControlVariate, Scaffold
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.own_model import OwnModel
+from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.local.batches import TrainingSamples
@@ -68,7 +69,7 @@ def training(
         lr: learning rate.
         steps: of a training.
     """
-    work = Train(SquaredDistance(), own_model=rule)
+    work = Train(SquaredDistance(), WithOwnModel(rule))
     solver = ct.Solver(epochs=steps, batch_size=1, lr=lr)
     samples = TrainingSamples(torch.tensor([sample]), torch.zeros(1))
     return OwnTraining(
@@ -147,7 +148,7 @@ def fedrod_training(
     samples = TrainingSamples(torch.ones(len(labels), 1), torch.tensor(labels))
     return OwnTraining(
         Trainers(nn.Linear(1, classes), ()),
-        Train(plain, own_model=rule),
+        Train(plain, WithOwnModel(rule)),
         solver,
         samples,
         torch.tensor([sent]),

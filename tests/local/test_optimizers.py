@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import coterie as ct
 from coterie.core.keys import Key
 from coterie.core.task import with_smoothing
+from coterie.core.training import FullGradient
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines.blocks import Blocks
@@ -178,16 +179,16 @@ def test_what_clients_cannot_share_is_refused(options: dict[str, Any], said: str
 def test_a_schedule_over_rounds_sets_the_rate_of_a_round() -> None:
     cosine = ct.Solver(lr=0.1, round_schedule=ct.LrSchedule("cosine", warmup=1)).over_rounds(5)
     work = Train(plain)
-    rates = [round(work.solver(cosine, number).lr, 4) for number in range(5)]
+    rates = [round(work.solvers(cosine, number)[0].lr, 4) for number in range(5)]
     assert rates == [0.05, 0.1, 0.0854, 0.05, 0.0146]
     # So a step in a round is that of plain SGD, which compiled code knows.
-    assert work.solver(cosine, 2).is_plain_sgd
+    assert work.solvers(cosine, 2)[0].is_plain_sgd
 
 
 def test_a_full_gradient_is_that_of_sgd_whatever_the_optimiser() -> None:
     solver = ct.Solver(3, 5, 0.02, 0.0, 0.1, optimizer="adamw", clip_norm=0.1, step_schedule=HALVED)
-    work = Train(plain, full_gradient=True)
-    assert work.solver(solver, 0) == work.solver(ct.Solver(l2=0.1), 0)
+    work = Train(plain, FullGradient())
+    assert work.solvers(solver, 0)[0] == work.solvers(ct.Solver(l2=0.1), 0)[0]
 
 
 # --- label smoothing ------------------------------------------------------------------------------

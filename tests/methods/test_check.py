@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import coterie as ct
 from coterie.core.own_model import OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.objectives import plain
 from tests.conftest import blobs, small_net
 
@@ -148,7 +149,10 @@ def test_what_lacks_a_part_is_refused_with_the_names_of_all_parts() -> None:
 @pytest.mark.parametrize(
     ("local", "line"),
     [
-        (ct.Train(plain, own_model=WithoutSgd()), "own_model: without plain_sgd, got a WithoutSgd"),  # type: ignore[arg-type]
+        (
+            ct.Train(plain, WithOwnModel(WithoutSgd())),
+            "own_model: without plain_sgd, got a WithoutSgd",
+        ),  # type: ignore[arg-type]
         (
             ct.Train(WithoutMu()),
             "objective: without mu, got a WithoutMu; expected a record with mu",

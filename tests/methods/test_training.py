@@ -19,6 +19,7 @@ from coterie.core.keep import keep_layers
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.threads import one_thread
+from coterie.core.training import Epochs, How, Steps
 from coterie.core.updates import Updates
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
@@ -72,7 +73,9 @@ def wave_key(wave: int, key: Key = KEY) -> Key:
     return key
 
 
-def by_hand(chains: dict[int, list[int]], absent: Any = (), key: Key = KEY, **work: Any) -> Updates:
+def by_hand(
+    chains: dict[int, list[int]], how: How = Epochs(), absent: Any = (), key: Key = KEY
+) -> Updates:
     """Clients trained one after another, each from where the last one that answered ended."""
     found = []
     for row, ids in chains.items():
@@ -86,7 +89,7 @@ def by_hand(chains: dict[int, list[int]], absent: Any = (), key: Key = KEY, **wo
                 continue
             with one_thread():
                 done = runner().train(
-                    Train(plain, **work), id, MODELS[row] + moved, out, wave_key(wave, key)
+                    Train(plain, how), id, MODELS[row] + moved, out, wave_key(wave, key)
                 )
             moved = moved + out
             last, size, loss = id, size + done.size, loss + done.loss * done.size
@@ -107,13 +110,11 @@ def same(a: Updates, b: Updates) -> None:
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "work", [{}, {"steps": 4}, {"epochs": 1}], ids=["solver", "steps", "epochs"]
-)
+@pytest.mark.parametrize("how", [Epochs(), Steps(4), Epochs(1)], ids=["solver", "steps", "epochs"])
 @pytest.mark.parametrize("row", [0, 2])
-def test_a_chain_is_its_clients_one_after_another(row: int, work: dict[str, Any]) -> None:
-    updates = go(plan_of({row: CHAINS[0]}), work=Train(plain, **work))
-    same(updates, by_hand({row: CHAINS[0]}, **work))
+def test_a_chain_is_its_clients_one_after_another(row: int, how: How) -> None:
+    updates = go(plan_of({row: CHAINS[0]}), work=Train(plain, how))
+    same(updates, by_hand({row: CHAINS[0]}, how))
     assert updates.ids.tolist() == CHAINS[0][-1:]
     assert updates.row.tolist() == [row]
     assert updates.size.tolist() == [POPULATION.sizes("train")[CHAINS[0]].sum()]
@@ -227,7 +228,7 @@ def test_lost_and_late_clients_are_skipped(faults: Faults, seed: int) -> None:
     with Clients(FaultyEngine(SerialEngine(runner()), faults)) as clients:
         updates = train(Train(plain), GROUPS, plan_of(CHAINS), round_of(clients, [], key))
     assert 0 < len(absent) < 9
-    same(updates, by_hand(CHAINS, absent, key))
+    same(updates, by_hand(CHAINS, absent=absent, key=key))
 
 
 def test_a_chain_without_any_answer_leaves_no_update() -> None:
@@ -258,7 +259,7 @@ def test_spent_epochs_are_taken_off_each_ones_budget() -> None:
         at = slice(updates.ids.tolist().index(id), updates.ids.tolist().index(id) + 1)
         same(
             Updates(*(part[at] for part in parts(updates))),
-            by_hand({model: [id]}, epochs=SOLVER.epochs - gone),
+            by_hand({model: [id]}, Epochs(SOLVER.epochs - gone)),
         )
 
 
@@ -280,6 +281,6 @@ def test_budgets_inside_a_chain_are_each_clients_own() -> None:
     moved = torch.zeros_like(W0)
     out = torch.empty_like(W0)
     for wave, (id, gone) in enumerate(zip(ids, (0, 2, 1), strict=True)):
-        runner().train(Train(plain, spent=gone), id, W0 + moved, out, wave_key(wave))
+        runner().train(Train(plain, Epochs(spent=gone)), id, W0 + moved, out, wave_key(wave))
         moved = moved + out
     assert torch.equal(updates.delta[0], moved)

@@ -17,6 +17,7 @@ from coterie.config import check
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.training import Steps
 from coterie.core.work import Work
 from coterie.math.group_count import estimate_groups
 from coterie.methods.algorithm import as_algorithm
@@ -219,7 +220,7 @@ def test_twenty_seeds_of_planted_digits(how: str) -> None:
             ids = np.arange(60)
             with Clients(serial_engine(data, net, SOLVER)) as clients:
                 start = initial_models(net, key)(0)[None]
-                reply = clients.run(ct.Train(plain, steps=50), ids, start, 0 * ids, key=key.at(0))
+                reply = clients.run(ct.Train(plain, Steps(50)), ids, start, 0 * ids, key=key.at(0))
             hits += estimate_groups(torch.from_numpy(reply.fields["delta"]), 8, key) == groups
         right[groups] = hits / 20
     assert right.pop(1) >= 0.95

@@ -248,7 +248,7 @@ def test_another_objective_is_that_of_the_signatures_too() -> None:
         for _ in range(12):
             run.step([0, 1])
         trained = [work for work in run.engine.works if isinstance(work, ct.Train)]
-        assert len({work.upload for work in trained} | {work.epochs for work in trained}) > 1
+        assert len({work.upload for work in trained} | {work.how for work in trained}) > 1
         assert {work.objective for work in trained} == {proximal(0.5)}
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from coterie.cli.main import invoke
 from coterie.config import check, load_config
 from coterie.core.keys import Key
+from coterie.core.training import Epochs
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
@@ -69,7 +70,7 @@ def test_distances_are_those_of_the_weights_of_a_layer() -> None:
     ids = np.arange(6)
     with made.clients() as clients:
         w0 = flatten(made.module)
-        reply = clients.run(Train(plain, epochs=2), ids, w0[None], 0 * ids, key=key)
+        reply = clients.run(Train(plain, Epochs(2)), ids, w0[None], 0 * ids, key=key)
     weights = w0 + torch.from_numpy(reply.fields["delta"])
     planted = study.planted
     assert planted is not None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
@@ -92,4 +93,6 @@ def apfl(alpha: Share = 0.5, adaptive: bool = True) -> Method:
         >>> apfl(alpha=0.25, adaptive=False).local.own_model
         Apfl(alpha=0.25, adaptive=False)
     """
-    return Method(assign=everyone, local=Train(plain, own_model=Apfl(alpha, adaptive)), reads=())
+    return Method(
+        assign=everyone, local=Train(plain, WithOwnModel(Apfl(alpha, adaptive))), reads=()
+    )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
@@ -69,4 +70,4 @@ def ditto(lam: Weight = 1.0) -> Method:
         >>> ditto(lam=0.1).local.own_model
         Ditto(lam=0.1)
     """
-    return Method(assign=everyone, local=Train(plain, own_model=Ditto(lam)), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(Ditto(lam))), reads=())

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
 from coterie.core.own_model import Batch, LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
@@ -140,4 +141,4 @@ def fedala(
         2
     """
     rule = FedAla(adaptive_layers, share, eta, threshold)
-    return Method(assign=everyone, local=Train(plain, own_model=rule), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), reads=())

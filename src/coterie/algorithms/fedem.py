@@ -12,6 +12,7 @@ from coterie.clients.round import Round
 from coterie.config.arguments import validated
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
+from coterie.core.training import Mixture
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
@@ -52,12 +53,12 @@ def fedem(groups: Annotated[int, Field(ge=1)] = 3) -> Method:
     Source: Marfoq et al., Federated Multi-Task Learning under a Mixture of Distributions (2021).
 
     Example:
-        >>> fedem(groups=2).local.mixture
-        True
+        >>> fedem(groups=2).local.how
+        Mixture(shares=None, budget=Epochs(number=None, spent=0))
     """
     return Method(
         TrainsComponents(),
-        local=Train(plain, mixture=True),
+        local=Train(plain, Mixture()),
         serve=by_predictions,
         groups=groups,
         # Equal components would explain every sample alike and stay equal.

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from coterie.config.arguments import validated
 from coterie.core.keep import KeepLayers
-from coterie.core.work import Phase, Train
+from coterie.core.training import Phase, Phases
+from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
 from coterie.rules.single_group import everyone
@@ -39,7 +40,7 @@ def fedrep(
     (2021).
 
     Example:
-        >>> [phase.epochs for phase in fedrep().local.phases]
+        >>> [phase.epochs for phase in fedrep().local.how.parts]
         [10, 1]
     """
     head = KeepLayers(("head",))
@@ -47,4 +48,4 @@ def fedrep(
     # Line by line as in Alg. 1: the head for the representation that was received, then a step of
     # the representation for this head.
     phases = (Phase(head, head_epochs), Phase(body, body_epochs))
-    return Method(assign=everyone, local=Train(plain, keep=head, phases=phases), reads=())
+    return Method(assign=everyone, local=Train(plain, Phases(phases), keep=head), reads=())

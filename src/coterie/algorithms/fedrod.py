@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.errors import ConfigError
 from coterie.methods.method import Method
@@ -102,5 +103,5 @@ def fedrod(gamma: Power = 1.0, predict: Predictor = "personal") -> Method:
     """
     rule = FedRod(gamma, predict)
     return Method(
-        assign=everyone, local=Train(plain, own_model=rule), counts_classes=True, reads=()
+        assign=everyone, local=Train(plain, WithOwnModel(rule)), counts_classes=True, reads=()
     )

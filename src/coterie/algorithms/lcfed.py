@@ -18,6 +18,7 @@ from coterie.config.tables import Count
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
 from coterie.core.plan import Plan
+from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.math.clustering import kmeans
@@ -193,5 +194,5 @@ def lcfed(
         4
     """
     rule = NearestLowRank(groups, rank)
-    local = Train(plain, own_model=PulledTwice(mu, lam, head_layers))
+    local = Train(plain, WithOwnModel(PulledTwice(mu, lam, head_layers)))
     return Method(rule, local=local, recluster=rule.recluster, reads=())

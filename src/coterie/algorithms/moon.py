@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from coterie.config.arguments import check_arguments, validated
 from coterie.core.objective import Objective
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.vectors import classifier_name
 from coterie.core.work import Train
 from coterie.methods.method import Method
@@ -162,4 +163,4 @@ def moon(mu: Weight = 1.0, temperature: Above = 0.5) -> Method:
         5.0
     """
     rule = Moon(mu, temperature)
-    return Method(assign=everyone, local=Train(plain, own_model=rule), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), reads=())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.config.arguments import check_arguments, validated
 from coterie.core.own_model import LastPassLoss, LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.methods.method import Method
 from coterie.objectives import plain
@@ -107,4 +108,4 @@ def perfedavg(alpha: Rate = 0.01, order: Order = "first", delta: Above = 0.001) 
         'first'
     """
     rule = PerFedAvg(alpha, order, delta)
-    return Method(assign=everyone, local=Train(plain, own_model=rule), reads=())
+    return Method(assign=everyone, local=Train(plain, WithOwnModel(rule)), reads=())

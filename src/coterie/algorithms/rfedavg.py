@@ -23,6 +23,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.describe import Epsilon
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.training import Epochs, FullGradient
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.math.ccs import ccs
@@ -160,8 +161,8 @@ def rfedavg(
     Imbalanced Data (2021).
 
     Example:
-        >>> rfedavg().groups, rfedavg(gradient="one").local.full_gradient
-        (1, True)
+        >>> rfedavg().groups, rfedavg(gradient="one").local.how
+        (1, FullGradient())
     """
     queries = (LossThreshold(theta, l_star, ema), AskImbalance(d_scope, privacy, epsilon))
     return Method(
@@ -254,7 +255,7 @@ def rfedavg_optimal(
 
 
 def _local(gradient: Gradient) -> Train:
-    return Train(plain, full_gradient=gradient == "one")
+    return Train(plain, FullGradient() if gradient == "one" else Epochs())
 
 
 def _server(gradient: Gradient, eta: float) -> Server:

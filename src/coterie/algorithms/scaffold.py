@@ -13,6 +13,7 @@ from torch import Tensor
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
+from coterie.core.training import WithOwnModel
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.methods.method import Method
@@ -114,7 +115,7 @@ def scaffold() -> Method:
     # l. 16: the plain mean of the cohort.
     return Method(
         assign=everyone,
-        local=Train(plain, own_model=rule),
+        local=Train(plain, WithOwnModel(rule)),
         recluster=rule.move_server,
         weigh=evenly,
         reads=(),

@@ -17,6 +17,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
 from coterie.core.plan import Plan
+from coterie.core.training import WithOwnModel
 from coterie.core.work import Train
 from coterie.math.similarity import Matrix, cosine
 from coterie.methods.method import Method
@@ -206,7 +207,7 @@ def stocfl(
     """
     return Method(
         MergesSampled(tau, epochs),
-        local=Train(plain, own_model=PulledToGlobal(lam)),
+        local=Train(plain, WithOwnModel(PulledToGlobal(lam))),
         # As the released code has it.
         weigh=evenly,
         reads=("start", "newcomers"),

@@ -19,6 +19,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
+from coterie.core.training import Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Train, Work
 from coterie.data.population import Population
@@ -103,7 +104,7 @@ def client_map(clients: Clients, population: Population, w0: Tensor, key: Key) -
     """Every client in EDC space, float64 ``[N, m]``: the directions of their pre-training updates
     from ``w_0``; NaN for clients that did not answer."""
     ids = np.flatnonzero(population.sizes("train") > 0)
-    work = Train(plain, steps=PRETRAIN_STEPS)
+    work = Train(plain, Steps(PRETRAIN_STEPS))
     first = np.zeros(len(ids), np.int64)
     reply = clients.run(work, ids, w0[None], first, key=key.of("map").at(0))
     clients.ledger.read()  # forgets what was moved for the map, which belongs to no run

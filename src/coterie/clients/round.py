@@ -12,6 +12,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
+from coterie.core.training import Epochs, Steps
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.objectives import plain
@@ -66,8 +67,7 @@ class Round:
         """
         return Train(
             self.objective,
-            epochs=epochs,
-            steps=steps,
+            Epochs(epochs) if steps is None else Steps(steps),
             upload=upload,
             choose=choose,
             keep=self.local.keep,

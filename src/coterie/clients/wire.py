@@ -16,16 +16,22 @@ from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.mixtures import ClientShares
 from coterie.core.task import CORRECT, SumShapes
+from coterie.core.training import (
+    Budget,
+    Epochs,
+    FullGradient,
+    How,
+    Mixture,
+    Phases,
+    Steps,
+    WithOwnModel,
+)
 from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
 # 1: clients chose models in an exchange of its own; 2: they kept nothing of a model; 3: one request a
-# message; 4: all clients had labels.
-PROTOCOL = 5
-
-# What of a training every client knows from the run's configuration. A message says only whether it
-# is used.
-CONFIGURED = ("keep", "phases", "own_model")
+# message; 4: all clients had labels; 5: a training was one list of options.
+PROTOCOL = 6
 
 # All that a client says of a failure; its own log has the rest, which may name its data.
 FAILURES = ("config", "data", "missing", "work")
@@ -101,7 +107,7 @@ def dumps(work: Work, local: Train) -> str:
     Example:
         >>> from coterie.objectives import plain
         >>> local = Train(plain)
-        >>> work = SelectGroup(Train(plain, steps=50))
+        >>> work = SelectGroup(Train(plain, Steps(50)))
         >>> loads(dumps(work, local), Known(local)) == work
         True
     """
@@ -114,12 +120,10 @@ def _plain(work: Work, local: Train) -> dict[str, Any]:
         return {"kind": "select_group", "train": _plain(work.train, local)}
     values = {field.name: getattr(work, field.name) for field in fields(work)}
     if isinstance(work, Train):
-        assert values.pop("weights") is None, "engines set the weights of samples"
-        values["shares"] = work.shares is not None
         _check_configured(work, local)
         del values["objective"]
-        for name in CONFIGURED:
-            values[name] = bool(values[name])
+        values["keep"] = work.keep is not None
+        values["how"] = _plain_how(work.how)
     if isinstance(work, Evaluate):
         # Their shapes are known to clients from the run's task, as the objective is.
         values["sums"] = [name for name, _ in work.sums]
@@ -128,16 +132,41 @@ def _plain(work: Work, local: Train) -> dict[str, Any]:
     return {"kind": type(work).__name__.lower(), **values}
 
 
+def _plain_how(how: How) -> dict[str, Any]:
+    """The kind of a training as plain values. What every client knows from the run's configuration,
+    phases and the rule of an own model, is only named."""
+    match how:
+        case Epochs():
+            return {"kind": "epochs", "number": how.number, "spent": how.spent}
+        case Steps():
+            return {"kind": "steps", "number": how.number}
+        case FullGradient():
+            return {"kind": "full_gradient"}
+        case Phases():
+            return {"kind": "phases"}
+        case WithOwnModel():
+            return {"kind": "own_model", "budget": _plain_how(how.budget)}
+        case Mixture():
+            shares = how.shares is not None
+            return {"kind": "mixture", "shares": shares, "budget": _plain_how(how.budget)}
+    raise AssertionError("engines set the weights of samples")
+
+
 def _check_configured(work: Train, local: Train) -> None:
     """Refuse a training that a client could not know from the run's configuration."""
-    for name in ("objective", *CONFIGURED):
-        value = getattr(work, name)
-        # Without any of these it is ordinary training of the whole model, which all clients know.
-        unused = name in CONFIGURED and not value
-        if not unused and value != getattr(local, name):
+    configured: dict[str, tuple[object, object]] = {"objective": (work.objective, local.objective)}
+    # Without any of these it is ordinary training of the whole model, which all clients know.
+    if work.keep is not None:
+        configured["keep"] = (work.keep, local.keep)
+    if isinstance(work.how, Phases):
+        configured["phases"] = (work.how, local.how)
+    if work.own_model is not None:
+        configured["own_model"] = (work.own_model, local.own_model)
+    for name, (value, known) in configured.items():
+        if value != known:
             raise ConfigError(
                 f"algorithm.name: {name} of a training is another than the method's, got {value!r}; "
-                f"expected {getattr(local, name)!r}, which is all that clients of a deployment know"
+                f"expected {known!r}, which is all that clients of a deployment know"
             )
 
 
@@ -202,9 +231,36 @@ def _train(options: dict[str, Any], known: Known) -> Train:
     # A dataclass does not check its literals, and every other word would be taken as a choice.
     if options["choose"] not in (None, "least_loss"):
         raise ValueError(f"no work record (choose {options['choose']!r})")
-    configured = {name: getattr(known.local, name) for name in CONFIGURED if options.pop(name)}
-    own = _own_shares(options.pop("shares"), known.shares)
-    return Train(known.local.objective, upload=upload, shares=own, **configured, **options)
+    keep = known.local.keep if options.pop("keep") else None
+    how = _how(dict(options.pop("how")), known)
+    return Train(known.local.objective, how, upload=upload, keep=keep, **options)
+
+
+def _how(options: dict[str, Any], known: Known) -> How:
+    """The kind of a training of plain values."""
+    match options.pop("kind"):
+        case "full_gradient":
+            return FullGradient()
+        case "phases" if isinstance(known.local.how, Phases):
+            return known.local.how
+        case "own_model" if known.local.own_model is not None:
+            return WithOwnModel(known.local.own_model, _budget(dict(options["budget"])))
+        case "mixture":
+            shares = _own_shares(options["shares"], known.shares)
+            return Mixture(shares, _budget(dict(options["budget"])))
+        case "epochs" | "steps" as kind:
+            return _budget({"kind": kind, **options})
+    raise ValueError("no work record (how)")
+
+
+def _budget(options: dict[str, Any]) -> Budget:
+    """The budget of a training of plain values."""
+    match options.pop("kind"):
+        case "epochs":
+            return Epochs(**options)
+        case "steps":
+            return Steps(**options)
+    raise ValueError("no work record (budget)")
 
 
 def _evaluate(options: dict[str, Any], known: Known) -> Evaluate:

@@ -34,7 +34,7 @@ class Plan:
         mixtures: float64 ``[m, k]``, rows of ``M`` with several models in them, ``None``: there are
             none. Each sums to 1.
         shares: float64 ``[n, k]``, what clients that train all models are told of their shares
-            (``Train.mixture``); ``None``: they train one.
+            (``Mixture``); ``None``: they train one.
         answers: reads what clients were asked beside their training, once they have trained, and
             puts it into the groups and the notes; ``None``: nothing. No training may depend on it.
         label_prior: float64 ``[k, c]``, with ``shares``: how often each model's samples have each

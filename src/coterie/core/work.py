@@ -15,44 +15,31 @@ from coterie.core.deliver import Deliver
 # The name that users know it by is `coterie.core.work.Describe` (docs/api.md).
 from coterie.core.describe import Describe as Describe
 from coterie.core.keep import Keep, KeepLayers
-from coterie.core.mixtures import ClientShares, SampleWeights
+from coterie.core.mixtures import ClientShares
 from coterie.core.objective import Objective, for_task
 from coterie.core.own_model import OwnModel, TrainsAsSent
 from coterie.core.solver import Solver
 from coterie.core.task import CORRECT, SumShapes, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A part of a local training in which only some coordinates move.
-
-    Args:
-        only: those that move; the others stay as the phase before left them. A method names layers,
-            and they become coordinates when it is fitted to its network.
-        epochs: local epochs, in place of those of the run's solver.
-    """
-
-    only: Keep | KeepLayers
-    epochs: int
-
-    @property
-    def moves(self) -> Keep:
-        """The coordinates that move."""
-        assert isinstance(self.only, Keep), "the method was not fitted to its network"
-        return self.only
+from coterie.core.training import (
+    Epochs,
+    FullGradient,
+    How,
+    Mixture,
+    Phases,
+    Steps,
+    Weighted,
+    WithOwnModel,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Local training. What is left ``None`` is as the run's solver says; ``spent`` epochs are taken
-    off its budget.
+    """Local training.
 
     Args:
         objective: what the client minimises.
-        epochs: local epochs; ``None``: those of the run's solver.
-        steps: mini-batch steps instead of epochs.
-        spent: epochs that the client trained before in this round.
-        full_gradient: the update is minus the gradient of the whole local loss.
+        how: the kind of training: `Epochs` or `Steps` of the run's solver, `FullGradient`, `Phases`,
+            `WithOwnModel` or `Mixture`.
         upload: ``(start, stop)``: only this slice of the update leaves the client. No coordinate of
             it may stay with the client.
         choose: ``least_loss``: the client is sent ``r`` models (``which`` is ``[n, r]``), computes
@@ -68,54 +55,32 @@ class Train:
         trial: the training only shows something of the client: it starts from the model as it was
             sent, also where the client has stored coordinates of its own, and stores nothing. So the
             updates of all clients of a trial are from the same start and can be compared.
-        phases: the training in parts, one after another, each of which moves some coordinates, as
-            FedRep trains the head and then the body. Each has a budget of its own. The loss of the
-            reply is that of the last one.
-        own_model: what the client has of its own, and how it trains it. It is stored by the client
-            and never sent. A method may send further vectors beside the model: then ``which`` is
-            ``[n, r]``, the model first. A trial has none.
-
-        mixture: the client is sent ``r`` models (``which`` is ``[n, r]``) and its shares of them. It
-            computes for each of its samples how likely each model explains it, and trains every
-            model on its samples weighted by that. The reply's ``delta`` is ``[r, d]``, and it has
-            the client's new ``shares [r]``. With a prior of labels it also has ``label_sums [r, c]``,
-            the weights of each model's samples by class.
-        shares: of the clients of a request, with ``mixture``.
-        weights: of the samples of the clients; engines set them.
 
     Raises:
-        ValueError: if a coordinate of ``upload`` stays with the client, for phases together with
-            another budget or a full gradient, and for a model of the client's own together with
-            phases, a full gradient or, but for a `TrainsAsSent`, kept coordinates.
+        ValueError: if a coordinate of ``upload`` stays with the client, for a mixture of which
+            something stays or is chosen, and for a model of the client's own, unless it is a
+            `TrainsAsSent`, in addition to kept coordinates.
     """
 
     objective: Objective
-    epochs: int | None = None
-    steps: int | None = None
-    spent: int = 0
-    full_gradient: bool = False
+    how: How = Epochs()
     upload: tuple[int, int] | None = None
     choose: Literal["least_loss"] | None = None
     keep: Keep | KeepLayers | None = None
     clip: float | None = None
     trial: bool = False
-    phases: tuple[Phase, ...] = ()
-    own_model: OwnModel | None = None
-    mixture: bool = False
-    shares: ClientShares | None = None
-    weights: SampleWeights | None = None
 
     def __post_init__(self) -> None:
-        if self.own_model is not None and self._beside_own_model():
+        rule = self.own_model
+        if rule is not None and self.keep is not None and not isinstance(rule, TrainsAsSent):
             raise ValueError(
-                f"own_model: the rule trains the whole model, got {self.own_model} beside kept "
-                "coordinates, phases or a full gradient; expected one of them"
+                f"own_model: the rule trains the whole model, got {rule} and kept coordinates; "
+                "expected one of them"
             )
-        budget = self.full_gradient or self.spent or self.epochs is not None
-        if self.phases and (budget or self.steps is not None):
+        if self.mixture and (self.keep is not None or self.choose is not None):
             raise ValueError(
-                f"phases: have budgets of their own, got {len(self.phases)} phases and a budget "
-                "beside them; expected one of the two"
+                "how: a mixture trains all models whole, got one with keep or choose; expected "
+                "neither of them"
             )
         if not isinstance(self.keep, Keep) or self.upload is None:
             return
@@ -125,14 +90,50 @@ class Train:
                 f"expected a slice apart from {self.keep.spans}"
             )
 
-    def _beside_own_model(self) -> bool:
-        """Whether there is something that does not go with what a client has of its own."""
-        keeps = self.keep is not None and not isinstance(self.own_model, TrainsAsSent)
-        return keeps or self.full_gradient or bool(self.phases)
+    @property
+    def own_model(self) -> OwnModel | None:
+        """The rule of a training with a model of the client's own."""
+        if isinstance(self.how, WithOwnModel):
+            return self.how.rule
+        return None
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """What is special in the training of a mixture; ``None`` for one model."""
+        if isinstance(self.how, Mixture):
+            return self.how
+        return None
+
+    def by_rule(self, rule: OwnModel) -> Train:
+        """The training by a rule for a model of the client's own, in place of one by a budget or another
+        rule."""
+        match self.how:
+            case Epochs() | Steps():
+                return replace(self, how=WithOwnModel(rule, self.how))
+            case WithOwnModel():
+                return replace(self, how=replace(self.how, rule=rule))
+        raise AssertionError("only a training by a budget can become one by a rule")
+
+    def after(self, spent: int) -> Train:
+        """The training of clients that trained some epochs before in this round.
+
+        Raises:
+            ValueError: for phases, whose epochs are their own.
+        """
+        match self.how:
+            case Epochs() | Steps():
+                return replace(self, how=self.how.after(spent))
+            case WithOwnModel() | Mixture() | Weighted():
+                return replace(self, how=replace(self.how, budget=self.how.budget.after(spent)))
+            case Phases() if spent:
+                raise ValueError(
+                    f"spent: phases have budgets of their own, got {spent} epochs; expected 0"
+                )
+        return self
 
     def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
         """Mini-batch steps of clients that did this work, all together. A model of its own, which a
-        client trains beside, is not counted.
+        client trains in addition, is not counted.
 
         Args:
             base: the run's solver.
@@ -145,31 +146,24 @@ class Train:
         )
         return steps * models if self.mixture else steps
 
-    def solver(self, base: Solver, number: int) -> Solver:
-        """The run's solver with the learning rate of a round and this work's budget."""
-        if self.full_gradient:
-            return base.for_full_gradient()
-        base = base.in_round(number)
-        if self.steps is not None:
-            return replace(base, steps=self.steps)
-        # A run whose budget is a number of steps keeps it, unless the work names epochs.
-        if self.epochs is None and (base.steps is not None or not self.spent):
-            return base
-        epochs = base.epochs if self.epochs is None else self.epochs
-        return replace(base, epochs=max(0, epochs - self.spent), steps=None)
-
     def solvers(self, base: Solver, number: int) -> tuple[Solver, ...]:
-        """The solver of each phase; of a training without phases its one solver."""
-        if not self.phases:
-            return (self.solver(base, number),)
-        in_round = base.in_round(number)
-        return tuple(replace(in_round, epochs=one.epochs, steps=None) for one in self.phases)
+        """The run's solver with the learning rate of a round and the budget of this work; one for
+        each phase."""
+        match self.how:
+            case FullGradient():
+                return (base.for_full_gradient(),)
+            case Phases(parts):
+                in_round = base.in_round(number)
+                return tuple(replace(in_round, epochs=one.epochs, steps=None) for one in parts)
+            case Epochs() | Steps():
+                return (self.how.of(base.in_round(number)),)
+        return (self.how.budget.of(base.in_round(number)),)
 
     @property
     def one_by_one(self) -> bool:
         """Whether clients can only be trained one after another: batched steps move all coordinates
         of all clients alike."""
-        return bool(self.phases) or self.own_model is not None or self.weights is not None
+        return isinstance(self.how, Phases | WithOwnModel | Weighted)
 
     @property
     def stays(self) -> Keep | None:
@@ -194,8 +188,9 @@ class Train:
         }
         if self.mixture:
             fields["shares"] = ((r,), "f")
-        if self.shares is not None and self.shares.label_prior is not None:
-            fields["label_sums"] = (self.shares.label_prior.shape, "f")
+            shares = self.mixture.shares
+            if shares is not None and shares.label_prior is not None:
+                fields["label_sums"] = (shares.label_prior.shape, "f")
         if self.choose is not None:
             # A float as all fields of a reply are, which have one kind to be checked for.
             fields["choice"] = ((), "f")

@@ -267,7 +267,7 @@ class UndescribedNode:
 def _rows(work: Work, models: int) -> IntArray:
     """Which of the sent models the work is on, as an engine is told it for one client."""
     match work:
-        case Train(own_model=None, mixture=False, choose=None) | Evaluate(served_by=Train()):
+        case Train(own_model=None, mixture=None, choose=None) | Evaluate(served_by=Train()):
             return np.zeros(1, np.int64)
     return np.arange(models)[None]
 

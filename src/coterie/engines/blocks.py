@@ -105,7 +105,8 @@ class Blocks:
         delta = torch.zeros(n, cohort.models.shape[1])
         loss = np.zeros(n)
         trainer = self._trainer(work.objective)
-        solver = work.solver(self.solver, max((key.round for key in cohort.keys), default=0))
+        round = max((key.round for key in cohort.keys), default=0)
+        (solver,) = work.solvers(self.solver, round)
         steps = np.array([solver.count(int(size)) for size in cohort.sizes], np.int64)
         # Without a step there is no block, and a network need not even be tried.
         if not steps.any():

@@ -19,6 +19,7 @@ from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine, Reply
 from coterie.core.keep import Keep
 from coterie.core.keys import Key
+from coterie.core.training import FullGradient
 from coterie.core.work import Train, Work
 
 
@@ -44,7 +45,12 @@ class RememberingEngine:
         # the adaptation of a model of the client's own, with which it is only scored.
         # Neither have clients one network that train several.
         adapts = isinstance(work, Train) and work.trial and work.own_model is not None
-        if not isinstance(work, Train) or work.full_gradient or adapts or work.mixture:
+        if (
+            not isinstance(work, Train)
+            or isinstance(work.how, FullGradient)
+            or adapts
+            or work.mixture
+        ):
             return self.engine.run(work, ids, models, which, key=key)
         d = models.shape[1] if self.d is None else self.d
         self.networks.begin(Keep(((0, d),)))

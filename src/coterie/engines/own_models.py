@@ -54,7 +54,7 @@ class _Adapting:
 
 
 class OwnModelEngine:
-    """An engine around any simulating engine, whose `run` also knows `Train.own_model`.
+    """An engine around any simulating engine, whose `run` also knows trainings `WithOwnModel`.
 
     Args:
         engine: trains rows of what a client is sent and what it stored.
@@ -194,7 +194,8 @@ class OwnModelEngine:
                 served[place] = checked(model, models.shape[1], source, "the model")
             return served
         assert isinstance(rule, Adapts), "the rule serves the models as they are sent"
-        work = replace(served_by, own_model=_Adapting(rule), choose=None, upload=None, trial=True)
+        adapting = served_by.by_rule(_Adapting(rule))
+        work = replace(adapting, choose=None, upload=None, trial=True)
         rows = self._rows(rule, ids, models, which[:, None])
         key = key.of("adapt")
         replies = self.engine.run(work, ids, rows, np.arange(len(ids)), key=key)

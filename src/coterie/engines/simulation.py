@@ -19,6 +19,7 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.mixtures import SampleWeights
 from coterie.core.threads import threads
+from coterie.core.training import Mixture, Weighted
 from coterie.core.work import Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
@@ -60,8 +61,8 @@ class SimulationEngine(ABC):
         work = work_for_task(work, self.runner.trained_task)
         if not isinstance(work, Train):
             return self.answer(work, ids, models, which, key)
-        if work.mixture:
-            return self._train_mixtures(work, ids, models, which, key)
+        if work.mixture is not None:
+            return self._train_mixtures(work, work.mixture, ids, models, which, key)
         if work.choose is None:
             return self.train(work, ids, models, which, key)
         return self._choose_and_train(work, ids, models, which, key)
@@ -110,22 +111,28 @@ class SimulationEngine(ABC):
         return replies
 
     def _train_mixtures(
-        self, work: Train, ids: IntArray, models: Tensor, which: IntArray, key: Key
+        self,
+        work: Train,
+        mixture: Mixture,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        key: Key,
     ) -> list[Reply]:
         """Each client trains all its models, each on its samples weighted by how likely that model
         explains them.
 
         All models of a client see the same batches: they draw from the same stream.
         """
-        assert work.shares is not None, "clients of mixtures are told their shares"
-        explained = self.runner.explained(ids, models, which, work.shares)
+        assert mixture.shares is not None, "clients of mixtures are told their shares"
+        explained = self.runner.explained(ids, models, which, mixture.shares)
         parts = []
         for column in range(which.shape[1]):
             weights = SampleWeights(ids, tuple(q[:, column] for q in explained))
-            one = replace(work, mixture=False, shares=None, weights=weights)
+            one = replace(work, how=Weighted(weights, mixture.budget))
             if which.shape[1] == 1:
                 # All weights are 1. Without them the training is the plain one, to the bit.
-                one = replace(one, weights=None)
+                one = replace(work, how=mixture.budget)
             parts.append(_by_client(self.train(one, ids, models, which[:, column], key)))
         # A deadline may leave out a client in the middle of its models.
         done = [client for client in ids.tolist() if all(client in part for part in parts)]
@@ -141,7 +148,7 @@ class SimulationEngine(ABC):
         }
         if not done:
             return []
-        prior = work.shares.label_prior
+        prior = mixture.shares.label_prior
         if prior is not None:
             own = [explained[place] for place in places_of(replied, ids)]
             fields["label_sums"] = np.array(self.runner.label_sums(replied, own, prior.shape[1]))

@@ -95,7 +95,7 @@ class OwnTraining:
         self.samples = samples
         self.received = received
         self.key = key
-        self.solver = work.solver(base, key.round)
+        (self.solver,) = work.solvers(base, key.round)
         self.steps = self.solver.count(len(samples[1]))
         self._gradients = 0
         self._other: Autograd | None = None

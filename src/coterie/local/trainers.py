@@ -4,7 +4,6 @@ autograd."""
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from coterie.core.keep import Keep
 from coterie.core.keys import Key
 from coterie.core.objective import AddsToTask, Objective, is_cross_entropy, is_squared_error
 from coterie.core.solver import Solver
+from coterie.core.training import Phases, Weighted, WithOwnModel
 from coterie.core.vectors import Layout, copy_module
 from coterie.core.work import Train
 from coterie.errors import ConfigError
@@ -88,24 +88,26 @@ class Trainers:
                 own, what it stores from now on stands at the same places.
             key: the client's stream.
         """
-        if work.weights is not None:
+        objective = work.objective
+        if isinstance(work.how, Weighted):
             # Here and not in the runner: actors of Ray have the trainers alone.
-            samples = TrainingSamples(samples.x, with_weights(samples.y, work.weights.of(key.id)))
-            work = replace(work, objective=weighted(work.objective), weights=None)
-        if work.own_model is not None:
+            weights = work.how.weights.of(key.id)
+            samples = TrainingSamples(samples.x, with_weights(samples.y, weights))
+            objective = weighted(objective)
+        if isinstance(work.how, WithOwnModel):
             return train_own_model(self, work, base, samples, start, out, key)
         solvers = work.solvers(base, key.round)
-        if not work.phases:
-            trainer = self.of(work.objective, solvers[0])
+        if not isinstance(work.how, Phases):
+            trainer = self.of(objective, solvers[0])
             return trainer.train(samples, start, out, solvers[0], key)
         vector = start.clone()
         # A later phase starts where the one before has ended, and was sent the same model.
         pull = Pull(anchor=start, received=start)
         trained = Trained(len(samples.y), 0.0)
-        for number, (phase, solver) in enumerate(zip(work.phases, solvers, strict=True)):
+        for number, (phase, solver) in enumerate(zip(work.how.parts, solvers, strict=True)):
             # The first phase has the stream of a training without phases.
             stream = key.of(f"phase{number}") if number else key
-            trainer = self._of_phase(work.objective, phase.moves, solver)
+            trainer = self._of_phase(objective, phase.moves, solver)
             trained = trainer.train(samples, vector, out, solver, stream, pull)
             vector += out
         torch.sub(vector, start, out=out)

@@ -23,11 +23,10 @@ from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.served import Served
 from coterie.core.task import Sums, Task
-from coterie.core.work import Phase, Train
+from coterie.core.training import Epochs, Phase, Phases
+from coterie.core.work import Train
 from coterie.headline import Keys
 from coterie.measures.own_models import score_own_models, scored_figures
-
-Epochs = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Adaptation:
         '2 epochs on its own training samples, of head alone'
     """
 
-    epochs: Epochs = 1
+    epochs: Annotated[int, Field(ge=1)] = 1
     layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -72,9 +71,9 @@ class Adaptation:
             ConfigError: for layers that the network does not have.
         """
         if not self.layers:
-            return Train(objective, epochs=self.epochs)
+            return Train(objective, Epochs(self.epochs))
         moves = KeepLayers(self.layers, "evaluate.adapt.layers").of(module)
-        return Train(objective, phases=(Phase(moves, self.epochs),))
+        return Train(objective, Phases((Phase(moves, self.epochs),)))
 
 
 def score_adapted(

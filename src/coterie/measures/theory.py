@@ -13,6 +13,7 @@ from coterie.clients.clients import Clients
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
+from coterie.core.training import FullGradient
 from coterie.core.work import Train
 from coterie.data.population import Population
 from coterie.errors import ConfigError
@@ -42,7 +43,7 @@ def gradient_divergence(clients: Clients, groups: Groups, key: Key) -> float | N
     # Clients that are not there, or have no training data, have no gradient.
     if clients.able is not None:
         ids = np.intersect1d(ids, clients.able)
-    work = Train(plain, full_gradient=True)
+    work = Train(plain, FullGradient())
     reply = clients.measure(work, ids, groups.models, groups.member[ids], key=key)
     if not len(reply):
         return None

@@ -13,6 +13,7 @@ from coterie.core.keys import Key
 from coterie.core.objective import Reshaping
 from coterie.core.solver import Solver
 from coterie.core.task import Task, is_classes
+from coterie.core.training import Phases
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.errors import ConfigError
@@ -97,12 +98,14 @@ def _with_coordinates(local: Train, module: nn.Module) -> Train:
     """The training with coordinates in place of the names of layers."""
     if isinstance(local.keep, KeepLayers):
         local = replace(local, keep=local.keep.of(module))
+    if not isinstance(local.how, Phases):
+        return local
     phases = []
-    for phase in local.phases:
+    for phase in local.how.parts:
         if isinstance(phase.only, KeepLayers):
             phase = replace(phase, only=phase.only.of(module))
         phases.append(phase)
-    return replace(local, phases=tuple(phases))
+    return replace(local, how=Phases(tuple(phases)))
 
 
 def check_task(made: Method | Algorithm, task: Task) -> None:

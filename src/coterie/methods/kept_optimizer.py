@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from coterie.core.own_model import LocalTraining, Own, OwnTrained
 from coterie.core.solver import Solver
+from coterie.core.training import FullGradient, Phases
 from coterie.core.vectors import Layout
 from coterie.errors import ConfigError
 from coterie.local.optimizer_memory import memory_size
@@ -70,7 +71,7 @@ def with_kept_optimizer(
         return made
     layout = Layout.of(module)
     rule = KeptOptimizer(memory_size(solver, layout.shapes[: layout.trainable]))
-    return replace(method, local=replace(method.local, own_model=rule))
+    return replace(method, local=method.local.by_rule(rule))
 
 
 def check_kept_optimizer(made: Method | Algorithm, solver: Solver) -> None:
@@ -99,8 +100,8 @@ def _why_not(method: Method | None) -> str | None:
         return "clients train several models, each of which needs an optimiser of its own"
     if method.local.own_model is not None:
         return "clients train by a rule of their own, which begins an optimiser anew"
-    if method.local.phases:
+    if isinstance(method.local.how, Phases):
         return "clients train in phases, each of which moves other layers"
-    if method.local.full_gradient:
+    if isinstance(method.local.how, FullGradient):
         return "clients send a gradient and take no step"
     return None

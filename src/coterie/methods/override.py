@@ -9,6 +9,7 @@ from typing import Any
 from coterie.core.keep import KeepLayers
 from coterie.core.objective import Objective
 from coterie.core.own_model import OwnModel
+from coterie.core.training import FullGradient, Phases
 from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
@@ -121,7 +122,7 @@ def with_personal_layers(method: Method, names: tuple[str, ...], name: str = "me
         why = "the method says itself what stays with its clients"
     elif method.local.upload is not None:
         why = "the method says itself which part of an update is sent"
-    elif method.local.full_gradient:
+    elif isinstance(method.local.how, FullGradient):
         why = "clients send a gradient and train nothing that they could keep"
     if why is not None:
         raise ConfigError(
@@ -156,13 +157,15 @@ def with_own_model(method: Method, rule: OwnModel, name: str = "method") -> Meth
         why = "its clients train several models"
     elif method.local.keep is not None or method.local.own_model is not None:
         why = "something stays with the clients already"
-    elif method.local.full_gradient:
+    elif isinstance(method.local.how, FullGradient):
         why = "clients send a gradient and train nothing"
+    elif isinstance(method.local.how, Phases):
+        why = "its clients train in phases"
     if why is not None:
         raise ConfigError(
             f"own_model: {why}, got {name!r}; expected another algorithm, or no [own_model]"
         )
-    return replace(method, local=replace(method.local, own_model=rule))
+    return replace(method, local=method.local.by_rule(rule))
 
 
 def method_of(made: Method | Algorithm) -> Method | None:

@@ -71,7 +71,9 @@ def _train_mixtures(
     local: Train, groups: Groups, plan: Plan, shares: FloatArray, round: Round
 ) -> Updates:
     """Each client trains all models on weighted samples; a row for each of its updates."""
-    work = replace(local, shares=ClientShares(plan.ids, shares, plan.label_prior))
+    assert local.mixture is not None, "clients with shares train a mixture"
+    told = ClientShares(plan.ids, shares, plan.label_prior)
+    work = replace(local, how=replace(local.mixture, shares=told))
     reply = round.clients.run(work, plan.ids, groups.models, plan.row, key=round.key)
     n, r, d = reply.fields["delta"].shape
     row = plan.row[places_of(reply.ids, plan.ids)]
@@ -140,7 +142,7 @@ def _train_in_waves(local: Train, groups: Groups, plan: Plan, round: Round) -> U
         # A request has one budget, and clients that pre-trained in this round have less of it left.
         for budget in np.unique(spent[place == wave]):
             asked = np.flatnonzero((place == wave) & (spent == budget))
-            work = replace(local, spent=int(budget))
+            work = local.after(int(budget))
             # The first wave has the stream of a round without chains, so a chain of one client is
             # that client alone to the bit.
             key = round.key.of(str(wave)) if wave else round.key

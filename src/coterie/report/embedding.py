@@ -17,6 +17,7 @@ from coterie.core.keys import Key
 from coterie.core.memory import Memory
 from coterie.core.solver import Solver
 from coterie.core.task import Task
+from coterie.core.training import Steps
 from coterie.core.work import Evaluate, Train
 from coterie.data import Population
 from coterie.engines import make_clients
@@ -187,7 +188,7 @@ def from_directions(setup: Setup, groups: Groups) -> Embedding | None:
     if module is None:
         return None
     ids = np.flatnonzero(population.sizes("train") > 0)
-    work = Train(plain, steps=PRETRAIN_STEPS)
+    work = Train(plain, Steps(PRETRAIN_STEPS))
     # The serial engine starts no processes, which would take longer than the work.
     runner = LocalRunner(population, module, setup.solver, task=setup.task)
     with make_clients("serial", runner) as clients:

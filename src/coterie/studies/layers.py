@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
+from coterie.core.training import Epochs
 from coterie.core.vectors import Layout, flatten
 from coterie.core.work import Train
 from coterie.errors import QuorumError
@@ -106,7 +107,7 @@ def study_layers(prepared: Prepared, epochs: int | None = None) -> LayerStudy:
     w0 = flatten(prepared.module)
     ids = np.flatnonzero(population.sizes("train") > 0)
     key = Key(prepared.config.seed).of("study").at(0)
-    work = Train(plain, epochs=epochs)
+    work = Train(plain, Epochs(epochs))
     with prepared.clients() as clients:
         reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key)
     if len(reply) < MIN_CLIENTS:

@@ -16,6 +16,8 @@ from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.mixtures import ClientShares
+from coterie.core.training import Mixture
 from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.engines.flower.inbox import ReplyLimit, reply_limit
 from coterie.engines.flower.messages import NOTE, SHARES, part_name
@@ -125,11 +127,15 @@ def _shared(models: Tensor, local: Train) -> Tensor:
 
 def _shares_record(work: Work, client: int) -> ArrayRecord | None:
     """What a client is told of its own shares; no other client's are in it."""
-    if not isinstance(work, Train | Evaluate) or work.shares is None:
+    shares: ClientShares | None = None
+    match work:
+        case Train(how=Mixture(shares=shares)) | Evaluate(shares=shares):
+            pass
+    if shares is None:
         return None
-    arrays = {"shares": Array(work.shares.of(np.array([client]))[0])}
-    if work.shares.label_prior is not None:
-        arrays["label_prior"] = Array(work.shares.label_prior)
+    arrays = {"shares": Array(shares.of(np.array([client]))[0])}
+    if shares.label_prior is not None:
+        arrays["label_prior"] = Array(shares.label_prior)
     return ArrayRecord(arrays)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from coterie.clients.clients import Clients
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
+from coterie.core.training import Steps
 from coterie.core.work import Train
 from coterie.data import Population
 from coterie.math.clustering import kmeans
@@ -67,7 +68,7 @@ def probe(clients: Clients, population: Population, start: Tensor, key: Key) -> 
     most = max(2 * MAX_GROUPS, int(MAX_NUMBERS // len(start)))
     sampled = np.sort(key.of("asked").generator().permutation(able)[:most])
     # Steps, not epochs: a large client would move farther than a small one.
-    work = Train(plain, steps=STEPS)
+    work = Train(plain, Steps(STEPS))
     reply = clients.run(work, sampled, start[None], np.zeros_like(sampled), key=key.of("probe"))
     delta = torch.from_numpy(reply.fields["delta"])
     # A zero update has no direction, so it says nothing about its client's group.

@@ -9,6 +9,7 @@ import torch
 
 from coterie.core.arrays import FloatArray
 from coterie.core.keys import Key
+from coterie.core.training import Steps
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.math.similarity import edc_embedding, madc
@@ -59,7 +60,7 @@ def measure_pairs(prepared: Prepared) -> MeasurePairs:
     key = Key(prepared.config.seed).of("fig5")
     w0 = flatten(prepared.module)
     ids = np.flatnonzero(prepared.population.sizes("train") > 0)
-    work = Train(plain, steps=PRETRAINING_STEPS)
+    work = Train(plain, Steps(PRETRAINING_STEPS))
     with prepared.clients() as clients:
         reply = clients.run(work, ids, w0[None], np.zeros(len(ids), np.int64), key=key.at(0))
     delta = torch.from_numpy(reply.fields["delta"])
