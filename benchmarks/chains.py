@@ -29,9 +29,9 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import make_clients
 from coterie.local import LocalRunner
-from coterie.methods.training import train
 from coterie.models import build_model
 from coterie.objectives import plain
+from coterie.rules.training import train
 
 SOLVER = ct.Solver(epochs=1, batch_size=5, lr=0.01)
 

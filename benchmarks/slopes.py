@@ -27,7 +27,7 @@ from coterie.math import distances, similarity
 from coterie.math.balanced import inter_cluster
 from coterie.math.clustering import agglomerate, kmeans
 from coterie.math.similarity import nearest_direction
-from coterie.rules.server import combine
+from coterie.rules.combining import weighted_mean
 
 
 def updates(n: int, d: int) -> Tensor:
@@ -51,7 +51,7 @@ def aggregate(n: int, d: int, k: int) -> Callable[[], object]:
     table = weights(n, k)
     replies = Updates(np.arange(n), np.arange(n) % k, delta, np.ones(n), np.zeros(n))
     models = torch.zeros(k, d)
-    return lambda: combine(table, replies, models)
+    return lambda: weighted_mean(table, replies, models)
 
 
 def edc(n: int, d: int, k: int) -> Callable[[], object]:

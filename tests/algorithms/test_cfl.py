@@ -28,7 +28,8 @@ from coterie.measures.scoring import agreement
 from coterie.methods.algorithm import as_algorithm
 from coterie.methods.override import override
 from coterie.objectives import proximal
-from coterie.rules.server import any_weight, combine, yogi
+from coterie.rules.combining import any_weight, weighted_mean
+from coterie.rules.server import yogi
 from coterie.rules.split_tree import SplitMemory
 from coterie.runs.loop import RoundResult, StartingPoint
 from tests.conftest import blobs, remembered
@@ -154,7 +155,7 @@ def test_children_average_apart_in_the_round_of_the_split() -> None:
     method = ct.cfl()
     groups, updates = rule.recluster(groups, updates, round)
     weights = method.weigh(groups, updates, round)
-    moved = combine(weights, updates, groups.models)
+    moved = weighted_mean(weights, updates, groups.models)
     after = method.server(groups, moved, torch.from_numpy(any_weight(weights)))
     torch.testing.assert_close(
         after.models, groups.models + torch.tensor([[2.0, 0.05], [-2.0, -0.05]])

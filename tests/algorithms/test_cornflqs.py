@@ -22,7 +22,7 @@ from coterie.algorithms.cornflqs import (
 from coterie.core.groups import Groups
 from coterie.core.updates import Updates
 from coterie.math.numbering import numbered_as_before
-from coterie.rules.server import combine
+from coterie.rules.combining import weighted_mean
 from tests.conftest import blobs, no_round
 from tests.rules.one_shot_runs import Run
 
@@ -42,7 +42,7 @@ def test_the_server_clusters_solutions_and_averages_each_cluster_by_samples() ->
     after, counted = rule.recluster(groups, updates, no_round())
     assert after.member.tolist() == [0, 0, 1, -1]
     weights = evenly_at_first(after, counted, no_round())
-    moved = groups.models + combine(weights, counted, groups.models)
+    moved = groups.models + weighted_mean(weights, counted, groups.models)
     # (10 * 1 + 30 * 2) / 40, and 12.
     np.testing.assert_allclose(moved.ravel(), [1.75, 12.0])
 

@@ -14,6 +14,7 @@ from coterie.core.keys import Key
 from coterie.data.shifts import SHIFTS
 from coterie.math.correlation import pivot_clusters
 from coterie.rules.model_distances import group_distances, to_groups
+from coterie.rules.weighing import evenly
 from tests.conftest import blobs
 from tests.simulations import play_covering
 
@@ -78,9 +79,11 @@ def test_refinements_come_after_the_rounds_that_were_asked_for() -> None:
 
 
 def test_without_trimming_it_weighs_clients_evenly() -> None:
-    weigh = ct.sr_fca(trim=0.0).weigh
+    method = ct.sr_fca(trim=0.0)
+    assert method.weigh is evenly
+    average = method.aggregate.combine.average
     points = np.array([[1.0], [2.0], [6.0]])
-    np.testing.assert_allclose(weigh.average(points, np.array([0.1, 0.2, 0.7])), [3.0])
+    np.testing.assert_allclose(average(points, np.array([0.1, 0.2, 0.7])), [3.0])
 
 
 def test_clients_that_were_not_there_at_the_start_stay_in_groups_that_there_are() -> None:

@@ -38,7 +38,8 @@ from coterie.methods.fit_to_model import fit_to_model
 from coterie.methods.override import override
 from coterie.models import initial_models
 from coterie.objectives import proximal
-from coterie.rules.server import Server, any_weight, combine, yogi
+from coterie.rules.combining import any_weight, weighted_mean
+from coterie.rules.server import Server, yogi
 from coterie.rules.serving import by_group
 from coterie.runs.cohort import Sampler
 from coterie.runs.loop import StartingPoint, simulate
@@ -298,7 +299,7 @@ def test_averaging_averages(name: str) -> None:
     updates = Updates(np.arange(3), np.zeros(3, np.int64), delta, np.full(3, 7.0), np.zeros(3))
     weights = method.weigh(groups, updates, no_round())
     trained = torch.from_numpy(any_weight(weights))
-    moved = method.server(groups, combine(weights, updates, groups.models), trained)
+    moved = method.server(groups, weighted_mean(weights, updates, groups.models), trained)
     assert torch.allclose(moved.models[0], torch.tensor([4.0, 3.0]))
     assert torch.equal(moved.models[1:], groups.models[1:])
 

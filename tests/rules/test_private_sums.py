@@ -16,8 +16,9 @@ from coterie.clients.clients import Clients
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.plan import Plan
 from coterie.core.updates import Updates
-from coterie.rules.private_sums import PrivateMemory, PrivateSums, clipped_sums, lengths_of
+from coterie.rules.private_sums import PrivateMemory, PrivateSums, clipped_sums, lengths_of, noised
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -32,7 +33,8 @@ def released(
 ):
     key = Key(0).at(number)
     round = Round(number, key, np.arange(len(delta)), Clients(engine=None))
-    return sums(groups, updates(delta, row), round)
+    plan = Plan(np.arange(len(delta)), row)
+    return sums(groups, updates(delta, row), np.ones((groups.k, len(delta))), plan, round)
 
 
 @settings(max_examples=60, deadline=None)
@@ -110,6 +112,6 @@ def test_without_noise_and_clip_it_is_the_mean():
     method = ct.fedavg()
     plain = ct.run(method, weigh="evenly", **settings)
     sums = PrivateSums(clip=math.inf, noise=0.0, clients=4)
-    private = ct.run(replace(method, private=sums), **settings)
+    private = ct.run(replace(method, aggregate=noised(sums)), **settings)
     # A sum of four quarters and a quarter of a sum are the same numbers.
     assert torch.equal(plain.state.models, private.state.models)

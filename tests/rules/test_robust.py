@@ -1,4 +1,4 @@
-"""Robust rules in the slot ``weigh`` of every method with groups."""
+"""Robust rules in the slot ``aggregate`` of every method with groups."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import coterie as ct
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.engines.attacks import sign_flip
 from coterie.errors import ConfigError
 from coterie.methods.override import method_of, override
-from coterie.rules.combining import Combines, RobustWeigh
+from coterie.rules.combining import Aggregate, mean, weighted_mean
 from coterie.rules.robust import (
     WEIGHS,
+    RobustAverage,
     coordinate_median,
     geometric_median,
     krum,
     trimmed_mean,
 )
-from coterie.rules.server import combine
 from coterie.rules.weighing import by_size, evenly
 from tests.contract.cases import contract_cases
 from tests.same_results_cases import planted_population, small_network
@@ -42,12 +43,13 @@ def replies(deltas: Any, row: Any) -> Updates:
 def test_each_group_has_the_average_of_its_own_replies() -> None:
     updates = replies([[1.0], [2.0], [99.0], [7.0]], [0, 0, 0, 2])
     groups = Groups(torch.zeros(3, 1), np.zeros(4, np.int64))
-    rule = coordinate_median()
-    weights = rule(groups, updates, Round(0, KEY, updates.ids, None))  # type: ignore[arg-type]
-    _, moved = rule.combine(groups, updates, weights, KEY)
+    round = Round(0, KEY, updates.ids, None)  # type: ignore[arg-type]
+    weights = evenly(groups, updates, round)
+    plan = Plan(updates.ids, updates.row)
+    _, moved, trained, _ = coordinate_median()(groups, updates, weights, plan, round)
     # Nobody trained model 1.
     assert moved.tolist() == [[2.0], [0.0], [7.0]]
-    assert weights.sum(axis=1).tolist() == [1.0, 0.0, 1.0]
+    assert trained.tolist() == [True, False, True]
 
 
 def test_a_reply_that_counts_for_another_model_is_seen_from_there() -> None:
@@ -58,9 +60,11 @@ def test_a_reply_that_counts_for_another_model_is_seen_from_there() -> None:
     weights = np.array([[0.5, 0.5], [0.5, 0.5]])
     for name in ROBUST:
         rule = WEIGHS[name](**({"steps": 60} if name == "centred_clipping" else {}))
-        assert isinstance(rule, Combines)
-        _, found = rule.combine(groups, updates, weights, KEY)
-        np.testing.assert_allclose(found, combine(weights, updates, models), atol=1e-6)
+        assert isinstance(rule, Aggregate)
+        plan = Plan(updates.ids, updates.row)
+        round = Round(0, KEY, updates.ids, None)  # type: ignore[arg-type]
+        found = rule(groups, updates, weights, plan, round).total
+        np.testing.assert_allclose(found, weighted_mean(weights, updates, models), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(contract_cases()))
@@ -87,16 +91,17 @@ def test_every_method_runs_with_a_robust_rule(name: str) -> None:
 def test_a_robust_rule_weighs_as_the_method_does() -> None:
     made = override(ct.ifca(), weigh=krum())
     assert isinstance(made, ct.Method)
-    assert isinstance(made.weigh, RobustWeigh)
-    assert made.weigh.inner is evenly
+    assert isinstance(made.aggregate.combine, RobustAverage)
+    assert made.weigh is evenly
     fedavg = override(ct.fedavg(), weigh=krum())
     assert isinstance(fedavg, ct.Method)
-    assert isinstance(fedavg.weigh, RobustWeigh)
-    assert fedavg.weigh.inner is by_size
+    assert isinstance(fedavg.aggregate.combine, RobustAverage)
+    assert fedavg.weigh is by_size
     # A plain rule takes its place.
-    plain = override(ct.ifca(), weigh=by_size)
+    plain = override(made, weigh=by_size)
     assert isinstance(plain, ct.Method)
     assert plain.weigh is by_size
+    assert plain.aggregate == mean()
 
 
 def settings(**more: Any) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def test_the_table_of_a_configuration() -> None:
     assert "weigh" not in check(tables).resolved()
     made = make_method(check(tables | {"weigh": {"name": "trimmed_mean", "bucket": 2}}))
     assert isinstance(made, ct.Method)
-    assert isinstance(made.weigh, RobustWeigh)
-    assert made.weigh.bucket == 2
+    assert isinstance(made.aggregate.combine, RobustAverage)
+    assert made.aggregate.combine.bucket == 2
     with pytest.raises(ConfigError, match=r"weigh\.share: out of range, got 0\.5"):
         check(tables | {"weigh": {"name": "krum", "share": 0.5}})

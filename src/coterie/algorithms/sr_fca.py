@@ -27,6 +27,7 @@ from coterie.rules.model_means import keep_groups, merge_groups
 from coterie.rules.near_clusters import left_out, near_clusters
 from coterie.rules.newcomers import least_loss_groups
 from coterie.rules.robust import Share, trimmed_mean
+from coterie.rules.weighing import evenly
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +182,4 @@ def sr_fca(
         1
     """
     rule = SuccessiveRefinement(threshold, steps_alone, refine_every, refinements, least, outliers)
-    return Method(rule, weigh=trimmed_mean(trim), reads=("start", "statistics"))
+    return Method(rule, weigh=evenly, aggregate=trimmed_mean(trim), reads=("start", "statistics"))

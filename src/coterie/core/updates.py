@@ -22,7 +22,8 @@ class Updates:
         ids: int64 ``[n]``; the client, or the last one of the chain.
         row: int64 ``[n]``, the model that the reply counts for. Numbers from ``k`` on name the
             mixture that it started from: such a reply counts for several models.
-        delta: float32 ``[n, d]``, new minus old parameters.
+        delta: float32 ``[n, d]``, new minus old parameters; ``[n, 0]`` where only their sums are
+            held, in ``summed``.
         size: float64 ``[n]``, training samples behind the update.
         loss: float64 ``[n]``, mean training loss of the last local epoch.
         started: int64 ``[n]``, the row of ``starts`` that each one trained from, ``None``: the
@@ -35,6 +36,8 @@ class Updates:
             these clients; ``None``: they were not asked for.
         claimed: float64 ``[n]``, the training samples that clients say they have, where bounds
             lowered what they count in ``size``; ``None``: these are the same.
+        summed: float64 ``[k, d]``, the weighted mean update of each group, where the updates
+            themselves are too large to be held; ``None``: they are held.
     """
 
     ids: IntArray
@@ -48,6 +51,7 @@ class Updates:
     shares: ClientShares | None = None
     label_sums: FloatArray | None = None
     claimed: FloatArray | None = None
+    summed: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -56,6 +60,12 @@ class Updates:
     def replies(self) -> int:
         """How many clients, or chains, replied."""
         return len(np.unique(self.ids))
+
+    def without_values(self) -> Updates:
+        """Who replied, without the updates themselves."""
+        # An empty tensor of its own: a view of the updates would keep all of them in memory.
+        nothing = torch.empty(len(self), 0)
+        return Updates(self.ids, self.row, nothing, self.size, self.loss)
 
     def first(self, n: int) -> Updates:
         """The first ``n`` of them."""

@@ -10,6 +10,7 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
 from coterie.rules.buffering import Buffering
+from coterie.rules.combining import mean
 
 
 def make_asynchronous(made: Method | Algorithm, rule: Buffering, name: str = "method") -> Method:
@@ -48,7 +49,7 @@ def _why_not(method: Method | None) -> str | None:
         ),
         "samples its clients itself": method.samples_cohort,
         "all data are in one place": method.pools_data,
-        "its server sees sums of a round alone": method.private is not None
-        or method.secure is not None,
+        "its server sees sums of a round alone": method.aggregate.sums
+        and method.aggregate != mean(),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

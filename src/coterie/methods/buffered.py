@@ -16,10 +16,10 @@ from coterie.core.groups import Groups
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.errors import ConfigError
-from coterie.methods.aggregate import aggregate, take_choices, training_notes
+from coterie.methods.aggregate import move_models, take_choices, training_notes
 from coterie.methods.method import Method
-from coterie.methods.training import train
 from coterie.rules.buffering import Buffering, InFlight
+from coterie.rules.training import train
 
 
 def buffered_round(
@@ -66,7 +66,7 @@ def buffered_round(
     # Old updates make the step shorter, so the sum of the weights is not made 1 again.
     scale = torch.from_numpy(rule.scale(staleness)).to(torch.float32)
     buffered = replace(buffered, delta=buffered.delta * scale[:, None])
-    groups, moved = aggregate(method, groups, plan, buffered, None, round)
+    groups, moved = move_models(method, groups, plan, buffered, round)
     notes["seconds"]["aggregation"] = time.perf_counter() - begun
     return groups.remember(flight), {**notes, **moved}
 

@@ -15,9 +15,8 @@ from coterie.core.work import Train
 from coterie.objectives import plain
 from coterie.rules.assigning import Assign
 from coterie.rules.buffering import Buffering
+from coterie.rules.combining import Aggregate, mean
 from coterie.rules.inter_group import InterGroup
-from coterie.rules.private_sums import PrivateSums
-from coterie.rules.secure_sums import SecureSums
 from coterie.rules.server import Server, sgd
 from coterie.rules.serving import Serve, by_group
 from coterie.rules.weighing import Weigh, by_size
@@ -32,13 +31,15 @@ InitialModels = Callable[[int], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A federated method: the answers to seven questions, and how its first models are made.
+    """A federated method: the answers to eight questions, and how its first models are made.
 
     Args:
         assign: who trains from which model, and after whom?
         local: what does a client do, and what does it keep?
         recluster: do the replies change the groups? ``None``: they do not.
         weigh: how much does each reply count for each model? One matrix ``W [k, n]``.
+        aggregate: what do the weighted replies make together? Their mean, a robust average, or a sum
+            with noise or as secure aggregation computes it.
         server: how does a model move on the weighted update?
         inter_group: do the models pull on each other? ``None``: they do not.
         serve: what serves a client?
@@ -54,9 +55,6 @@ class Method:
         reads: what the assign rule reads of single clients beside the sums of their updates, ``()``
             for nothing; ``None``: it does not say. What the other rules read follows from them, see
             ``coterie.methods.single_updates``.
-        private: the noise of these sums, ``None``: the server uses them as they are.
-        secure: sums of whole numbers, as secure aggregation computes them; ``None``: the server uses
-            the updates as they are.
         asynchronous: asynchronous rounds; ``None``: each waits for its clients.
 
     ``made_by`` is the table ``[algorithm]`` of the same method, where a factory of Coterie made it.
@@ -70,6 +68,7 @@ class Method:
     local: Train = Train(plain)
     recluster: Recluster | None = None
     weigh: Weigh = by_size
+    aggregate: Aggregate = mean()
     server: Server = sgd(1.0)
     inter_group: InterGroup | None = None
     serve: Serve = by_group
@@ -80,8 +79,6 @@ class Method:
     pools_data: bool = False
     counts_classes: bool = False
     reads: tuple[Reading, ...] | None = None
-    private: PrivateSums | None = None
-    secure: SecureSums | None = None
     asynchronous: Buffering | None = None
     # Not copied by `replace`: a method that was changed is not the one that a factory made.
     made_by: Mapping[str, Any] | None = field(default=None, init=False, compare=False, repr=False)

@@ -14,7 +14,7 @@ from coterie.errors import ConfigError
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.step import Clustered
-from coterie.rules.combining import RobustWeigh
+from coterie.rules.combining import Aggregate, mean
 from coterie.rules.migration import Migration, migrating
 from coterie.rules.server import Server
 from coterie.rules.weighing import Weigh
@@ -27,7 +27,7 @@ def override(
     server: Server | None = None,
     objective: Objective | None = None,
     migration: Migration | None = None,
-    weigh: Weigh | None = None,
+    weigh: Weigh | Aggregate | None = None,
     personal: Sequence[str] = (),
     own_model: OwnModel | None = None,
 ) -> Method | Algorithm:
@@ -44,8 +44,8 @@ def override(
         objective: what clients minimise, from ``coterie.objectives``.
         migration: which clients lose their group because their data drifted, from
             ``coterie.rules.migration``.
-        weigh: how much replies count, from ``coterie.rules.robust``. A robust average is that of the
-            replies that the method's own rule weighs.
+        weigh: how much replies count, or how they are combined, from ``coterie.rules.robust``. A
+            robust average is that of the replies that the method's own rule weighs.
         personal: layers that stay with clients, as `coterie.core.keep.keep_layers` reads them.
         own_model: what clients have of their own beside the method's models, as
             ``coterie.algorithms.ditto.Ditto``.
@@ -82,11 +82,11 @@ def override(
         method = replace(method, local=replace(method.local, objective=objective))
     if server is not None:
         method = replace(method, server=server)
-    if isinstance(weigh, RobustWeigh):
-        # Which replies count for which model is the method's own affair, as in soft groups.
-        weigh = weigh.of(method.weigh)
-    if weigh is not None:
-        method = replace(method, weigh=weigh)
+    if isinstance(weigh, Aggregate):
+        # Which replies count for which model stays the method's decision, as in soft groups.
+        method = replace(method, aggregate=weigh)
+    elif weigh is not None:
+        method = replace(method, weigh=weigh, aggregate=mean())
     if migration is not None:
         method = replace(method, assign=migrating(method.assign, migration))
     if personal:

@@ -11,7 +11,7 @@ from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.methods.algorithm import Algorithm
 from coterie.methods.override import method_of
-from coterie.methods.training import train
+from coterie.rules.training import train
 from coterie.rules.unlabelled import PlacesUnlabelled, unlabelled_rule
 
 

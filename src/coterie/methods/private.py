@@ -12,7 +12,7 @@ from coterie.methods.method import Method
 from coterie.methods.override import method_of
 from coterie.rules.migration import Migrating
 from coterie.rules.private_start import StartsPrivately
-from coterie.rules.private_sums import PrivateSums
+from coterie.rules.private_sums import PrivateSums, noised
 from coterie.rules.rebalancing import Rebalanced
 from coterie.rules.weighing import by_size, evenly
 
@@ -98,8 +98,8 @@ def make_private(
 
     Example:
         >>> from coterie.algorithms import fedavg
-        >>> make_private(fedavg(), PrivateSums(clip=1.0, noise=1.0, clients=20)).private.noise
-        1.0
+        >>> make_private(fedavg(), PrivateSums(clip=1.0, noise=1.0, clients=20)).aggregate.every_round
+        True
     """
     assign = method.assign
     if isinstance(assign, StartsPrivately):
@@ -113,7 +113,7 @@ def make_private(
             )
         assign = Rebalanced(assign, least_group, sums.secret)
         sums = replace(sums, counts=True)
-    return replace(method, assign=assign, private=sums, weigh=evenly)
+    return replace(method, assign=assign, aggregate=noised(sums), weigh=evenly)
 
 
 def _sums_suffice(method: Method) -> bool:
@@ -157,7 +157,7 @@ def _check_whole_updates(method: Method) -> None:
             "expected one that sends the model alone, or no [privacy]"
         )
     # A rule of weights by samples is replaced: a client could claim as many as it likes.
-    if method.weigh not in (by_size, evenly):
+    if method.weigh not in (by_size, evenly) or not method.aggregate.sums:
         raise ConfigError(
             "weigh: no sum in which all clients count the same, got a rule of its own; expected none "
             "with privacy"

@@ -10,7 +10,8 @@ from coterie.methods.algorithm import Algorithm
 from coterie.methods.method import Method
 from coterie.methods.override import method_of
 from coterie.methods.single_updates import single_updates
-from coterie.rules.secure_sums import SecureSums
+from coterie.rules.secure_sums import SecureSums, secure_sum
+from coterie.rules.weighing import WeighsAlone
 
 
 def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method") -> Method:
@@ -28,8 +29,8 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
 
     Example:
         >>> from coterie.algorithms import fedavg
-        >>> make_secure(fedavg(), SecureSums()).secure.bits
-        32
+        >>> make_secure(fedavg(), SecureSums()).aggregate.sums
+        True
     """
     method = method_of(made)
     # SCAFFOLD's server takes the number of steps of each client from its update.
@@ -58,4 +59,5 @@ def make_secure(made: Method | Algorithm, sums: SecureSums, name: str = "method"
             f"algorithm.name: its clients keep a part of the model, got {name!r}; expected whole "
             "updates, or no [secure]"
         )
-    return replace(method, secure=sums)
+    assert isinstance(method.weigh, WeighsAlone)
+    return replace(method, aggregate=secure_sum(sums, method.weigh))

@@ -58,6 +58,6 @@ def single_updates(method: Method) -> tuple[Occasion, ...]:
     if isinstance(method.weigh, ByShare):
         found.add("shares")
     # By its own samples alone, a client can multiply its update before it is added to the others.
-    elif not isinstance(method.weigh, WeighsAlone):
+    elif not (isinstance(method.weigh, WeighsAlone) and method.aggregate.sums):
         found.add("weights")
     return tuple(occasion for occasion in WORDS if occasion in found)

@@ -9,22 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.clients.round import Round
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keep import Keep
 from coterie.core.own_model import serves_as_sent
-from coterie.core.plan import Plan
 from coterie.core.served import Served
 from coterie.core.threads import one_torch_thread
-from coterie.core.updates import Updates
 from coterie.errors import ConfigError
-from coterie.methods.aggregate import aggregate, take_choices, take_shares, training_notes
+from coterie.methods.aggregate import move_models, take_choices, take_shares, training_notes
 from coterie.methods.buffered import buffered_round
 from coterie.methods.method import InitialModels, Method
-from coterie.methods.streaming import stream, streamable
-from coterie.methods.training import train
+from coterie.rules.combining import side_by_side
 from coterie.rules.soft_groups import with_label_prior
 
 
@@ -73,7 +69,7 @@ class Clustered:
         return Groups(models, np.full(clients, NO_GROUP), start=models[0], trained=trained)
 
     def step(self, state: Groups, round: Round) -> tuple[Groups, Mapping[str, Any]]:
-        """One round; an empty cohort changes nothing, unless its sums are private.
+        """One round; an empty cohort changes nothing, unless its models move in every round.
 
         Returns:
             The new state, and notes for the round's row.
@@ -83,8 +79,7 @@ class Clustered:
         round = replace(round, cohort=np.sort(round.cohort), local=method.local)
         if method.asynchronous is not None:
             return buffered_round(method, method.asynchronous, state, round)
-        # That nobody was asked is something about the clients: private sums have noise even then.
-        if not len(round.cohort) and method.private is None:
+        if not len(round.cohort) and not method.aggregate.every_round:
             return state, {}
         # The grouping rules draw from one stream, so that a rule with two halves can share a draw.
         grouping = round.of("assign")
@@ -96,7 +91,9 @@ class Clustered:
         seconds = {"grouping": time.perf_counter() - begun - round.clients.ledger.training}
 
         # Step 2: the clients train.
-        total, updates = _train(method, groups, plan, round.of("train"))
+        # A rule that clusters replies needs all of them side by side.
+        collect = side_by_side if method.recluster else method.aggregate.collect
+        updates = collect(method.local, method.weigh, groups, plan, round.of("train"))
         groups, plan = plan.answered(groups)
         notes = {**training_notes(method, groups, plan, updates), "seconds": seconds}
         if method.local.choose is not None:
@@ -108,7 +105,7 @@ class Clustered:
 
         # Step 3: do the replies change the groups? A rule hears of a round that does not count, too.
         begun = time.perf_counter()
-        too_few = updates.replies < round.least_replies and method.private is None
+        too_few = updates.replies < round.least_replies and not method.aggregate.every_round
         if too_few:
             updates = updates.first(0)
         if method.recluster is not None:
@@ -117,7 +114,7 @@ class Clustered:
             return groups, {**notes, "exchange": 0, "skipped": True}
 
         # Step 4: how much does each reply count, and how do the models move?
-        groups, found = aggregate(method, groups, plan, updates, total, round)
+        groups, found = move_models(method, groups, plan, updates, round)
         seconds["aggregation"] = time.perf_counter() - begun
         return groups, {**notes, **found}
 
@@ -128,23 +125,3 @@ class Clustered:
         if serves_as_sent(self.method.local.own_model):
             return served
         return replace(served, personal=self.method.local)
-
-
-def _train(
-    method: Method, groups: Groups, plan: Plan, round: Round
-) -> tuple[Tensor | None, Updates]:
-    """The updates of a plan, and their weighted sum where they are too large to be held together.
-
-    Returns:
-        float64 ``[k, d]``, or ``None`` where the updates themselves are there; and the updates.
-    """
-    # A rule that clusters replies needs all of them side by side, and so do sums that are clipped.
-    summed = method.private is not None or method.secure is not None
-    together = method.recluster is not None or summed
-    if not together and streamable(method.local, method.weigh, plan, groups):
-        return stream(method.local, method.weigh, groups, plan, round)
-    local = method.local
-    # Real clients send no longer update than counts; the server clips those of the others.
-    if method.private is not None and round.clients.clip:
-        local = replace(local, clip=method.private.clip_in(groups))
-    return None, train(local, groups, plan, round)

@@ -9,9 +9,8 @@ Differentially Private Learning with Adaptive Clipping (2021).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,8 +20,14 @@ from coterie.clients.round import Round
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
+from coterie.core.plan import Plan
 from coterie.core.threads import one_torch_thread
 from coterie.core.updates import Updates
+from coterie.core.work import Train
+from coterie.math.similarity import Matrix
+from coterie.rules.combining import Aggregate, Aggregated
+from coterie.rules.training import train
+from coterie.rules.weighing import Weigh
 
 # Of the clip that adapts, eta_C of Andrew et al. (sec. 3).
 CLIP_RATE = 0.2
@@ -42,20 +47,6 @@ class PrivateMemory:
     record_name: ClassVar[str] = "private"
     clip: float
     counts: FloatArray | None = None
-
-
-class Released(NamedTuple):
-    """What the server uses of a round's updates.
-
-    Args:
-        groups: with what it remembers for the next round.
-        total: float64 ``[k, d]``, how far each model is moved.
-        notes: for the round's row.
-    """
-
-    groups: Groups
-    total: Tensor
-    notes: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -115,7 +106,19 @@ class PrivateSums:
             return round.key.of("noise")
         return self.secret.at(round.number).of("noise")
 
-    def __call__(self, groups: Groups, updates: Updates, round: Round) -> Released:
+    def collect(
+        self, local: Train, weigh: Weigh, groups: Groups, plan: Plan, round: Round
+    ) -> Updates:
+        """The clients train. Real ones clip their updates by themselves, the server clips those of the
+        others."""
+        # Real clients send no longer update than counts.
+        if round.clients.clip:
+            local = replace(local, clip=self.clip_in(groups))
+        return train(local, groups, plan, round)
+
+    def __call__(
+        self, groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+    ) -> Aggregated:
         clip = self.clip_in(groups)
         key = self.stream(round)
         lengths = lengths_of(updates.delta)
@@ -138,7 +141,8 @@ class PrivateSums:
             counts = self._counts(groups.member[updates.ids], groups.k, key)
         if self.quantile is not None or self.counts:
             groups = groups.remember(PrivateMemory(following, counts))
-        return Released(groups, total, notes)
+        # Which groups had replies is something about the clients, too.
+        return Aggregated(groups, total, np.ones(groups.k, bool), {"privacy": notes})
 
     def _counts(self, member: IntArray, k: int, key: Key) -> FloatArray:
         """The noised number of clients of each group, float64 ``[k]``."""
@@ -164,6 +168,17 @@ class PrivateSums:
             noise = float(gaussian((1,), self.count_noise, key.of("count"))[0])
         share = (within + noise) / self.clients + 1 / 2
         return clip * math.exp(-CLIP_RATE * (share - self.quantile))
+
+
+def noised(sums: PrivateSums) -> Aggregate:
+    """Sums with noise in place of means.
+
+    Models move in every round: that nobody was asked is something about the clients, too.
+
+    Args:
+        sums: how updates are clipped and noised.
+    """
+    return Aggregate(sums, sums.collect, sums=True, every_round=True)
 
 
 @one_torch_thread()

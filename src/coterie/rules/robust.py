@@ -1,32 +1,155 @@
-"""Robust rules for the slot ``weigh``, `WEIGHS` by name: what a group makes of its replies where
-some of them may be hostile.
+"""Robust rules for the slot ``aggregate``, `WEIGHS` by name: what a group makes of its replies
+where some of them may be hostile.
 
 A mean follows whoever sends the largest update. The rules here replace it, group by group, and work
-with every method whose groups are means of replies. They need the replies side by side. What they
-have in common is in `coterie.rules.combining`.
+with every method whose groups are means of replies. They need the replies side by side.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
+import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
+from coterie.clients.round import Round
 from coterie.config.arguments import validated
-from coterie.core.arrays import FloatArray
+from coterie.core.arrays import FloatArray, IntArray
+from coterie.core.groups import Groups
+from coterie.core.plan import Plan
+from coterie.core.threads import one_torch_thread
+from coterie.core.updates import Updates
 from coterie.errors import ConfigError
 from coterie.math import robust
-from coterie.rules.combining import RobustWeigh
-from coterie.rules.standing import RememberingMedian
+from coterie.math.similarity import Matrix
+from coterie.rules.combining import Aggregate, Aggregated, any_weight
+from coterie.rules.standing import (
+    StandingMemory,
+    shortened,
+    standing_memory,
+    trust_of,
+    with_replies,
+)
 from coterie.rules.weighing import BySize, Evenly, Weigh, by_size, evenly
+
+# Points [n, d] and their weights [n], which sum to 1 -> [d].
+Average = Callable[[FloatArray, FloatArray], FloatArray]
 
 Share = Annotated[float, Field(ge=0, lt=0.5)]
 Bucket = Annotated[int, Field(ge=1)]
 Steps = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """The replies that count for one model.
+
+    Args:
+        ids: int64 ``[n]``, their clients.
+        points: float64 ``[n, d]``, where they ended, seen from the model.
+        share: float64 ``[n]``, how much each counts, positive.
+    """
+
+    ids: IntArray
+    points: FloatArray
+    share: FloatArray
+
+
+def replies_by_group(
+    models: Tensor, updates: Updates, weights: Matrix
+) -> Iterator[tuple[int, Replies]]:
+    """The model and the replies of each group that some reply counts for.
+
+    Args:
+        models: float32 ``[k, d]``, before.
+        updates: the replies.
+        weights: ``W [k, n]``.
+    """
+    relative = updates.relative_to(models)
+    counted_for = updates.counted_for(models)
+    for j, row in enumerate(weights):
+        counted = np.flatnonzero(row)
+        if not len(counted):
+            continue
+        which = torch.from_numpy(counted)
+        # A reply may count for another model than it started from, as in soft groups.
+        start = counted_for[torch.from_numpy(updates.row[counted])]
+        points = (relative[which] + (start - models[j])).to(torch.float64).numpy()
+        yield j, Replies(updates.ids[counted], points, row[counted])
+
+
+@dataclass(frozen=True)
+class RobustAverage:
+    """Each group takes a robust average of its replies.
+
+    Args:
+        average: of the replies that count for a model, with their shares.
+        bucket: replies that are averaged in front of it.
+        one_vote: all replies that count for a model count the same for it, whatever the method's
+            weighing rule says. An average that bears less than half of the weight is lost to a
+            single client that has half of a round's samples.
+    """
+
+    average: Average
+    bucket: int = 1
+    one_vote: bool = False
+
+    def votes(self, weights: Matrix) -> Matrix:
+        """How much each reply counts in the average, float64 ``[k, n]``."""
+        if not self.one_vote:
+            return weights
+        counted = (weights != 0).astype(np.float64)
+        replies = counted.sum(axis=1, keepdims=True)
+        return np.divide(counted, replies, out=counted, where=replies > 0)
+
+    @one_torch_thread()
+    def __call__(
+        self, groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+    ) -> Aggregated:
+        key = round.key.of("combine")
+        total = torch.zeros(groups.models.shape, dtype=torch.float64)
+        for j, replies in replies_by_group(groups.models, updates, self.votes(weights)):
+            points = replies.points
+            share = replies.share
+            # Drawn for each group and round, so that attackers cannot know who shares their bucket.
+            if self.bucket > 1:
+                points, share = robust.bucket_means(points, share, self.bucket, key.client(j))
+            total[j] = torch.from_numpy(self.average(points, share / share.sum()))
+        return Aggregated(groups, total, any_weight(weights))
+
+
+@dataclass(frozen=True)
+class RememberingMedian(RobustAverage):
+    """The geometric median, in which clients that go against their group count less.
+
+    What a client has sent is compared with what all clients of its group have sent, see
+    `coterie.rules.standing`. Replies are held to three times the typical length of the group's round
+    before. Where no client goes against its group and no reply is so long, a round is that of the
+    plain rule, to the bit.
+    """
+
+    @one_torch_thread()
+    def __call__(
+        self, groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+    ) -> Aggregated:
+        memory = with_replies(standing_memory(groups), groups.models, updates)
+        total = torch.zeros(groups.models.shape, dtype=torch.float64)
+        length = memory.length.copy()
+        for j, replies in replies_by_group(groups.models, updates, self.votes(weights)):
+            points = shortened(replies.points, float(memory.length[j]))
+            share = replies.share * trust_of(replies.ids, j, memory)
+            total[j] = torch.from_numpy(self.average(points, share / share.sum()))
+            # Of the shortened ones, so that a hostile round makes it three times as long at most.
+            length[j] = np.median(np.linalg.norm(points, axis=1))
+        known = StandingMemory(memory.sent, memory.group, length)
+        return Aggregated(groups.remember(known), total, any_weight(weights))
 
 
 def _of_share(share: float, n: int) -> int:
@@ -36,7 +159,7 @@ def _of_share(share: float, n: int) -> int:
 
 
 @validated
-def coordinate_median(bucket: Bucket = 1) -> RobustWeigh:
+def coordinate_median(bucket: Bucket = 1) -> Aggregate:
     """The median of each coordinate over a group's replies.
 
     It bears any values of fewer than half of the replies. All replies count the same.
@@ -49,14 +172,16 @@ def coordinate_median(bucket: Bucket = 1) -> RobustWeigh:
 
     Example:
         >>> import numpy as np
-        >>> coordinate_median().average(np.array([[1.0], [2.0], [1e9]]), np.ones(3)).tolist()
+        >>> coordinate_median().combine.average(np.array([[1.0], [2.0], [1e9]]), np.ones(3)).tolist()
         [2.0]
     """
-    return RobustWeigh(lambda points, share: robust.median_per_coordinate(points), bucket)
+    return Aggregate(
+        RobustAverage(lambda points, share: robust.median_per_coordinate(points), bucket)
+    )
 
 
 @validated
-def trimmed_mean(share: Share = 0.2, bucket: Bucket = 1) -> RobustWeigh:
+def trimmed_mean(share: Share = 0.2, bucket: Bucket = 1) -> Aggregate:
     """The mean of each coordinate without its largest and its smallest values.
 
     Of ``n`` replies ``ceil(share * n)`` values go on either side, but fewer than half. All replies
@@ -71,20 +196,20 @@ def trimmed_mean(share: Share = 0.2, bucket: Bucket = 1) -> RobustWeigh:
 
     Example:
         >>> import numpy as np
-        >>> trimmed_mean().average(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]), np.ones(5)).tolist()
+        >>> trimmed_mean().combine.average(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]), np.ones(5)).tolist()
         [3.0]
     """
 
     def average(points: FloatArray, weights: FloatArray) -> FloatArray:
         return robust.trimmed_mean_per_coordinate(points, _of_share(share, len(points)))
 
-    return RobustWeigh(average, bucket)
+    return Aggregate(RobustAverage(average, bucket))
 
 
 @validated
 def krum(
     share: Share = 0.2, keep: Annotated[int, Field(ge=1)] | None = None, bucket: Bucket = 1
-) -> RobustWeigh:
+) -> Aggregate:
     """Multi-Krum: the mean of the replies that are nearest to their neighbours.
 
     A reply's score is the mean squared distance to its ``n - f - 1`` nearest neighbours, with ``f =
@@ -100,7 +225,7 @@ def krum(
 
     Example:
         >>> import numpy as np
-        >>> krum(keep=1).average(np.array([[0.0], [0.1], [0.2], [9.0]]), np.full(4, 0.25)).tolist()
+        >>> krum(keep=1).combine.average(np.array([[0.0], [0.1], [0.2], [9.0]]), np.full(4, 0.25)).tolist()
         [0.1]
     """
 
@@ -109,7 +234,7 @@ def krum(
         mean: FloatArray = points[chosen].mean(axis=0)
         return mean
 
-    return RobustWeigh(average, bucket)
+    return Aggregate(RobustAverage(average, bucket))
 
 
 @validated
@@ -119,7 +244,7 @@ def geometric_median(
     bucket: Bucket = 1,
     remember: bool = False,
     evenly: bool = False,
-) -> RobustWeigh:
+) -> Aggregate:
     """RFA: the geometric median of a group's replies, by the smoothed Weiszfeld algorithm.
 
     ``argmin_z sum_i w_i |x_i - z|``. It bears replies of less than half of the weight.
@@ -141,7 +266,7 @@ def geometric_median(
     Example:
         >>> import numpy as np
         >>> points = np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [1e6, 1e6]])
-        >>> geometric_median().average(points, np.full(4, 0.25)).round(1).tolist()
+        >>> geometric_median().combine.average(points, np.full(4, 0.25)).round(1).tolist()
         [1.0, 0.1]
     """
 
@@ -149,19 +274,19 @@ def geometric_median(
         return robust.smoothed_weiszfeld(points, weights, steps, nu)
 
     if not remember:
-        return RobustWeigh(average, bucket, one_vote=evenly)
+        return Aggregate(RobustAverage(average, bucket, evenly))
     if bucket > 1:
         raise ConfigError(
             f"weigh.bucket: buckets hide who sent what, got {bucket} with remember = true; "
             "expected 1"
         )
-    return RememberingMedian(average, one_vote=evenly)
+    return Aggregate(RememberingMedian(average, one_vote=evenly))
 
 
 @validated
 def centred_clipping(
     steps: Steps = 5, tau: Positive | None = None, bucket: Bucket = 1
-) -> RobustWeigh:
+) -> Aggregate:
     """Centred clipping: the mean of the replies, those far from the centre moved towards it.
 
     ``v <- v + sum_i w_i (x_i - v) min(1, tau / |x_i - v|)`` from ``v = 0``.
@@ -176,14 +301,14 @@ def centred_clipping(
     Example:
         >>> import numpy as np
         >>> points = np.array([[1.0], [1.1], [0.9], [1e9]])
-        >>> float(centred_clipping(steps=9).average(points, np.full(4, 0.25))[0].round(2))
+        >>> float(centred_clipping(steps=9).combine.average(points, np.full(4, 0.25))[0].round(2))
         1.05
     """
 
     def average(points: FloatArray, weights: FloatArray) -> FloatArray:
         return robust.clipped_mean(points, weights, steps, tau)
 
-    return RobustWeigh(average, bucket)
+    return Aggregate(RobustAverage(average, bucket))
 
 
 def mean_by_size() -> BySize:
@@ -206,7 +331,7 @@ def plain_mean() -> Evenly:
     return evenly
 
 
-WEIGHS: Mapping[str, Callable[..., Weigh]] = MappingProxyType(
+WEIGHS: Mapping[str, Callable[..., Weigh | Aggregate]] = MappingProxyType(
     {
         "by_size": mean_by_size,
         "evenly": plain_mean,

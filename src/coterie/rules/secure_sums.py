@@ -17,12 +17,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from coterie.clients.round import Round
 from coterie.config.arguments import check_arguments
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.math.secure_sums import client_bytes, neighbourhoods, quantise, recoverable
+from coterie.math.similarity import Matrix
+from coterie.rules.combining import Aggregate, Aggregated
 from coterie.rules.weighing import WeighsAlone
 
 
@@ -175,6 +179,25 @@ class SecureSums:
         step = 2 * self.reach / self.levels
         mean: FloatArray = (whole.astype(np.float64) * step - len(delta) * self.reach) / divisor
         return mean, exact / max(weight.sum(), np.finfo(float).tiny)
+
+
+def secure_sum(sums: SecureSums, weigh: WeighsAlone) -> Aggregate:
+    """Sums as secure aggregation computes them in place of means.
+
+    Args:
+        sums: how they are computed.
+        weigh: what replies count, the method's rule.
+    """
+
+    def combine(
+        groups: Groups, updates: Updates, weights: Matrix, plan: Plan, round: Round
+    ) -> Aggregated:
+        weight = sums.weight(updates.size, weigh)
+        key = round.key.of("secure")
+        total, trained, notes = sums(groups.k, updates, weight, plan, key)
+        return Aggregated(groups, total, trained, {"secure": notes})
+
+    return Aggregate(combine, sums=True)
 
 
 def _asked(plan: Plan, updates: Updates, group: int) -> IntArray:

@@ -22,51 +22,11 @@ from pydantic import Field
 from torch import Tensor
 
 from coterie.config.arguments import validated
-from coterie.core.arrays import BoolArray
 from coterie.core.groups import Groups
-from coterie.core.threads import one_torch_thread
-from coterie.core.updates import Updates
-from coterie.math.similarity import Matrix
 
 Server = Callable[[Groups, Tensor, Tensor], Groups]
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-@one_torch_thread()
-def combine(weights: Matrix, updates: Updates, models: Tensor) -> Tensor:
-    """How far the weighted replies move each model: ``sum_i W_ji (solution_i - w_j)``.
-
-    The sums run in float64 and in client order, so that they have the same bits on every engine.
-    For a client that started from ``w_j``, which all clients of hard groups do, the difference is
-    its update itself.
-
-    Args:
-        weights: ``W [k, n]``, rows sum to 1 or are 0.
-        updates: the replies.
-        models: float32 ``[k, d]``, the models before aggregation.
-
-    Returns:
-        float64 ``[k, d]``.
-    """
-    total = torch.zeros(len(weights), models.shape[1], dtype=torch.float64)
-    relative = updates.relative_to(models)
-    counted_for = updates.counted_for(models)
-    # Loops and no matrix product, whose order of summation depends on the machine and its threads.
-    for j, row in enumerate(weights):
-        for i in row.nonzero()[0]:
-            moved = relative[i]
-            if updates.row[i] != j:
-                # The reply counts for another model, too, as in soft groups.
-                moved = moved + (counted_for[int(updates.row[i])] - models[j])
-            total[j].add_(moved, alpha=float(row[i]))
-    return total
-
-
-def any_weight(weights: Matrix) -> BoolArray:
-    """The models that some reply counts for, bool ``[k]``."""
-    counted: BoolArray = (weights != 0).any(axis=1)
-    return counted
 
 
 @validated

@@ -21,11 +21,8 @@ from torch import Tensor
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keys import Key
-from coterie.core.threads import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.math.robust import smoothed_weiszfeld
-from coterie.math.similarity import Matrix
-from coterie.rules.combining import RobustWeigh, replies_by_group
 
 # Numbers that are kept of an update: its cosine to another one is then known to about 0.06.
 _SKETCH = 256
@@ -151,34 +148,7 @@ def shortened(points: FloatArray, length: float) -> FloatArray:
     return points
 
 
-@dataclass(frozen=True)
-class RememberingMedian(RobustWeigh):
-    """The geometric median, in which clients that go against their group count less.
-
-    What a client has sent is compared with what all clients of its group have sent, see `trust`.
-    Replies are held to three times the typical length of the group's round before. Where no client
-    goes against its group and no reply is so long, a round is that of the plain rule, to the bit.
-    """
-
-    @one_torch_thread()
-    def combine(
-        self, groups: Groups, updates: Updates, weights: Matrix, key: Key
-    ) -> tuple[Groups, Tensor]:
-        """See `Combines`."""
-        memory = _with_replies(standing_memory(groups), groups.models, updates)
-        total = torch.zeros(groups.models.shape, dtype=torch.float64)
-        length = memory.length.copy()
-        for j, replies in replies_by_group(groups.models, updates, self.votes(weights)):
-            points = shortened(replies.points, float(memory.length[j]))
-            share = replies.share * _trust_of(replies.ids, j, memory)
-            total[j] = torch.from_numpy(self.average(points, share / share.sum()))
-            # Of the shortened ones, so that a hostile round makes it three times as long at most.
-            length[j] = np.median(np.linalg.norm(points, axis=1))
-        known = StandingMemory(memory.sent, memory.group, length)
-        return groups.remember(known), total
-
-
-def _with_replies(memory: StandingMemory, models: Tensor, updates: Updates) -> StandingMemory:
+def with_replies(memory: StandingMemory, models: Tensor, updates: Updates) -> StandingMemory:
     """The memory with the directions of this round's updates, and the models they count for."""
     relative = updates.relative_to(models).to(torch.float64)
     length = relative.norm(dim=1, keepdim=True)
@@ -193,7 +163,7 @@ def _with_replies(memory: StandingMemory, models: Tensor, updates: Updates) -> S
     return StandingMemory(sent, group, memory.length)
 
 
-def _trust_of(ids: IntArray, j: int, memory: StandingMemory) -> FloatArray:
+def trust_of(ids: IntArray, j: int, memory: StandingMemory) -> FloatArray:
     """What clients count for model ``j``, float64 ``[n]``: 1 for those of other groups."""
     counts = np.ones(len(memory.group))
     # All that were heard of, and not only this round's: that is what outvotes a hostile round.

@@ -25,8 +25,8 @@ from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.engines import Faults, FaultyEngine, PoolEngine, SerialEngine, make_clients
 from coterie.local import LocalRunner
-from coterie.methods.training import train
 from coterie.objectives import plain, proximal
+from coterie.rules.training import train
 from tests.conftest import blobs, round_of, small_net
 
 SOLVER = ct.Solver(epochs=3, batch_size=5, lr=0.1)
