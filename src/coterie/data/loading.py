@@ -75,7 +75,9 @@ def _as_samples(made: Any, source: Mapping[str, Any]) -> Samples:
         return made
     if isinstance(made, Population):
         holders = partition_of_population(made)
-        return Samples(made.x, made.y, made.classes, len(made.y), holders=holders)
+        return Samples(
+            made.x, made.y, made.classes, len(made.y), holders=holders, scaling=made.scaling
+        )
     name = source.get("source") or source.get("kind") or source.get("name")
     raise ConfigError(
         f"data.source: {name!r} made a {type(made).__name__}; expected a coterie.Population or "
@@ -154,6 +156,7 @@ def populate(samples: Samples, parts: Partition, key: Key | None = None) -> Popu
         concept=parts.concept,
         copies=parts.copies,
         on_disk=samples.on_disk,
+        scaling=samples.scaling,
     )
 
 

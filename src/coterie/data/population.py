@@ -64,6 +64,7 @@ class Population:
         table: how inputs were made from columns of a table, if they were.
         naive: predictions without a model by name, each float32 ``[S]``.
         on_disk: whether ``x`` is read from a file when it is needed, so that nothing copies all of it.
+        scaling: how inputs were scaled, in words for the model card; empty where it is not known.
 
     Raises:
         DataError: if indices or labels leave their range, or no client has a training sample.
@@ -91,6 +92,7 @@ class Population:
     concept: IntArray | None = field(default=None)
     copies: int = field(default=1)
     on_disk: bool = field(default=False)
+    scaling: str = field(default="")
     # Of `coterie.load`. Not copied by `replace`: other data have another origin.
     origin: DataOrigin | None = field(default=None, init=False, compare=False, repr=False)
 

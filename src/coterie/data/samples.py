@@ -38,6 +38,8 @@ class Samples:
         naive: predictions of targets without a model by name, each float32 ``[S]``.
         holders: who holds which samples, of a source that says it itself.
         on_disk: whether ``x`` is read from a file when it is needed.
+        scaling: what the source did to its inputs, for the model card: the end of the sentence "How
+            inputs were scaled: ..."; empty where it does not say, and for a table, whose encoder does.
 
     Raises:
         DataError: if the lengths do not agree.
@@ -60,6 +62,7 @@ class Samples:
     naive: Mapping[str, Tensor] = field(default_factory=dict)
     holders: Partition | None = None
     on_disk: bool = False
+    scaling: str = ""
 
     def __post_init__(self) -> None:
         # A source may be a plugin or read a user's file. Samples with the wrong labels would train.

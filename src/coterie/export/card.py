@@ -12,9 +12,9 @@ import numpy as np
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from coterie.config import RunConfig
 from coterie.data import Population
 from coterie.export.figures import Figures
-from coterie.export.inputs import describe_scaling, feature_names, table_columns
 from coterie.export.table_record import has_record
 from coterie.runs.prepare import Prepared
 from coterie.runs.summary import summarise
@@ -106,7 +106,7 @@ def make_card(
         labels=class_names(prepared, population),
         outputs=describe_outputs(prepared, population),
         shape=population.shape,
-        scaling=describe_scaling(config.data.source, config.options("source"), population.table),
+        scaling=describe_scaling(config.data.source, population),
         features=feature_names(config, population),
         columns=table_columns(population),
         predicts=has_record(prepared),
@@ -244,3 +244,41 @@ def _mix_table(card: Card) -> list[list[str]]:
     for group, row in zip(card.figures.groups, shares[:, columns], strict=True):
         table.append([group.name, *(f"{share:.0f}" for share in row)])
     return table
+
+
+def describe_scaling(source: str, population: Population) -> str:
+    """How inputs were scaled, as the end of a sentence."""
+    if population.table is None:
+        # A source of another package may not say it.
+        return population.scaling or f"as the source `{source}` does it."
+    if population.table.raw.encode.scaling == "none":
+        return "numbers are as in the table."
+    return "each number has mean 0 and standard deviation 1 over all training rows."
+
+
+def table_columns(population: Population) -> tuple[str, ...]:
+    """The columns of a table that inputs are made of, or none."""
+    if population.table is None:
+        return ()
+    return tuple(rule.name for rule in population.table.encoder.rules)
+
+
+def feature_names(config: RunConfig, population: Population) -> tuple[str, ...]:
+    """The names of the values of an input, in order; none where they are not known one by one.
+
+    Args:
+        config: of the run.
+        population: who holds what.
+    """
+    if population.table is not None:
+        return population.table.encoder.features
+    if config.data.source != "file":
+        return ()
+    features = config.options("source").get("features", "x")
+    names = tuple(features)
+    if isinstance(features, str):
+        names = (features,)
+    # A single column may hold lists, whose values have no names of their own.
+    if population.shape != (len(names),):
+        return ()
+    return names

@@ -21,8 +21,7 @@ from coterie.config.custom import import_factory
 from coterie.core.vectors import Layout, state_dict
 from coterie.data import Population
 from coterie.errors import ConfigError, first_line
-from coterie.export.card import class_names
-from coterie.export.inputs import feature_names
+from coterie.export.card import class_names, feature_names
 from coterie.export.models import ExportedModels
 from coterie.export.network import Source, UnknownLayer, source_of
 from coterie.runs.prepare import Prepared

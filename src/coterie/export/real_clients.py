@@ -96,7 +96,10 @@ def _stand_in(nodes: Nodes, seed: int) -> tuple[Population, Partition]:
     targets = torch.zeros(TRIED_INPUTS, *nodes.target_shape)
     if nodes.labels:
         targets = targets.long()
-    population = Population(inputs, targets, train, test, len(nodes.labels), nodes.names)
+    scaling = "as every client's own code does it."
+    population = Population(
+        inputs, targets, train, test, len(nodes.labels), nodes.names, scaling=scaling
+    )
     return population, Partition(train, test, nodes.names)
 
 

@@ -73,7 +73,8 @@ def file(
     roles = Roles(features, label, client, split)
     if encode is not None or window is not None:
         return table_samples(columns, roles, encode or Encode(), window, targets)
-    return _samples_of_columns(columns, roles, shape, targets)
+    samples = _samples_of_columns(columns, roles, shape, targets)
+    return replace(samples, scaling="pixels are divided by 255, numbers are as in the file.")
 
 
 def _samples_of_columns(
@@ -154,10 +155,11 @@ def hub(
     table = _one_table(splits)
     columns = arrow_columns(table, Path(id))
     samples = _samples_of_columns(columns, Roles(features, label, client, SPLIT), None, targets)
+    scaling = "pixels are divided by 255, numbers are as in the dataset."
     names = _class_names(next(iter(splits.values())), label)
-    if len(names) == samples.classes:
-        return replace(samples, label_names=names)
-    return samples
+    if len(names) != samples.classes:
+        names = samples.label_names
+    return replace(samples, label_names=names, scaling=scaling)
 
 
 def _load(place: str, id: str, subset: str | None) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def synthetic(
         y = torch.from_numpy(np.concatenate([labels for _, labels in made]))
         columns = {"client": np.repeat(np.arange(clients), sizes)}
     names = tuple(str(c) for c in range(CLASSES))
-    return Samples(x, y, CLASSES, int(offsets[-1]), columns, names, offsets)
+    scaling = "not at all, they are as they were drawn."
+    return Samples(x, y, CLASSES, int(offsets[-1]), columns, names, offsets, scaling=scaling)
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,15 @@ def drift_stream(
     x = rng.random((samples, features))
     labels = CONCEPTS[function](x)
     columns = {f"concept_{c}": of_concept for c, of_concept in enumerate(labels)}
-    inputs = torch.from_numpy(x.astype(np.float32))
-    return Samples(inputs, torch.from_numpy(labels[0]), 2, samples, columns, ("0", "1"))
+    return Samples(
+        torch.from_numpy(x.astype(np.float32)),
+        torch.from_numpy(labels[0]),
+        2,
+        samples,
+        columns,
+        ("0", "1"),
+        scaling="not at all, they are between 0 and 1.",
+    )
 
 
 def _sea(x: FloatArray) -> list[IntArray]:

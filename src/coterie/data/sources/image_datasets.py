@@ -89,7 +89,8 @@ def digits(root: Path | None = None) -> Samples:
     images = table[:, :64].reshape(-1, 1, 8, 8)
     x = torch.from_numpy((images / 16).astype(np.float32))
     y = torch.from_numpy(table[:, 64].astype(np.int64))
-    return Samples(x, y, 10, len(x), label_names=tuple("0123456789"))
+    scaling = "pixels are divided by 16."
+    return Samples(x, y, 10, len(x), label_names=DIGITS, scaling=scaling)
 
 
 def _file_of_digits() -> Path:

@@ -145,6 +145,7 @@ def load_images(dataset: ImageDataset, root: Path | None, scale: PixelScale, hub
         len(splits[0].labels),
         columns,
         dataset.labels,
+        scaling=_describe_scale(dataset, scale),
     )
 
 
@@ -158,6 +159,16 @@ def _scaled(dataset: ImageDataset, pixels: list[Pixels], scale: PixelScale) -> V
     if scale == "inverted":
         np.subtract(1, x, out=x)
     return x
+
+
+def _describe_scale(dataset: ImageDataset, scale: PixelScale) -> str:
+    if scale == "unit":
+        return "pixels are between 0 and 1."
+    if scale == "inverted":
+        return "pixels are between 0 and 1, and then subtracted from 1."
+    part = "colour channel" if dataset.per_channel else "pixel"
+    images = "training and test images" if dataset.pooled else "training images"
+    return f"each {part} has mean 0 and standard deviation 1 over all {images}."
 
 
 def _load_from_root(dataset: ImageDataset, root: Path | None) -> list[ImageSplit]:

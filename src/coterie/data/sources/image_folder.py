@@ -63,6 +63,7 @@ def image_folder(root: Path | None, *, path: str, layout: str = "label") -> Samp
         columns,
         tuple(labels.tolist()),
         on_disk=True,
+        scaling="pixels are divided by 255.",
     )
 
 

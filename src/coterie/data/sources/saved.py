@@ -45,7 +45,8 @@ def saved(root: Path | None, *, digest: str) -> Samples:
         raise DataError(
             f"{path}: not a population ({error}); expected a file written by coterie.run"
         ) from None
-    return Samples(x, y, classes, len(y), holders=holders)
+    scaling = "not at all, they are as the program that ran it made them."
+    return Samples(x, y, classes, len(y), holders=holders, scaling=scaling)
 
 
 def population_bytes(population: Population) -> bytes:

@@ -30,6 +30,8 @@ DIMENSIONS = 100
 # Stems of the dataset's files: tweets by user, and others to learn word vectors from.
 SENT140_FILES = ("users", "others")
 
+_TOKEN_SCALING = "not at all, they are the numbers of words."
+
 # LEAF's `split_line`.
 WORDS = re.compile(r"[\w']+|[.,!?;]")
 
@@ -79,7 +81,7 @@ def sent140(
         wanted = {word for text in texts for word in text[:tokens]}
         words, vectors = read_glove(_glove_file(embeddings, root), wanted, dim)
     x = embed(texts, words, vectors, tokens, pad)
-    return _sentiments(torch.from_numpy(x), y, names)
+    return _sentiments(torch.from_numpy(x), y, names, "not at all, they are word vectors.")
 
 
 def sent140_tokens(
@@ -110,8 +112,9 @@ def sent140_tokens(
     words = frequent_words(_other_texts(root), vocabulary - 2)
     ids = token_ids(texts, words, tokens, pad)
     if predict == "next_word":
-        return Samples(ids, next_tokens(ids), 0, len(ids), {"user": names})
-    return _sentiments(ids, y, names)
+        targets = next_tokens(ids)
+        return Samples(ids, targets, 0, len(ids), {"user": names}, scaling=_TOKEN_SCALING)
+    return _sentiments(ids, y, names, _TOKEN_SCALING)
 
 
 def _tweets_by_user(root: Path | None) -> tuple[list[list[str]], IntArray, NDArray[Any]]:
@@ -123,9 +126,10 @@ def _tweets_by_user(root: Path | None) -> tuple[list[list[str]], IntArray, NDArr
     return texts, y, column_of(table, "user", users)
 
 
-def _sentiments(x: Tensor, y: IntArray, names: NDArray[Any]) -> Samples:
+def _sentiments(x: Tensor, y: IntArray, names: NDArray[Any], scaling: str) -> Samples:
     labels = ("negative", "positive")
-    return Samples(x, torch.from_numpy(y), 2, len(x), {"user": names}, labels)
+    targets = torch.from_numpy(y)
+    return Samples(x, targets, 2, len(x), {"user": names}, labels, scaling=scaling)
 
 
 def _other_texts(root: Path | None) -> list[list[str]]:

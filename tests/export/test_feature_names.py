@@ -11,28 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coterie.config import check, registry
+from coterie.config import check
 from coterie.export import export_run
-from coterie.export.inputs import describe_scaling, feature_names
+from coterie.export.card import describe_scaling, feature_names
 from coterie.runs.run import run_config
 
 
-@pytest.mark.parametrize("source", registry.names("source"))
-def test_every_source_says_how_it_scales_its_inputs(source: str) -> None:
-    scales = ["unit"]
-    if "pixels" in registry.options("source", source):
-        scales = ["unit", "inverted", "standardised"]
-    for scale in scales:
-        text = describe_scaling(source, {"pixels": scale})
-        assert text.endswith(".")
-        assert "as the source" not in text
-        # A sentence for readers of the card, not a piece of a docstring.
-        assert "``" not in text
-        assert "`" not in text
-
-
-def test_the_source_of_another_package_is_named() -> None:
-    assert describe_scaling("theirs", {}) == "as the source `theirs` does it."
+def test_the_card_says_how_inputs_were_scaled() -> None:
+    said = SimpleNamespace(table=None, scaling="pixels are divided by 16.")
+    assert describe_scaling("digits", said) == "pixels are divided by 16."
+    silent = SimpleNamespace(table=None, scaling="")
+    assert describe_scaling("theirs", silent) == "as the source `theirs` does it."
+    words = {
+        "standard": "each number has mean 0 and standard deviation 1 over all training rows.",
+        "none": "numbers are as in the table.",
+    }
+    for scaling, expected in words.items():
+        raw = SimpleNamespace(encode=SimpleNamespace(scaling=scaling))
+        table = SimpleNamespace(table=SimpleNamespace(raw=raw), scaling="")
+        assert describe_scaling("heart_disease", table) == expected
 
 
 @pytest.fixture(scope="module")
