@@ -23,8 +23,9 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ClientStores
 from coterie.core.arrays import IntArray
+from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
 from coterie.core.work import Train, Work
@@ -76,21 +77,23 @@ class SharedSignatures:
 
     Args:
         engine: reaches the clients.
-        clients: whose local networks belong to it.
+        networks: the clients' local networks; ``None``: they are not remembered.
         known: replies and networks by dataset and seed, for all runs of this process.
         name: of the dataset and the seed.
     """
 
-    def __init__(self, engine: Engine, clients: Clients, known: dict[str, Any], name: str) -> None:
+    def __init__(
+        self, engine: Engine, networks: ClientStore | None, known: dict[str, Any], name: str
+    ) -> None:
         self.engine = engine
-        self.clients = clients
+        self.networks = networks
         self.known = known
         self.name = name
 
     def run(
         self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Sequence[Reply]:
-        networks = self.clients.local_networks
+        networks = self.networks
         assert networks is not None
         # FedClust's clients train once to send a slice of their update; nobody else does.
         if not isinstance(work, Train) or work.upload is None:
@@ -142,9 +145,10 @@ def train(
     spec = prepared[READINGS[0]].spec
     # Never scored by the run itself: this script does that, by both readings.
     spec = replace(spec, evaluation=replace(spec.evaluation, every=10**9))
-    with spec.make_clients("serial", {}) as clients:
+    with spec.make_clients("serial", {}) as made:
         name = f"{line.tables['data']['source']} {seed}" if line.tables else ""
-        clients.engine = SharedSignatures(clients.engine, clients, known, name)
+        engine = SharedSignatures(made.engine, made.stores.networks, known, name)
+        clients = replace(made, engine=engine)
         for result in Run.start(spec, clients).rounds():
             if result.round + 1 in scored_after:
                 yield _scored(result, prepared, clients)
@@ -163,10 +167,11 @@ def _scored(result: RoundResult, prepared: Mapping[str, Prepared], clients: Clie
         spec = one.spec
         module = spec.network.module
         with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as others:
-            others.local_networks = clients.local_networks
+            stores = ClientStores(networks=clients.stores.networks)
+            scored = replace(others, stores=stores)
             testable = spec.population.sizes("test") > 0
             row = score_round(
-                others, testable, result.served, result.groups, Key(0), Scoring(local=True)
+                scored, testable, result.served, result.groups, Key(0), Scoring(local=True)
             )
         for key in FIGURES.values():
             figures[reading, key] = 100 * row[key]

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.dirichlet import READINGS, lines_of, prepared_as
+from coterie.clients.clients import ClientStores
 from coterie.core.client_store import ClientStore
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
@@ -58,8 +59,8 @@ def trained_once(spec: RunSpec) -> tuple[Tensor, ClientStore]:
         "serial", {}
     ) as clients:
         reply = clients.run(work, ids, first[None], np.zeros(len(ids), np.int64), key=key)
-        assert clients.local_networks is not None
-        return torch.from_numpy(reply.fields["delta"]), clients.local_networks
+        assert clients.stores.networks is not None
+        return torch.from_numpy(reply.fields["delta"]), clients.stores.networks
 
 
 def clusters(layers: Tensor) -> dict[str, int]:
@@ -81,8 +82,8 @@ def accuracies(line: Line, seed: int, networks: ClientStore) -> dict[str, float]
     for reading in READINGS:
         spec = prepared_as(line, seed, 1, reading).spec
         module = spec.network.module
-        with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as clients:
-            clients.local_networks = networks
+        with make_clients("serial", LocalRunner(spec.population, module, spec.local)) as made:
+            clients = replace(made, stores=ClientStores(networks=networks))
             testable = spec.population.sizes("test") > 0
             row: dict[str, Any] = score_local_networks(clients, testable, spec.key)
         found[f"local {reading}"] = 100 * row["accuracy_local_mean"]

@@ -201,9 +201,20 @@ def net() -> nn.Module:
     return small_net()
 
 
-def round_of(clients: Clients, cohort: Any, key: Key) -> Round:
-    """The round of a key, as the loop makes it for a method's step."""
-    return Round(key.round, key, np.asarray(cohort, np.int64), clients)
+def round_of(clients: Clients, cohort: Any, key: Key, able: Any = None) -> Round:
+    """The round of a key, as the loop makes it for a method's step.
+
+    Args:
+        clients: reaches them.
+        cohort: who is asked.
+        key: of the round.
+        able: the clients that can train; ``None``: all.
+    """
+    can_train = None
+    if able is not None:
+        # Clients behind the last one that can train are left out of the mask.
+        can_train = np.isin(np.arange(1 + max(able)), able)
+    return Round(key.round, key, np.asarray(cohort, np.int64), clients, can_train=can_train)
 
 
 def same_memory(one: Groups, other: Groups) -> bool:

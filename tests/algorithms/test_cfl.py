@@ -32,7 +32,7 @@ from coterie.rules.combining import any_weight, weighted_mean
 from coterie.rules.server import yogi
 from coterie.rules.split_tree import SplitMemory
 from coterie.runs.loop import RoundResult, StartingPoint
-from tests.conftest import blobs, remembered
+from tests.conftest import blobs, remembered, round_of
 from tests.simulations import KEY, covering, serial_engine, simulated
 
 SOLVER = ct.Solver(epochs=2, batch_size=10, lr=0.1)
@@ -80,9 +80,8 @@ def same(a: Groups, b: Groups) -> None:
 
 def round_at(number: int, present: Any = None) -> Round:
     """A round in which no client is asked."""
-    able = None if present is None else np.asarray(present)
-    clients = Clients(None, able=able)  # type: ignore[arg-type]
-    return Round(number, Key(0).at(number), np.arange(0), clients)
+    clients = Clients(None)  # type: ignore[arg-type]
+    return round_of(clients, np.arange(0), Key(0).at(number), present)
 
 
 def state(

@@ -14,8 +14,8 @@ def test_the_number_of_a_group_from_before_the_clustering_is_not_given_back() ->
     population = two_classes_each()
     run = Run(ct.flhc(warmup_rounds=1, migration="per_label"), population)
     run.step([0, 1])
-    run.clients.engine = LossyEngine(run.engine, "signatures", [0])
-    run.clients.set_population(exchanged(population))
+    run.reach(LossyEngine(run.engine, "signatures", [0]))
+    run.hold(exchanged(population))
     run.step([2, 3])
     assert run.member[:2] == [-1, 0]
     run.step([0])

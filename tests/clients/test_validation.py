@@ -94,7 +94,7 @@ def test_a_client_that_grows_is_not_refused() -> None:
     clients = make_clients("serial", LocalRunner(population, small_net(population.classes), SOLVER))
     one = np.concatenate(population.train)
     grown = population.with_parts((one, *population.train[1:]), population.test)
-    clients.set_population(grown)
+    clients = clients.holding(grown)
     w = initial_models(small_net(population.classes), Key(0))(0)[None]
     reply = clients.run(Train(plain), np.array([0]), w, np.array([0]), key=Key(0))
     assert reply.fields["size"].tolist() == [len(one)]

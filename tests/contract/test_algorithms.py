@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import coterie as ct
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ClientStores
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.core.client_store import ClientStore
@@ -98,7 +98,9 @@ def states(
     store, own_models = stores or (ClientStore(), ClientStore())
     shape = shape_of(net, population)
     keeping = KeepingEngine(OwnModelEngine(engine, own_models), store)
-    with Clients(keeping, quorum=quorum or Quorum(), shape=shape, store=store) as clients:
+    with Clients(
+        keeping, quorum=quorum or Quorum(), shape=shape, stores=ClientStores(store)
+    ) as clients:
         return list(
             simulate(
                 as_algorithm(fitted),

@@ -163,8 +163,8 @@ def test_work_without_keep_is_the_bits_of_before() -> None:
     ids = np.arange(12)
     with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
         found = clients.run(Train(plain), ids, START, zeros(12), key=KEY)
-        assert len(clients.store.state().ids) == 0
-        assert clients.store.state().vectors.size == 0
+        assert len(clients.stores.parts.state().ids) == 0
+        assert clients.stores.parts.state().vectors.size == 0
     (expected,) = SerialEngine(runner()).run(Train(plain), ids, START, zeros(12), key=KEY)
     for name, values in expected.fields.items():
         np.testing.assert_array_equal(found.fields[name], values)
@@ -329,10 +329,10 @@ def test_clients_of_a_deployment_are_told_only_whether_something_stays(work: Wor
 def test_an_experiment_starts_from_what_clients_keep_and_leaves_no_trace() -> None:
     """What measures see of the clients, and what they leave behind."""
     with make_clients("serial", runner(), remember_networks=True) as clients:
-        assert clients.local_networks is not None
+        assert clients.stores.networks is not None
         clients.run(LOCAL, np.arange(2), START, zeros(2), key=KEY)
-        kept = clients.store.state()
-        remembered = clients.local_networks.state()
+        kept = clients.stores.parts.state()
+        remembered = clients.stores.networks.state()
         ids = np.arange(3)
         served = clients.served_models(ids, Served(START, zeros(4)), KEY)
         for client in ids.tolist():
@@ -344,7 +344,7 @@ def test_an_experiment_starts_from_what_clients_keep_and_leaves_no_trace() -> No
         # A trial begins with what the clients kept before it, and a second one as the first.
         assert (again.fields["delta"] == first.fields["delta"]).all()
         assert trial.simulated is not None
-        for store, before in ((clients.store, kept), (clients.local_networks, remembered)):
+        for store, before in ((clients.stores.parts, kept), (clients.stores.networks, remembered)):
             assert store.ids().tolist() == before.ids.tolist() == [0, 1]
             assert (store.state().vectors == before.vectors).all()
         moved = trial.served_models(ids, Served(START, zeros(4)), KEY)

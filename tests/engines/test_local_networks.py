@@ -128,10 +128,10 @@ def test_a_client_whose_training_diverged_keeps_the_network_of_before() -> None:
 
 def test_clients_remember_only_if_they_are_asked_to() -> None:
     with make_clients("serial", LocalRunner(blobs(), NET, SOLVER)) as clients:
-        assert clients.local_networks is None
+        assert clients.stores.networks is None
     with make_clients(
         "serial", LocalRunner(blobs(), NET, SOLVER), remember_networks=True
     ) as clients:
         clients.run(Train(plain), IDS, START, zeros(4), key=KEY)
-        assert clients.local_networks is not None
-        assert clients.local_networks.ids().tolist() == IDS.tolist()
+        assert clients.stores.networks is not None
+        assert clients.stores.networks.ids().tolist() == IDS.tolist()

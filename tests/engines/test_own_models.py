@@ -134,16 +134,16 @@ class Messages:
 def test_no_message_has_what_a_client_stores(name: str, method: ct.Method) -> None:
     made, net = fit_to_model(override(method, own_model=rule_of(name)), small_net(), Key(3))
     algorithm = as_algorithm(made)
-    with make_clients("serial", LocalRunner(blobs(), net, SOLVER)) as clients:
-        messages = Messages(clients.engine)
-        clients.engine = messages
+    with make_clients("serial", LocalRunner(blobs(), net, SOLVER)) as made_clients:
+        messages = Messages(made_clients.engine)
+        clients = replace(made_clients, engine=messages)
         groups = algorithm.init(initial_models(net, Key(2)), 12)
         for number in range(2):
             cohort = np.arange(number, 12, 2)
             groups, _ = algorithm.step(groups, round_of(clients, cohort, Key(1, number)))
         assert messages.trainings
-        assert len(clients.own_models.ids()) == (12 if rule_of(name).lengths(D) else 0)
-        assert not len(clients.store.ids())
+        assert len(clients.stores.own_models.ids()) == (12 if rule_of(name).lengths(D) else 0)
+        assert not len(clients.stores.parts.ids())
 
 
 REFUSED = {

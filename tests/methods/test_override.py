@@ -12,7 +12,7 @@ from torch import nn
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ClientStores
 from coterie.clients.model_shape import ModelShape
 from coterie.core.groups import Groups
 from coterie.core.vectors import Layout, flatten
@@ -74,7 +74,8 @@ def test_whatever_clients_train_follows_the_objective(name: str) -> None:
     fitted, net = fit_to_model(method, small_net(), ct.Key(0))
     engine = RecordingEngine(SerialEngine(LocalRunner(population, net, ct.Solver(epochs=1))))
     keeping = KeepingEngine(OwnModelEngine(engine))  # type: ignore[arg-type]
-    clients = Clients(keeping, shape=ModelShape(4, 6, Layout.of(net)), store=keeping.store)
+    shape = ModelShape(4, 6, Layout.of(net))
+    clients = Clients(keeping, shape=shape, stores=ClientStores(keeping.store))
     algorithm = as_algorithm(fitted)
     state = algorithm.init(lambda j: flatten(net) + j, population.clients)
     for number in range(3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -114,9 +114,9 @@ def test_no_message_of_any_method_has_what_stays(make: Make) -> None:
     keep = keep_layers(net, ["head"])
     kept = torch.from_numpy(keep.kept())
     runner = LocalRunner(population, net, SOLVER)
-    with make_clients("serial", runner) as clients:
-        wire = Wire(clients.engine, keep, flatten(net)[kept])
-        clients.engine = wire
+    with make_clients("serial", runner) as made:
+        wire = Wire(made.engine, keep, flatten(net)[kept])
+        clients = replace(made, engine=wire)
         groups = algorithm.init(initial_models(net, Key(2)), population.clients)
         for number in range(3):
             key = Key(1, number)
@@ -126,7 +126,7 @@ def test_no_message_of_any_method_has_what_stays(make: Make) -> None:
             groups, _ = algorithm.step(groups, round_of(clients, cohort, key))
         assert wire.trainings
         # Every client that trained for the method, and none besides, keeps a head of its own.
-        heads = clients.store.state().vectors
+        heads = clients.stores.parts.state().vectors
         assert len(np.unique(heads, axis=0)) == len(heads) > 0
         assert ((groups.models[:, kept] - flatten(net)[kept]).abs() < 1e-6).all()
 

@@ -12,7 +12,7 @@ import torch
 
 import coterie as ct
 from coterie.algorithms import ALGORITHMS
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ClientStores
 from coterie.core.arrays import IntArray
 from coterie.core.client_store import ClientStore
 from coterie.core.describe import Describe
@@ -159,7 +159,7 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
         with Clients(
             KeepingEngine(OwnModelEngine(engine), store),
             shape=shape,
-            store=store,
+            stores=ClientStores(store),
             drift_reports=NoDrift(),
         ) as clients:
             schedule = Schedule(sampler, 6, Key(3))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import coterie as ct
@@ -46,11 +46,18 @@ class Run:
         self.state = self.algorithm.init(lambda j: self.w0, population.clients)
 
     def step(self, cohort: list[int], able: list[int] | None = None) -> Any:
-        self.clients.able = None if able is None else np.array(able)
-        round = round_of(self.clients, cohort, self.key.at(self.round))
+        round = round_of(self.clients, cohort, self.key.at(self.round), able)
         self.state, notes = self.algorithm.step(self.state, round)
         self.round += 1
         return notes
+
+    def reach(self, engine: Any) -> None:
+        """From now on clients are reached by another engine."""
+        self.clients = replace(self.clients, engine=engine)
+
+    def hold(self, population: ct.Population) -> None:
+        """From now on clients hold other data."""
+        self.clients = self.clients.holding(population)
 
     @property
     def member(self) -> list[int]:

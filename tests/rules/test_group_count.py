@@ -126,11 +126,11 @@ def few(
     population = blobs(clients=clients)
     engine = FewReplies(serial_engine(population, small_net(), SOLVER), 0)
     algorithm = as_algorithm(make(groups="auto", max_groups=4))
-    federation = Clients(engine, shape=ModelShape(population.classes), able=able)  # type: ignore[arg-type]
+    federation = Clients(engine, shape=ModelShape(population.classes))  # type: ignore[arg-type]
     state = algorithm.init(initial_models(small_net(), Key(3)), population.clients)
     for round, engine.heard in enumerate(heard):
         cohort = np.arange(clients) if able is None else able
-        state, notes = algorithm.step(state, round_of(federation, cohort, Key(0).at(round)))
+        state, notes = algorithm.step(state, round_of(federation, cohort, Key(0).at(round), able))
     return state, notes
 
 

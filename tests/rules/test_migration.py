@@ -33,8 +33,6 @@ class Histograms:
     """Clients that do nothing but report their label histograms."""
 
     drift_reports = None
-    fixed_data = False
-    able = None
     classes = 4
 
     def __init__(self, histograms: Any) -> None:

@@ -79,7 +79,7 @@ def test_of_sixty_clients_half_come_later_and_are_placed_as_if_they_had_been_the
 @each
 def test_who_is_not_heard_has_no_group_until_asked_again(make: Callable[[], ct.Method]) -> None:
     run = Run(make(), two_classes_each())
-    run.clients.engine = LossyEngine(run.engine, "signatures", [2, 5])
+    run.reach(LossyEngine(run.engine, "signatures", [2, 5]))
     notes = run.step([0, 2, 3])
     assert (notes["unsigned"], notes["replies"]) == (2, 2)
     assert [i for i, group in enumerate(run.member) if group < 0] == [2, 5]
@@ -98,12 +98,12 @@ def test_without_signatures_the_round_is_skipped_and_tried_again(
             return []
 
     run = Run(make(), two_classes_each())
-    run.clients.engine = Silent()
+    run.reach(Silent())
     notes = run.step([0, 1])
     assert notes["skipped"]
     assert notes["unclustered"] == 1
     assert set(run.member) == {-1}
-    run.clients.engine = run.engine
+    run.reach(run.engine)
     run.step([0, 1])
     assert run.member == two_classes_each().planted.tolist()
 
@@ -139,14 +139,14 @@ def test_newcomers_beyond_the_threshold_open_one_group_from_the_first_model(
 @each
 def test_auto_does_not_cluster_three_replies_of_many(make: Callable[[], ct.Method]) -> None:
     run = Run(make(), two_classes_each())
-    run.clients.engine = LossyEngine(run.engine, "signatures", list(range(3, 12)))
+    run.reach(LossyEngine(run.engine, "signatures", list(range(3, 12))))
     assert run.step([0, 1])["unclustered"] == 1
-    run.clients.engine = run.engine
+    run.reach(run.engine)
     assert run.step([0, 1])["groups"] == 2
     few = Run(make(), two_classes_each())
     assert few.step([0, 1], able=[0, 1])["groups"] == 1
     numbered = Run(ct.fedclust(groups=2), two_classes_each())
-    numbered.clients.engine = LossyEngine(numbered.engine, "signatures", list(range(3, 12)))
+    numbered.reach(LossyEngine(numbered.engine, "signatures", list(range(3, 12))))
     assert numbered.step([0, 1])["groups"] == 2
 
 
@@ -174,7 +174,7 @@ def test_any_floats_that_clients_send_raise_nothing(
             ]
 
     run = Run(make(), two_classes_each())
-    run.clients.engine = Odd()
+    run.reach(Odd())
     run.step([0, 1])
     assert run.state.models.dtype == torch.float32
     assert (set(run.member) == {-1}) == (kind in (">f4", "longdouble"))
@@ -191,7 +191,7 @@ def test_a_signature_too_small_for_float32_is_none(make: Callable[[], ct.Method]
             return list(replies)
 
     run = Run(make(), two_classes_each())
-    run.clients.engine = Tiny()
+    run.reach(Tiny())
     assert run.step([0, 3])["unsigned"] == 1
     assert run.member[3] == -1
 
@@ -244,7 +244,7 @@ def test_another_objective_is_that_of_the_signatures_too() -> None:
     for method in (ct.fedclust(), ct.flhc(migration="per_label")):
         run = Run(override(method, objective=proximal(0.5)), two_classes_each())  # type: ignore[arg-type]
         run.engine = RecordingEngine(run.engine)
-        run.clients.engine = run.engine
+        run.reach(run.engine)
         for _ in range(12):
             run.step([0, 1])
         trained = [work for work in run.engine.works if isinstance(work, ct.Train)]

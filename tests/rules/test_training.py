@@ -194,7 +194,7 @@ def test_a_chain_passes_on_what_its_clients_do_not_keep() -> None:
     plan = Plan(np.array([4, 9]), np.array([0, 0]), chain=np.array([0, 0]))
     with make_clients("serial", LocalRunner(POPULATION, net, SOLVER)) as clients:
         updates = train(Train(plain, keep=keep), GROUPS, plan, round_of(clients, [], KEY))
-        stored = clients.store.get(np.array([4, 9]))
+        stored = clients.stores.parts.get(np.array([4, 9]))
     assert updates.ids.tolist() == [9]
     assert not updates.delta[0, keep.kept()].any(), "the head stays"
     assert updates.delta[0, keep.shared(len(W0))].any()

@@ -11,7 +11,6 @@ from types import TracebackType
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clients.bounds import Bounds
@@ -31,33 +30,55 @@ from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.data.population import Population
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True)
+class ClientStores:
+    """What clients have stored, and a checkpoint holds. Of real clients the server knows only which
+    part of the model stays with them (``parts.keep``).
+
+    Args:
+        parts: of the model that stay with each client.
+        own_models: what each stores for a model of its own.
+        networks: the network that each trained last; ``None``: they are not remembered.
+    """
+
+    parts: ClientStore = field(default_factory=ClientStore)
+    own_models: ClientStore = field(default_factory=ClientStore)
+    networks: ClientStore | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What clients are asked, see ``Engine.run``."""
+
+    work: Work
+    ids: IntArray
+    models: Tensor
+    which: IntArray
+    key: Key
+
+    @property
+    def models_each(self) -> int:
+        """How many models each client is sent."""
+        return self.which.shape[1] if self.which.ndim == 2 else 1
+
+
+@dataclass(frozen=True, eq=False)
 class Clients:
-    """What an algorithm sees of its clients.
+    """What an algorithm sees of its clients. Nothing of it changes but the ledger, and what engine
+    and stores hold; a round with other data or deadlines has a `Clients` of its own.
 
     Args:
         engine: reaches them.
         validator: checks what they send.
         quorum: how many replies make a round.
         shape: of the model that they train.
-        able: int64, the clients that can train (they are present and hold samples); ``None``: all.
-        drift_reports: what clients that notice drift themselves reported; a simulation has none.
+        drift_reports: what real clients report of their own data; ``None``: those of a simulation.
         bounds: what one client can do to the others' models.
-        store: what the clients of a simulation keep; a checkpoint holds it (``store.state()``).
-        own_models: what the clients of a simulation store for a model of their own.
-        local_networks: the network that each client of a simulation trained last; ``None``: they
-            are not remembered.
-        clip: whether clients clip their updates by themselves where these are private.
+        stores: what they have stored.
         simulated: the clients of a simulation, without attackers among them, for measures; ``None``:
             real ones, or an engine that stores nothing.
         solver: of their local training, of which steps are counted.
-        fixed_data: whether what they hold never changes in the run, so that no rule has to look for
-            drift.
         late: whose trainings come too late for the round, in a simulation; ``None``: no client's.
-        last_scores: what real clients last answered when they scored the models that serve them;
-            ``None``: they were not asked yet.
-
-    Attributes:
         ledger: what was sent and received.
     """
 
@@ -65,19 +86,19 @@ class Clients:
     validator: ReplyValidator = field(default_factory=ReplyValidator)
     quorum: Quorum = field(default_factory=Quorum)
     shape: ModelShape = ModelShape()
-    able: IntArray | None = None
     drift_reports: DriftReports | None = None
     bounds: Bounds = Bounds()
-    store: ClientStore = field(default_factory=ClientStore)
-    own_models: ClientStore = field(default_factory=ClientStore)
-    local_networks: ClientStore | None = None
-    clip: bool = False
+    stores: ClientStores = field(default_factory=ClientStores)
     simulated: Simulated | None = None
     solver: Solver = field(default_factory=Solver)
-    fixed_data: bool = False
     late: Late | None = None
-    last_scores: Reply | None = None
-    ledger: Ledger = field(default_factory=Ledger, init=False)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def are_real(self) -> bool:
+        """Whether they are real clients, which notice drift, choose a group and clip their updates by
+        themselves."""
+        return self.drift_reports is not None
 
     @property
     def classes(self) -> int:
@@ -94,63 +115,101 @@ class Clients:
         """Names and places of the model's tensors in its flat vector."""
         return self.shape.layout
 
-    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
-        """Ask clients (see ``Engine.run``); one clean block comes back, in ascending order of
-        clients."""
-        return self.post(work, ids, models, which, key=key)()
+    # --- requests ---------------------------------------------------------------------------------
 
     def post(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
+        self,
+        work: Work,
+        ids: IntArray,
+        models: Tensor,
+        which: IntArray,
+        *,
+        key: Key,
+        counts: bool = True,
     ) -> Callable[[], Reply]:
         """Ask clients, and read their replies later: what several calls ask travels in one exchange
         where exchanges take long (`coterie.core.engine.SendsTogether`). A simulation asks at once.
 
         What is asked must not depend on replies that were not read yet.
 
+        Args:
+            work: see ``Engine.run``, and so the next four.
+            ids: the clients.
+            models: float32 ``[k, d]``.
+            which: their rows.
+            key: the stream.
+            counts: whether the method asks. What only the experimenter asks no deployment would
+                send: the ledger then has no transfer, no bound but that of scores applies, and no
+                client is late.
+
         Returns:
-            What gives the reply of `run`, once.
+            What gives the reply, once: one clean block, in ascending order of clients.
         """
         # A method compares losses; a task without right and wrong answers counts nothing beside.
-        if isinstance(work, Evaluate):
+        if counts and isinstance(work, Evaluate):
             work = replace(work, sums=self.shape.sums)
-        shared = self._shared_size(work, models.shape[1])
-        # All who are asked count, whether they answer or not: in either case the server has sent.
-        self.ledger.sent(key, np.asarray(ids), models, which, shared)
+        request = _Request(work, np.asarray(ids), models, which, key)
+        receive = partial(self._receive if counts else self._measured, request)
+        if counts:
+            # All who are asked count, whether they answer or not: the server has sent to all.
+            self.ledger.sent(key, request.ids, models, which, self._shared_size(request))
         if isinstance(self.engine, SendsTogether):
-            fetch = self.engine.post(work, ids, models, which, key=key)
-            return partial(self._receive, work, ids, models, which, key, fetch)
-        ask = partial(self.engine.run, work, ids, models, which, key=key)
-        reply = self._receive(work, ids, models, which, key, ask)
+            return partial(receive, self.engine.post(work, ids, models, which, key=key))
+        reply = receive(partial(self.engine.run, work, ids, models, which, key=key))
         return lambda: reply
 
-    def _receive(
-        self,
-        work: Work,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
-        key: Key,
-        fetch: Callable[[], Sequence[Reply]],
+    def run(self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key) -> Reply:
+        """`post`, and wait for the reply."""
+        return self.post(work, ids, models, which, key=key)()
+
+    def measure(
+        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
     ) -> Reply:
+        """The same for the experimenter alone: it counts as no traffic."""
+        return self.post(work, ids, models, which, key=key, counts=False)()
+
+    def _receive(self, request: _Request, fetch: Callable[[], Sequence[Reply]]) -> Reply:
         """The clean block of the replies to a request, counted in the ledger."""
-        shared = self._shared_size(work, models.shape[1])
+        work = request.work
+        key = request.key
         begun = time.perf_counter()
         replies = fetch()
         # Only training: what scoring takes is in the row's seconds of evaluation.
         if isinstance(work, Train):
             self.ledger.training += time.perf_counter() - begun
-        reply, refused = self._validate(work, ids, models, which, replies, key)
+        reply, refused = self._validate(request, replies)
         reply = self._in_time(work, reply, refused)
-        self.ledger.received(key, reply, shared)
-        each = which.shape[1] if which.ndim == 2 else 1
+        self.ledger.received(key, reply, self._shared_size(request))
         sizes = reply.fields["size"]
-        self.ledger.steps += work.local_steps(self.solver, key.round, sizes, each)
+        self.ledger.steps += work.local_steps(self.solver, key.round, sizes, request.models_each)
         # After the ledger, which counts what came: an update that is refused was sent, too.
-        sent = which[places_of(reply.ids, np.asarray(ids))]
+        sent = request.which[places_of(reply.ids, request.ids)]
         reply, clipped, beyond = self.bounds.apply(work, reply, sent)
         self.ledger.clipped += clipped
         self.ledger.refused += refused + beyond
-        return _with_zeros(work, reply, models.shape[1])
+        return _with_zeros(work, reply, request.models.shape[1])
+
+    def _measured(self, request: _Request, fetch: Callable[[], Sequence[Reply]]) -> Reply:
+        """The clean block of the replies to what only the experimenter asks; refusals count."""
+        # Checked as every reply is: what is measured goes into the rows of the run.
+        reply, refused = self._validate(request, fetch())
+        self.ledger.refused += refused
+        if not isinstance(request.work, Evaluate):
+            return reply
+        reply, clipped = self.bounds.scored(reply)
+        self.ledger.clipped += clipped
+        return reply
+
+    def _validate(self, request: _Request, replies: Sequence[Reply]) -> tuple[Reply, Counter[str]]:
+        expected = Expected(
+            request.work,
+            request.ids,
+            request.key.round,
+            request.key.purpose,
+            request.models.shape[1],
+            request.models_each,
+        )
+        return self.validator.validate(expected, replies)
 
     def _in_time(self, work: Work, reply: Reply, refused: Counter[str]) -> Reply:
         """The replies that came in time; the others are counted."""
@@ -163,44 +222,22 @@ class Clients:
         fields = {name: values[kept] for name, values in reply.fields.items()}
         return Reply(reply.round, reply.ids[kept], fields, reply.purpose)
 
-    def _shared_size(self, work: Work, d: int) -> int:
+    def _shared_size(self, request: _Request) -> int:
         """How many values of a model pass between server and client: not those that clients
         keep."""
+        work = request.work
+        d = request.models.shape[1]
         if isinstance(work, Train):
             return work.shared_size(d)
         if isinstance(work, SelectGroup):
             return work.train.shared_size(d)
         # An evaluation does not say what stays with clients; the store has it from the training.
-        if self.store.keep is not None:
-            return d - self.store.keep.size
+        keep = self.stores.parts.keep
+        if keep is not None:
+            return d - keep.size
         return d
 
-    def measure(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Reply:
-        """The same for the experimenter alone. The ledger has no transfer, since no deployment
-        would send it; refusals count."""
-        return self.post_measure(work, ids, models, which, key=key)()
-
-    def post_measure(
-        self, work: Work, ids: IntArray, models: Tensor, which: IntArray, *, key: Key
-    ) -> Callable[[], Reply]:
-        """The same, to be read later, as `post` is to `run`."""
-
-        def receive(fetch: Callable[[], Sequence[Reply]]) -> Reply:
-            # Checked as every reply is: what is measured goes into the rows of the run.
-            reply, refused = self._validate(work, ids, models, which, fetch(), key)
-            self.ledger.refused += refused
-            if not isinstance(work, Evaluate):
-                return reply
-            reply, clipped = self.bounds.scored(reply)
-            self.ledger.clipped += clipped
-            return reply
-
-        if isinstance(self.engine, SendsTogether):
-            return partial(receive, self.engine.post(work, ids, models, which, key=key))
-        reply = receive(partial(self.engine.run, work, ids, models, which, key=key))
-        return lambda: reply
+    # --- the clients of a simulation --------------------------------------------------------------
 
     def served_models(self, ids: IntArray, served: Served, key: Key) -> Tensor:
         """What some clients of a simulation predict by, with what each has of its own in it, float32
@@ -220,41 +257,19 @@ class Clients:
         """The same clients, which have stored nothing, with a ledger of their own: an experiment with
         a model that they are sent leaves no trace."""
         if self.simulated is None:
-            return replace(self)
-        return replace(self, engine=self.simulated.trains, simulated=None)
+            return replace(self, ledger=Ledger())
+        return replace(self, engine=self.simulated.trains, simulated=None, ledger=Ledger())
 
     def on_trial(self) -> Clients:
         """The same clients with what they have stored so far, and a ledger of their own: what they
         store in an experiment is forgotten with it."""
         if self.simulated is None:
-            return replace(self)
+            return replace(self, ledger=Ledger())
         trial = self.simulated.on_trial()
-        return replace(self, engine=trial.engine, simulated=trial)
+        return replace(self, engine=trial.engine, simulated=trial, ledger=Ledger())
 
-    def _validate(
-        self,
-        work: Work,
-        ids: IntArray,
-        models: Tensor,
-        which: IntArray,
-        replies: Sequence[Reply],
-        key: Key,
-    ) -> tuple[Reply, Counter[str]]:
-        r = 1
-        if which.ndim == 2:
-            r = which.shape[1]
-        expected = Expected(work, np.asarray(ids), key.round, key.purpose, models.shape[1], r)
-        return self.validator.validate(expected, replies)
-
-    def set_population(
-        self, population: Population, present: NDArray[np.bool_] | None = None
-    ) -> None:
-        """From now on the clients of a simulation hold these data.
-
-        Args:
-            population: who holds what.
-            present: bool ``[N]``, who is there; ``None``: all.
-        """
+    def holding(self, population: Population) -> Clients:
+        """The same clients, which hold these data from now on."""
         self.engine.set_population(population)
         # A late reply may be about the data of before, so the larger cap holds.
         now = validator_for(population)
@@ -262,11 +277,7 @@ class Clients:
         tested = self.validator.tested
         if tested is not None:
             tested = max(tested, now.tested or 0)
-        self.validator = replace(self.validator, cap=cap, tested=tested)
-        able = population.sizes("train") > 0
-        if present is not None:
-            able = able & present
-        self.able = np.flatnonzero(able)
+        return replace(self, validator=replace(self.validator, cap=cap, tested=tested))
 
     def close(self) -> None:
         """Let go of processes and shared memory."""

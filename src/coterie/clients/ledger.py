@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from torch import Tensor
@@ -29,6 +29,8 @@ class Ledger:
         training: seconds that the server waited for training.
         steps: mini-batch steps that clients took.
         sent_models: which client was sent which model in this round.
+        scores: what real clients answered when they scored the models that serve them; ``None``:
+            they were not asked.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -37,6 +39,7 @@ class Ledger:
     training: float = 0.0
     steps: int = 0
     sent_models: SentModels = field(default_factory=SentModels)
+    scores: Reply | None = None
 
     def sent(
         self, key: Key, ids: IntArray, models: Tensor, which: IntArray, shared: int | None = None
@@ -95,11 +98,8 @@ class Ledger:
 
     def read(self) -> Ledger:
         """The entries so far; the ledger starts anew."""
-        past = Ledger(self.blocks, self.refused, self.clipped, self.training, self.steps)
-        self.blocks = []
-        self.refused = Counter()
-        self.clipped = Counter()
-        self.training = 0.0
-        self.steps = 0
-        self.sent_models = SentModels()
+        past = replace(self)
+        fresh = Ledger()
+        for one in fields(Ledger):
+            setattr(self, one.name, getattr(fresh, one.name))
         return past

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.clients.clients import Clients
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
 from coterie.core.solver import Solver
@@ -34,6 +34,10 @@ class Round:
         clients: reaches them.
         solver: the run's local solver.
         local: what the method's clients do in this round.
+        can_train: bool ``[N]``, the clients that are present and hold training samples; ``None``:
+            all.
+        fixed_data: whether what clients hold never changes in the run, so that no rule has to look
+            for drift.
     """
 
     number: int
@@ -42,6 +46,8 @@ class Round:
     clients: Clients
     solver: Solver = field(default_factory=Solver)
     local: Train = field(default_factory=plain_training)
+    can_train: BoolArray | None = None
+    fixed_data: bool = False
 
     @property
     def objective(self) -> Objective:
@@ -91,9 +97,9 @@ class Round:
         Args:
             population: number of clients ``N``.
         """
-        if self.clients.able is None:
+        if self.can_train is None:
             return np.arange(population)
-        return self.clients.able
+        return np.flatnonzero(self.can_train)
 
     def of(self, purpose: str) -> Round:
         """The same round with the random stream of a purpose inside this one."""

@@ -9,13 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from coterie.clients.clients import Clients
+from coterie.clients.clients import Clients, ClientStores
 from coterie.clients.ledger import Ledger
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.validation import ReplyValidator
 from coterie.config import RunConfig
 from coterie.config.trust import remember
-from coterie.core.client_store import ClientStore
 from coterie.core.task import CORRECT, KnowsPossibleSums, Task, headline_of
 from coterie.core.vectors import Layout
 from coterie.deploy.agreement import agree, describe_tables, make_flower_engine
@@ -107,8 +106,8 @@ def _serve_rounds(
     # Step 3: the rounds.
     progress = make_progress(spec, folder, checkpoint, resume=server.resume)
     # Of a sample of the clients, which changes with the groups, single scores say little.
-    scored = clients if config.train.evaluate_clients is None else None
-    annotate = partial(_annotate, engine, scored, spec.task)
+    all_scored = config.train.evaluate_clients is None
+    annotate = partial(_annotate, engine, spec.task, all_scored)
     run = Run(spec, clients, progress, folder, annotate=annotate)
     _carry_out(run, config, write_event)
 
@@ -208,9 +207,9 @@ def _make_clients(
 ) -> Clients:
     """What the method sees of its clients: validated replies, and who noticed drift."""
     # Of what stays with clients the server knows only which coordinates these are.
-    store = ClientStore()
+    stores = ClientStores()
     if engine.terms.local.stays is not None:
-        store.begin(engine.terms.local.stays)
+        stores.parts.begin(engine.terms.local.stays)
     return Clients(
         engine,
         # A simulation caps claims at what its largest client holds; here nobody knows that.
@@ -219,8 +218,7 @@ def _make_clients(
         _model_shape(federation),
         drift_reports=engine,
         bounds=replace(spec.bounds, scores=True),
-        store=store,
-        clip=True,
+        stores=stores,
         solver=spec.local,
     )
 
@@ -257,9 +255,7 @@ def _run_spec(spec: RunSpec, attendance: Attendance) -> RunSpec:
     )
 
 
-def _annotate(
-    engine: FlowerEngine, scored: Clients | None, task: Task, result: RoundResult
-) -> None:
+def _annotate(engine: FlowerEngine, task: Task, all_scored: bool, result: RoundResult) -> None:
     """Put into the row of a round who came and went, which clients gave no reply, and what each of those
     that were scored reached.
 
@@ -271,9 +267,8 @@ def _annotate(
         refused[reason] = refused.get(reason, 0) + count
     row["refused"] = dict(sorted(refused.items()))
     row["attendance"] = row.pop("shift")
-    reply = None if scored is None else scored.last_scores
-    if reply is not None and reply.round == result.round:
-        row[COLUMN] = client_scores(engine.register.names, reply, task)
+    if all_scored and result.scores is not None:
+        row[COLUMN] = client_scores(engine.register.names, result.scores, task)
     row["exchanges"] = engine.take_exchanges()
     del row["changed"]
     del row["missed"]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from coterie.clients.clients import Clients
+from coterie.clients.bounds import Bounds
+from coterie.clients.clients import Clients, ClientStores
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
@@ -30,6 +30,7 @@ def make_clients(
     runner: LocalRunner,
     *,
     quorum: Quorum | None = None,
+    bounds: Bounds | None = None,
     remember_networks: bool = False,
     load_samples: Callable[[], Tensor] | None = None,
     **options: Any,
@@ -42,8 +43,9 @@ def make_clients(
         runner: what the clients do: who holds what, the network, local SGD and the task. The values
             of the network's parameters do not matter.
         quorum: how many replies make a round.
+        bounds: what one client can do to the others' models.
         remember_networks: whether each client remembers the network that it trained last
-            (``Clients.local_networks``).
+            (``ClientStores.networks``).
         load_samples: reads all samples on a Ray actor's node (``samples="path"``).
         options: of the engine, see `coterie.engines.registry.ENGINES`: ``workers``,
             ``round_timeout``, ``device``, ... Options of other engines have no effect.
@@ -54,24 +56,19 @@ def make_clients(
     """
     trains: Engine = make_engine(name, Simulation(runner, load_samples), options)
     engine = trains
-    local_networks = None
-    if remember_networks:
+    # One set of stores: engines fill it, a checkpoint is made of what the clients have.
+    stores = ClientStores(networks=ClientStore() if remember_networks else None)
+    if stores.networks is not None:
         # Inside the engine that keeps parts of models: there, models and updates are whole.
-        local_networks = ClientStore()
-        engine = RememberingEngine(engine, local_networks, runner.layout.d)
-    # One store for both: the engine fills it, a checkpoint is made of what the clients have.
-    store = ClientStore()
-    own_models = ClientStore()
+        engine = RememberingEngine(engine, stores.networks, runner.layout.d)
     return Clients(
-        KeepingEngine(OwnModelEngine(engine, own_models), store),
+        KeepingEngine(OwnModelEngine(engine, stores.own_models), stores.parts),
         validator_for(runner.population),
         quorum or Quorum(),
         _shape_of(runner),
-        np.flatnonzero(runner.population.sizes("train") > 0),
-        store=store,
-        own_models=own_models,
-        local_networks=local_networks,
-        simulated=Experiment(trains, store, own_models),
+        bounds=bounds or Bounds(),
+        stores=stores,
+        simulated=Experiment(trains, stores.parts, stores.own_models),
         solver=runner.solver,
     )
 

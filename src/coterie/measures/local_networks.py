@@ -32,7 +32,7 @@ def score_local_networks(
     and does not count; PACFL's scripts score it with ``w_0``.
 
     Args:
-        clients: those that score; they remember their networks (``Clients.local_networks``).
+        clients: those that score; they remember their networks (``ClientStores.networks``).
         testable: bool ``[N]``, which clients are present and have test samples.
         key: random stream.
         sample: scores so many of the clients that trained; ``None``: all of them.
@@ -43,7 +43,7 @@ def score_local_networks(
         total test samples; ``accuracy_local_mean``, the mean of the clients' accuracies, and their
         quantiles and fairness. All but the first are ``None`` if no client was scored.
     """
-    networks = clients.local_networks
+    networks = clients.stores.networks
     assert networks is not None, "the clients of this run do not remember their networks"
     trained = np.zeros_like(testable)
     trained[networks.ids()] = True

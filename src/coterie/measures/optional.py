@@ -53,8 +53,9 @@ def theory(solver: Solver, method: Method | Algorithm) -> Measure:
     def measure(view: RoundView) -> Mapping[str, Any]:
         groups = view.groups
         clients = view.clients
-        many = gradient_divergence(clients, groups, view.key)
-        one = gradient_divergence(clients, groups.merged(), view.key.of("one"))
+        many = gradient_divergence(clients, groups, view.key, view.can_train)
+        key = view.key.of("one")
+        one = gradient_divergence(clients, groups.merged(), key, view.can_train)
         found: dict[str, Any] = {
             "bound": None,
             "bound_one": None,

@@ -58,6 +58,7 @@ def score_round(
     groups: Groups,
     key: Key,
     scoring: Scoring | None = None,
+    trainable: IntArray | None = None,
 ) -> dict[str, Any]:
     """The metrics of a round, each client scored with the model that serves it.
 
@@ -71,6 +72,7 @@ def score_round(
         groups: for membership.
         key: random stream.
         scoring: which clients, and by what; ``None``: all, by their accuracy.
+        trainable: int64, who can train, where clients adapt before they are scored; ``None``: all.
 
     Returns:
         The task's headline, whose name stands for ``accuracy`` here: ``accuracy`` over the clients
@@ -91,7 +93,8 @@ def score_round(
     if scoring.adapt is not None:
         grouped = scored_clients(testable, groups, scoring.sample)
         grouped = grouped[groups.member[grouped] >= 0]
-        trainable = grouped if clients.able is None else clients.able
+        if trainable is None:
+            trainable = grouped
         adapt = key.of("adapt")
         sums = score_adapted(
             clients, grouped, trainable, served, scoring.adapt, adapt, scoring.task
@@ -128,7 +131,7 @@ def post_scores(
     scoring: Scoring,
 ) -> Callable[[], dict[str, Any]]:
     """Have the clients scored with the models that serve them now, and read the figures later: the
-    request travels with what clients are asked next, see ``Clients.post``.
+    request travels with what clients are asked next, see `Clients.post`.
 
     Arguments as of `score_round`.
 
@@ -144,13 +147,13 @@ def post_scores(
     work = Evaluate(
         "test", loss=scoring.loss, sums=task.sums, served_by=served.personal, shares=shares
     )
-    read = clients.post_measure(work, ids, models, which, key=key)
+    read = clients.post(work, ids, models, which, key=key, counts=False)
 
     def figures() -> dict[str, Any]:
         reply = read()
         # A simulation asks for the scores of single clients at its end, and may have millions.
         if clients.simulated is None:
-            clients.last_scores = reply
+            clients.ledger.scores = reply
         return _served_figures(reply, testable, groups, scoring)
 
     return figures

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.clients.clients import Clients
+from coterie.core.arrays import BoolArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.solver import Solver
@@ -20,7 +21,9 @@ from coterie.errors import ConfigError
 from coterie.objectives import plain
 
 
-def gradient_divergence(clients: Clients, groups: Groups, key: Key) -> float | None:
+def gradient_divergence(
+    clients: Clients, groups: Groups, key: Key, can_train: BoolArray | None = None
+) -> float | None:
     """Intra-group gradient divergence at the current models (Definition 2).
 
     Eq. 12 is the same in both papers. Eq. 13 is FlexCFL's, ``delta = sum_g sum_k p_g p_k
@@ -35,14 +38,15 @@ def gradient_divergence(clients: Clients, groups: Groups, key: Key) -> float | N
         clients: each one's full gradient is computed; it does not count as traffic.
         groups: models and membership.
         key: random stream.
+        can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
 
     Returns:
         ``delta``; ``None`` where no client answers.
     """
     ids = np.flatnonzero(groups.member >= 0)
     # Clients that are not there, or have no training data, have no gradient.
-    if clients.able is not None:
-        ids = np.intersect1d(ids, clients.able)
+    if can_train is not None:
+        ids = ids[can_train[ids]]
     work = Train(plain, FullGradient())
     reply = clients.measure(work, ids, groups.models, groups.member[ids], key=key)
     if not len(reply):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.clients.clients import Clients
+from coterie.core.arrays import BoolArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.data.population import Population
@@ -24,6 +25,7 @@ class RoundView:
         notes: what the round did; ``plan`` is who was to train, ``ids [n]`` and ``weights [k, n]``
             are the replies that counted, and how much.
         key: random stream.
+        can_train: bool ``[N]``, who is present and holds training samples; ``None``: all.
     """
 
     clients: Clients
@@ -31,6 +33,7 @@ class RoundView:
     groups: Groups
     notes: Mapping[str, Any]
     key: Key
+    can_train: BoolArray | None = None
 
     @property
     def door(self) -> Clients:

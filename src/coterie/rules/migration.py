@@ -142,7 +142,7 @@ class Migrating(PlacesClients):
     def __call__(self, groups: Groups, round: Round) -> tuple[Groups, Plan]:
         if round.clients.drift_reports is not None:
             return self._by_reports(groups, round)
-        if round.clients.fixed_data:
+        if round.fixed_data:
             # Nobody drifts, and histograms of all clients are what a large federation lacks time for.
             return self.assign(groups, round)
         memory = groups.memory.get(DriftMemory)

@@ -65,7 +65,7 @@ class NearestDirection:
         work = self.pretraining.work(round)
         # Real clients hold w_0 and the frozen directions, so they can choose without
         # sending an update.
-        if self.frozen and round.clients.drift_reports is not None:
+        if self.frozen and round.clients.are_real:
             ids, group, unusable = _let_choose(work, new, start, direction, stream)
         else:
             ids, group, unusable = _compare(work, new, start, direction, stream)

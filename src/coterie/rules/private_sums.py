@@ -112,7 +112,7 @@ class PrivateSums:
         """The clients train. Real ones clip their updates by themselves, the server clips those of the
         others."""
         # Real clients send no longer update than counts.
-        if round.clients.clip:
+        if round.clients.are_real:
             local = replace(local, clip=self.clip_in(groups))
         return train(local, groups, plan, round)
 

@@ -62,7 +62,7 @@ def kept_state(extra: Mapping[str, Any], prefix: str = "") -> KeptState:
 
 def _stores(clients: Clients) -> dict[str, ClientStore]:
     """What the clients of a simulation store, by the beginning of its names in a checkpoint."""
-    stores = {"": clients.store, OWN_MODELS: clients.own_models}
-    if clients.local_networks is not None:
-        stores["local_networks."] = clients.local_networks
+    stores = {"": clients.stores.parts, OWN_MODELS: clients.stores.own_models}
+    if clients.stores.networks is not None:
+        stores["local_networks."] = clients.stores.networks
     return stores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from coterie.clients.clients import Clients
 from coterie.clients.quorum import Quorum
 from coterie.clients.round import Round
 from coterie.clients.transfers import Block
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
+from coterie.core.engine import Reply
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.served import Served
 from coterie.core.solver import Solver
@@ -48,6 +49,8 @@ class RoundResult:
         snapshot: who held which data in it.
         serve: the method's rule of which model serves each client.
         blocks: its transfers.
+        scores: what real clients answered when they scored the models that serve them; ``None``:
+            they were not asked, or there are none.
     """
 
     round: int
@@ -56,6 +59,7 @@ class RoundResult:
     snapshot: FederationSnapshot
     serve: Serve
     blocks: tuple[Block, ...] = ()
+    scores: Reply | None = None
 
     @property
     def served(self) -> Served:
@@ -86,7 +90,6 @@ class _RoundSteps:
 
     Args:
         algorithm: what runs.
-        clients: reaches the clients.
         population: the clients' data before any shift.
         schedule: who is asked in each round, how data change, what is measured.
         evaluation: what is measured.
@@ -94,55 +97,59 @@ class _RoundSteps:
     """
 
     algorithm: Algorithm
-    clients: Clients
     population: Population
     schedule: Schedule
     evaluation: RoundEvaluation
     solver: Solver
 
     def move_data(
-        self, snapshot: FederationSnapshot, groups: Groups, number: int
-    ) -> FederationSnapshot:
+        self, clients: Clients, snapshot: FederationSnapshot, groups: Groups, number: int
+    ) -> tuple[Clients, FederationSnapshot]:
         """Who holds which data in a round; the clients are given theirs."""
         if self.schedule.shift is None:
-            return snapshot
+            return clients, snapshot
         snapshot = self.schedule.shifted(snapshot, self.population, groups.member, number)
-        self.clients.set_population(snapshot.population, snapshot.present)
-        return snapshot
+        return clients.holding(snapshot.population), snapshot
 
     def ask_scores_before(
-        self, snapshot: FederationSnapshot, groups: Groups, number: int
+        self, round: Round, snapshot: FederationSnapshot, groups: Groups
     ) -> Callable[[], dict[str, Any]] | None:
         """The scores of the models that the round begins with, to be read when it is over; ``None``
         where these are not asked for."""
-        if not self.schedule.evaluates_before(number):
+        if not self.schedule.evaluates_before(round.number):
             return None
         served = self.algorithm.serve(groups)
-        key = self.schedule.key.at(number)
-        return self.evaluation.post_scores(snapshot, served, groups, key)
+        return self.evaluation.post_scores(round, snapshot, served, groups)
 
-    def begin(self, snapshot: FederationSnapshot, number: int) -> Round:
+    def begin(self, clients: Clients, snapshot: FederationSnapshot, number: int) -> Round:
         """The round, with the clients that are asked in it."""
-        key = self.schedule.key.at(number)
-        cohort = self._cohort(snapshot, number)
-        participation = self.schedule.participation
-        self.clients.late = participation.late(cohort, self.population.clients, key)
-        return Round(number, key, cohort, self.clients, self.solver)
+        schedule = self.schedule
+        key = schedule.key.at(number)
+        can_train = schedule.can_train(snapshot, number)
+        cohort = self._cohort(snapshot, can_train, number)
+        late = schedule.participation.late(cohort, self.population.clients, key)
+        if late is not None:
+            clients = replace(clients, late=late)
+        # Real clients' data change without a shift of ours; they report it.
+        fixed_data = schedule.shift is None and not clients.are_real
+        return Round(
+            number,
+            key,
+            cohort,
+            clients,
+            self.solver,
+            can_train=can_train,
+            fixed_data=fixed_data,
+        )
 
-    def _cohort(self, snapshot: FederationSnapshot, number: int) -> IntArray:
+    def _cohort(self, snapshot: FederationSnapshot, can_train: BoolArray, number: int) -> IntArray:
         """The clients of a round: a sample, or for some methods all that can train."""
         schedule = self.schedule
-        trainable = snapshot.trainable
-        reachable = schedule.participation.reachable(number, len(trainable), schedule.key)
-        if reachable is not None:
-            trainable = trainable & reachable
-            # Methods that ask all clients ask those that can be reached.
-            self.clients.able = np.flatnonzero(trainable)
         # FedGSP draws groups, not clients, so it has to know all who could be in one.
         if self.algorithm.samples_cohort:
-            return np.flatnonzero(trainable)
-        if schedule.shift is not None or reachable is not None:
-            return schedule.sampler(number, trainable)
+            return np.flatnonzero(can_train)
+        if schedule.shift is not None or schedule.participation.availability is not None:
+            return schedule.sampler(number, can_train)
         cohort = schedule.sampler(number)
         if schedule.evaluation.unseen:
             # A sampler of the user's own may know nothing of them.
@@ -180,7 +187,7 @@ class _RoundSteps:
             return {}
         adapts = self.schedule.adapts(number)
         served = self.algorithm.serve(groups)
-        found = self.evaluation.scores(snapshot, served, groups, round.key, adapts=adapts)
+        found = self.evaluation.scores(round, snapshot, served, groups, adapts=adapts)
         if adapts:
             found |= self.evaluation.unseen_scores(self.algorithm, groups, snapshot, round)
         return found
@@ -213,25 +220,26 @@ def simulate(
     """
     start = start or StartingPoint()
     schedule.check(population)
-    evaluation = RoundEvaluation.of(schedule, clients, population.clients)
-    # Real clients' data change without a shift of ours; they report it.
-    clients.fixed_data = schedule.shift is None and clients.drift_reports is None
+    evaluation = RoundEvaluation.of(schedule, population.clients)
     groups = start.state or algorithm.init(_by_number(initial_models), population.clients)
     groups = _without_unlabelled(groups, schedule)
-    snapshot = _first_snapshot(start, clients, schedule, population)
-    steps = _RoundSteps(algorithm, clients, population, schedule, evaluation, solver or Solver())
+    snapshot = start.snapshot or schedule.first_snapshot(population)
+    # A resumed run, whose data have moved before.
+    if snapshot.population is not population:
+        clients = clients.holding(snapshot.population)
+    steps = _RoundSteps(algorithm, population, schedule, evaluation, solver or Solver())
     skipped = start.skipped
     for number in range(start.round, schedule.rounds):
         began = time.perf_counter()
         before = groups
 
         # Step 1: the clients' data change.
-        snapshot = steps.move_data(snapshot, groups, number)
+        clients, snapshot = steps.move_data(clients, snapshot, groups, number)
 
         # Step 2: some clients are sampled, and the method does its round with them. What is scored
         # before the round is asked first, so that it travels with the first request of the round.
-        scores_before = steps.ask_scores_before(snapshot, groups, number)
-        round = steps.begin(snapshot, number)
+        round = steps.begin(clients, snapshot, number)
+        scores_before = steps.ask_scores_before(round, snapshot, groups)
         groups, notes = steps.step(groups, round)
         # To read the ledger empties it, so what scoring refuses and clips is counted apart, below.
         ledger = clients.ledger.read()
@@ -242,7 +250,7 @@ def simulate(
         # Step 3: the models are scored.
         evaluation_began = time.perf_counter()
         row |= steps.scores(groups, snapshot, round, scores_before)
-        row |= evaluation.measured(snapshot, groups, notes, round.key)
+        row |= evaluation.measured(round, snapshot, groups, notes)
         of_scoring = clients.ledger.read()
         clipped = ledger.clipped + of_scoring.clipped
         row |= attack_columns(clipped, schedule.attackers, round.cohort)
@@ -253,7 +261,9 @@ def simulate(
         # Step 4: what was refused and how long it took.
         row["refused"] = counts_by_name(ledger.refused + of_scoring.refused)
         row["seconds"] = round_seconds(ledger, notes, began, evaluation_began)
-        yield RoundResult(number, groups, row, snapshot, algorithm.serve, tuple(ledger.blocks))
+        blocks = tuple(ledger.blocks)
+        serve = algorithm.serve
+        yield RoundResult(number, groups, row, snapshot, serve, blocks, of_scoring.scores)
         # After the yield: the row of the round that ends the run is stored, and so is a checkpoint.
         skipped = skipped + 1 if row["skipped"] else 0
         _check_quorum(clients.quorum, skipped, number)
@@ -265,20 +275,6 @@ def _without_unlabelled(groups: Groups, schedule: Schedule) -> Groups:
     if not schedule.evaluation.unlabelled:
         return groups
     return groups.with_members(np.array(schedule.evaluation.unlabelled), NO_GROUP)
-
-
-def _first_snapshot(
-    start: StartingPoint, clients: Clients, schedule: Schedule, population: Population
-) -> FederationSnapshot:
-    """Who holds which data before the first round to run; the clients are given theirs."""
-    snapshot = start.snapshot or schedule.first_snapshot(population)
-    # Methods that ask all clients ask those that can train.
-    if schedule.evaluation.unseen:
-        clients.able = np.flatnonzero(snapshot.trainable)
-    # A resumed run, whose data have moved before.
-    if snapshot.population is not population:
-        clients.set_population(snapshot.population, snapshot.present)
-    return snapshot
 
 
 def _by_number(initial_models: InitialModels | Tensor) -> InitialModels:

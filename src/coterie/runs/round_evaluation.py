@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.clients.clients import Clients
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
-from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.data.shifts import FederationSnapshot
@@ -33,7 +31,6 @@ class RoundEvaluation:
     """What is measured after each round of a run.
 
     Args:
-        clients: score the models.
         scoring: which clients, and by what.
         measures: what else to measure.
         honest: bool ``[N]``, the clients that do not attack.
@@ -41,7 +38,6 @@ class RoundEvaluation:
         unseen_labels: whether these have labels.
     """
 
-    clients: Clients
     scoring: Scoring
     measures: Sequence[Measure]
     honest: NDArray[np.bool_]
@@ -49,13 +45,13 @@ class RoundEvaluation:
     unseen_labels: bool = True
 
     @classmethod
-    def of(cls, schedule: Schedule, clients: Clients, population: int) -> RoundEvaluation:
+    def of(cls, schedule: Schedule, population: int) -> RoundEvaluation:
         """What a schedule measures of ``population`` clients."""
         evaluation = schedule.evaluation
         scoring = evaluation.scoring(population, schedule.key)
         honest = schedule.honest(population)
         unseen = (evaluation.unseen, evaluation.unseen_labels)
-        return cls(clients, scoring, evaluation.measures, honest, *unseen)
+        return cls(scoring, evaluation.measures, honest, *unseen)
 
     @property
     def keys(self) -> Keys:
@@ -64,20 +60,20 @@ class RoundEvaluation:
 
     def scores(
         self,
+        round: Round,
         snapshot: FederationSnapshot,
         served: Served,
         groups: Groups,
-        key: Key,
         *,
         adapts: bool = True,
     ) -> dict[str, Any]:
         """The metrics of the models, each client scored with the one that serves it.
 
         Args:
+            round: whose clients score.
             snapshot: who holds which data.
             served: which model serves each client.
             groups: after the round.
-            key: of the round.
             adapts: whether clients are scored after adaptation, too, where the run says so.
         """
         # What the models do for attackers is no figure of the method.
@@ -85,21 +81,24 @@ class RoundEvaluation:
         scoring = self.scoring
         if not adapts:
             scoring = replace(scoring, adapt=None)
-        found = score_round(self.clients, testable, served, groups, key.of("evaluate"), scoring)
+        clients = round.clients
+        stream = round.key.of("evaluate")
+        able = round.trainable(len(groups.member))
+        found = score_round(clients, testable, served, groups, stream, scoring, able)
         if scoring.training:
             trainable = snapshot.trainable & self.honest
-            stream = key.of("training")
-            found |= score_on_training(self.clients, trainable, served, groups, stream, scoring)
+            stream = round.key.of("training")
+            found |= score_on_training(clients, trainable, served, groups, stream, scoring)
         return found
 
     def post_scores(
-        self, snapshot: FederationSnapshot, served: Served, groups: Groups, key: Key
+        self, round: Round, snapshot: FederationSnapshot, served: Served, groups: Groups
     ) -> Callable[[], dict[str, Any]]:
         """The same of the models before a round moves them, read after it: real clients score them
         in the exchange in which they train."""
         testable = snapshot.testable & self.honest
-        stream = key.of("evaluate")
-        return post_scores(self.clients, testable, served, groups, stream, self.scoring)
+        stream = round.key.of("evaluate")
+        return post_scores(round.clients, testable, served, groups, stream, self.scoring)
 
     def unseen_scores(
         self, algorithm: Algorithm, groups: Groups, snapshot: FederationSnapshot, round: Round
@@ -130,15 +129,17 @@ class RoundEvaluation:
         )
 
     def measured(
-        self, snapshot: FederationSnapshot, groups: Groups, notes: Mapping[str, Any], key: Key
+        self, round: Round, snapshot: FederationSnapshot, groups: Groups, notes: Mapping[str, Any]
     ) -> dict[str, Any]:
         """How well planted groups of honest clients were found, and what the measures find."""
-        view = RoundView(self.clients, snapshot.population, groups, notes, key.of("measure"))
+        key = round.key.of("measure")
+        population = snapshot.population
+        view = RoundView(round.clients, population, groups, notes, key, round.can_train)
         found: dict[str, Any] = {}
-        planted = snapshot.population.planted
+        planted = population.planted
         if planted is not None:
             found["agreement"] = agreement(groups.member[self.honest], planted[self.honest])
-        shares = snapshot.population.planted_shares()
+        shares = population.planted_shares()
         if shares is not None:
             own = known_shares(groups)
             found["share_error"] = share_error(own[self.honest], shares[self.honest])

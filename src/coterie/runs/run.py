@@ -165,7 +165,10 @@ class Run:
         # The key of the last round's evaluation, so that a resumed run of no rounds scores alike.
         key = self.spec.key.at(self.spec.rounds - 1).of("evaluate")
         ids = np.flatnonzero(able & honest)
-        return each_client(self.clients, ids, served, key, self.spec.task, split)
+        clients = self.clients
+        if snapshot.population is not self.spec.population:
+            clients = clients.holding(snapshot.population)
+        return each_client(clients, ids, served, key, self.spec.task, split)
 
 
 # --- the run of a configuration -------------------------------------------------------------------

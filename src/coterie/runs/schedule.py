@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.task import Task
 from coterie.core.work import Train
@@ -156,6 +156,15 @@ class Schedule:
         key = self.key.at(number).of("shift")
         # FlexCFL's code swaps the data of clients with a group only; a shift may ask for that.
         return self.shift(snapshot, initial, number, member >= 0, key)
+
+    def can_train(self, snapshot: FederationSnapshot, number: int) -> BoolArray:
+        """Who holds training samples and can be reached in a round, bool ``[N]``. Methods that ask
+        all clients ask these."""
+        trainable = snapshot.trainable
+        reachable = self.participation.reachable(number, len(trainable), self.key)
+        if reachable is None:
+            return trainable
+        return trainable & reachable
 
     def check(self, population: Population) -> None:
         """Refuse a shift of a population that is made lazily, and one that unseen clients are in; and

@@ -7,7 +7,7 @@ Python, of a configuration, of a deployment, of the demonstration and of a study
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -191,14 +191,14 @@ class RunSpec:
             engine,
             runner,
             quorum=self.quorum,
+            bounds=self.bounds,
             remember_networks=self.evaluation.local,
             load_samples=load_samples,
             **options,
         )
-        clients.bounds = self.bounds
-        if self.attack is not None:
-            clients.engine = AttackingEngine(clients.engine, self.attack, attackers)
-        return clients
+        if self.attack is None:
+            return clients
+        return replace(clients, engine=AttackingEngine(clients.engine, self.attack, attackers))
 
 
 def cohort_sampler(
