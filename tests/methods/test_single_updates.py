@@ -127,8 +127,12 @@ def run(method: Method, monkeypatch: Any, mask: bool, cohort: int = 4) -> tuple[
             updates = masked(method, updates, groups.k, round)
         return updates
 
-    def asking(self: Clients, work: Any, *arguments: Any, key: Key) -> Callable[[], Reply]:
-        reply = watched(work, ask(self, work, *arguments, key=key)(), key)
+    def asking(
+        self: Clients, work: Any, *arguments: Any, key: Key, counts: bool = True
+    ) -> Callable[[], Reply]:
+        reply = ask(self, work, *arguments, key=key, counts=counts)()
+        if counts:
+            reply = watched(work, reply, key)
         return lambda: reply
 
     def watched(work: Any, reply: Reply, key: Key) -> Reply:
