@@ -25,8 +25,8 @@ from torch import Tensor
 
 from coterie.clients.clients import Clients, ClientStores
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine, Reply
+from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.work import Train, Work
 from coterie.engines import make_clients

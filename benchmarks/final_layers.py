@@ -24,7 +24,7 @@ from torch import Tensor
 
 from benchmarks.dirichlet import READINGS, lines_of, prepared_as
 from coterie.clients.clients import ClientStores
-from coterie.core.client_store import ClientStore
+from coterie.core.keep import ClientStore
 from coterie.core.vectors import Layout
 from coterie.core.work import Train
 from coterie.engines import make_clients

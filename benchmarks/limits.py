@@ -29,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import coterie as ct
-from coterie.core.freed_memory import keep_freed_memory
+from coterie.core.process import keep_freed_memory
 from coterie.core.vectors import flatten
 from coterie.core.work import Train
 from coterie.local import LocalRunner, aligned

@@ -76,7 +76,7 @@ MOVED: dict[str, tuple[str, ...]] = {
         "coterie.math.subspaces",
     ),
     "coterie.theory": ("coterie.measures.theory",),
-    "coterie.threads": ("coterie.core.threads",),
+    "coterie.threads": ("coterie.core.process",),
     "coterie.types": (
         "coterie.errors",
         "coterie.core.arrays",

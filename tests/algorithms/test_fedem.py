@@ -21,7 +21,7 @@ from coterie.clients.model_shape import ModelShape
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.engine import Engine, Reply
 from coterie.core.keys import Key
-from coterie.core.mixtures import ClientShares
+from coterie.core.plan import ClientShares
 from coterie.core.solver import Solver
 from coterie.core.training import Mixture
 from coterie.core.work import Train

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from coterie.cli.main import invoke
-from coterie.core.csv_text import cell_text, csv_text, safe_cell
 from coterie.data.images.pixels import decode
 from coterie.data.sources.files import file
 from coterie.errors import DataError
+from coterie.files import cell_text, csv_text, safe_cell
 from coterie.runs.store import RunFolder
 from tests.cli.conftest import errors
 

@@ -16,10 +16,9 @@ import coterie as ct
 from coterie.clients.clients import Clients, ClientStores
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
-from coterie.core.client_store import ClientStore
-from coterie.core.groups import Groups
+from coterie.core.groups import Groups, Memory
+from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
-from coterie.core.memory import Memory
 from coterie.core.objective import Objective
 from coterie.core.updates import Updates
 from coterie.core.vectors import Layout, flatten

@@ -20,8 +20,7 @@ from safetensors.numpy import load_file
 
 from coterie.cli.main import invoke
 from coterie.config import check
-from coterie.core.client_store import KeptState
-from coterie.core.keep import Keep
+from coterie.core.keep import Keep, KeptState
 from coterie.core.vectors import Layout
 from coterie.deploy.cache import cache_root
 from coterie.deploy.data_form import DataForm

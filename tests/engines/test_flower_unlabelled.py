@@ -20,9 +20,8 @@ from safetensors.torch import load_file
 from coterie.cli.main import invoke
 from coterie.clients.wire import Request
 from coterie.config import check
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
-from coterie.core.work import Evaluate, Train
+from coterie.core.work import Deliver, Evaluate, Train
 from coterie.deploy.cache import NodeCache, cache_root
 from coterie.deploy.client_data import ClientData
 from coterie.deploy.data_form import DataForm

@@ -16,9 +16,8 @@ import coterie as ct
 from coterie.clients import wire
 from coterie.clients.clients import Clients
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import ClientStore
 from coterie.core.engine import Reply
-from coterie.core.keep import Keep, keep_layers
+from coterie.core.keep import ClientStore, Keep, keep_layers
 from coterie.core.keys import Key
 from coterie.core.served import Served
 from coterie.core.training import Phase, Phases, Steps

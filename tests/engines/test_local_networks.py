@@ -12,8 +12,7 @@ import torch
 
 import coterie as ct
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import ClientStore
-from coterie.core.keep import keep_layers
+from coterie.core.keep import ClientStore, keep_layers
 from coterie.core.keys import Key
 from coterie.core.training import FullGradient
 from coterie.core.vectors import Layout, flatten

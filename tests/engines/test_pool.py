@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 import coterie as ct
 from coterie.clients.clients import Clients
-from coterie.core.cores import cores
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
+from coterie.core.process import cores
 from coterie.core.vectors import flatten
 from coterie.core.work import Evaluate, Train
 from coterie.engines import PoolEngine, SerialEngine

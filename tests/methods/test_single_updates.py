@@ -14,9 +14,9 @@ import coterie as ct
 from coterie.algorithms import ALGORITHMS
 from coterie.clients.clients import Clients, ClientStores
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import ClientStore
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
+from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.updates import Updates
 from coterie.core.work import Evaluate, Train

@@ -11,9 +11,8 @@ import torch
 import coterie as ct
 from coterie.clients.round import Round
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import NO_GROUP, Groups
+from coterie.core.groups import NO_GROUP, Groups, Memory
 from coterie.core.keys import Key
-from coterie.core.memory import Memory
 from coterie.core.plan import Plan
 from coterie.core.updates import Updates
 from coterie.engines.attacks import sign_flip

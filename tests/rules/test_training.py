@@ -18,7 +18,7 @@ from coterie.core.groups import Groups
 from coterie.core.keep import keep_layers
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
-from coterie.core.threads import one_thread
+from coterie.core.process import one_thread
 from coterie.core.training import Epochs, How, Steps
 from coterie.core.updates import Updates
 from coterie.core.vectors import flatten

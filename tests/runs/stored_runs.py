@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from coterie.config import check
-from coterie.core.groups import Groups
-from coterie.core.memory import Memory
+from coterie.core.groups import Groups, Memory
 from tests.conftest import same_memory
 
 TABLES: dict[str, Any] = {

@@ -16,7 +16,7 @@ from coterie.config.tables import Count
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.threads import one_thread
+from coterie.core.process import one_thread
 from coterie.math.clustering import kmeans
 from coterie.math.numbering import numbered_as_before
 from coterie.math.similarity import Matrix

@@ -23,7 +23,7 @@ from coterie.clients.score_claims import scaled_to_size
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
-from coterie.core.threads import one_torch_thread
+from coterie.core.process import one_torch_thread
 from coterie.core.work import Evaluate, Train, Work
 
 # The field of a bounded reply with the samples as they were claimed.

@@ -19,10 +19,9 @@ from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import Expected, ReplyValidator, validator_for
 from coterie.core.arrays import IntArray, places_of
-from coterie.core.client_store import ClientStore
-from coterie.core.engine import DriftReports, Engine, Reply, SendsTogether, Simulated
+from coterie.core.engine import DriftReports, Engine, Late, Reply, SendsTogether, Simulated
+from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
-from coterie.core.late import Late
 from coterie.core.served import Served
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout

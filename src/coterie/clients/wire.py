@@ -12,9 +12,8 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
-from coterie.core.mixtures import ClientShares
+from coterie.core.plan import ClientShares
 from coterie.core.task import CORRECT, SumShapes
 from coterie.core.training import (
     Budget,
@@ -26,7 +25,7 @@ from coterie.core.training import (
     Steps,
     WithOwnModel,
 )
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work
 from coterie.errors import ConfigError
 
 # 1: clients chose models in an exchange of its own; 2: they kept nothing of a model; 3: one request a

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.arrays import IntArray
+from coterie.core.arrays import BoolArray, IntArray
 from coterie.core.keys import Key
 from coterie.core.work import Train, Work
 
@@ -131,3 +131,25 @@ class DriftReports(Protocol):
                 earlier assignment are ignored.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The clients whose trainings do not count in a round.
+
+    Args:
+        missed: bool ``[N]``, those who miss the deadline.
+        beyond: bool ``[N]``, these, and those who answer when the round has enough replies.
+    """
+
+    missed: BoolArray
+    beyond: BoolArray
+
+    def of(self, work: Work) -> BoolArray | None:
+        """Whose replies to some work come too late, bool ``[N]``; ``None``: no client's."""
+        if not isinstance(work, Train):
+            return None
+        # A training that only places clients has its own number of clients, and needs all of them.
+        if work.trial:
+            return self.missed
+        return self.beyond

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.mixtures import ClientShares, with_mixtures
+from coterie.core.plan import ClientShares, with_mixtures
 from coterie.core.work import Train
 from coterie.errors import ConfigError
 

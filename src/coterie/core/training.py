@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coterie.core.keep import Keep, KeepLayers
-from coterie.core.mixtures import ClientShares, SampleWeights
 from coterie.core.own_model import OwnModel
+from coterie.core.plan import ClientShares, SampleWeights
 from coterie.core.solver import Solver
 
 

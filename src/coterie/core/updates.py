@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.mixtures import ClientShares
+from coterie.core.plan import ClientShares
 
 
 @dataclass(frozen=True, slots=True)

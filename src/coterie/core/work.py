@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray
-from coterie.core.deliver import Deliver
-
-# The name that users know it by is `coterie.core.work.Describe` (docs/api.md).
-from coterie.core.describe import Describe as Describe
+from coterie.core.describe import Describe
 from coterie.core.keep import Keep, KeepLayers
-from coterie.core.mixtures import ClientShares
 from coterie.core.objective import Objective, for_task
 from coterie.core.own_model import OwnModel, TrainsAsSent
+from coterie.core.plan import ClientShares
 from coterie.core.solver import Solver
 from coterie.core.task import CORRECT, SumShapes, Task
 from coterie.core.training import (
@@ -273,6 +270,29 @@ class SelectGroup:
 
     def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
         return {"choice": ((), "f"), "size": ((), "f")}
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """A client is sent the model that serves it, to predict by it.
+
+    A real client stores it on its own machine. One of a simulation has nothing to do: it predicts by
+    the models of the run.
+
+    Args:
+        group: its group, -1 without one.
+        by: how it came to it, in words for those who run the client.
+    """
+
+    group: int
+    by: str
+
+    def local_steps(self, base: Solver, number: int, sizes: FloatArray, models: int) -> int:
+        """None."""
+        return 0
+
+    def fields(self, d: int, r: int) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"size": ((), "f")}
 
 
 Work = Train | Evaluate | Describe | SelectGroup | Deliver

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.deprecated import renamed
 from coterie.errors import DataError
 

@@ -21,8 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import Vectors
-from coterie.core.keep import Keep
+from coterie.core.keep import Keep, Vectors
 from coterie.deploy.private_file import replace_private
 from coterie.errors import DataError
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.core.client_store import ClientStore, Vectors
-from coterie.core.keep import Keep
+from coterie.core.keep import ClientStore, Keep, Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,12 @@ from torch import Tensor
 from coterie.clients.identity import Identity, signature
 from coterie.clients.wire import Answer, Request
 from coterie.core.arrays import IntArray
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
+from coterie.core.process import one_thread
 from coterie.core.task import CORRECT, SumShapes
-from coterie.core.threads import one_thread
 from coterie.core.vectors import Layout, flatten, frozen_digest
-from coterie.core.work import Evaluate, SelectGroup, Train, Work
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work
 from coterie.deploy import kept_file, served_file
 from coterie.deploy.cache import NodeCache
 from coterie.deploy.client_data import ClientData

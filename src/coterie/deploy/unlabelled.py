@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from coterie.config import RunConfig
-from coterie.core.deliver import Deliver
 from coterie.core.groups import Groups
 from coterie.core.served import Served
+from coterie.core.work import Deliver
 from coterie.engines.flower import FlowerEngine
 from coterie.methods.override import method_of
 from coterie.methods.placing import rule_without_labels

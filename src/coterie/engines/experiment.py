@@ -10,8 +10,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine
+from coterie.core.keep import ClientStore
 from coterie.core.keys import Key
 from coterie.core.work import Train
 from coterie.engines.keeping import KeepingEngine

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray, places_of
-from coterie.core.client_store import ClientStore, client_blocks
 from coterie.core.engine import Engine, Reply
-from coterie.core.keep import Keep
+from coterie.core.keep import ClientStore, Keep, client_blocks
 from coterie.core.keys import Key
 from coterie.core.work import Evaluate, Train, Work
 

@@ -15,9 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from coterie.core.arrays import IntArray, places_of
-from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine, Reply
-from coterie.core.keep import Keep
+from coterie.core.keep import ClientStore, Keep
 from coterie.core.keys import Key
 from coterie.core.training import FullGradient
 from coterie.core.work import Train, Work

@@ -13,8 +13,8 @@ from coterie.clients.clients import Clients, ClientStores
 from coterie.clients.model_shape import ModelShape
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import validator_for
-from coterie.core.client_store import ClientStore
 from coterie.core.engine import Engine
+from coterie.core.keep import ClientStore
 from coterie.core.task import CORRECT
 from coterie.deprecated import renamed
 from coterie.engines.experiment import Experiment

@@ -18,12 +18,20 @@ from torch import Tensor
 
 from coterie.clients.validation import Expected, ReplyValidator
 from coterie.core.arrays import BoolArray, IntArray, places_of
-from coterie.core.client_store import ClientStore, Vectors, client_blocks
 from coterie.core.engine import Engine, Reply
-from coterie.core.keep import Keep
+from coterie.core.keep import ClientStore, Keep, Vectors, client_blocks
 from coterie.core.keys import Key
-from coterie.core.own_model import Adapts, LocalTraining, Own, OwnModel, OwnTrained, ServesStored
-from coterie.core.own_values import checked, joined, split
+from coterie.core.own_model import (
+    Adapts,
+    LocalTraining,
+    Own,
+    OwnModel,
+    OwnTrained,
+    ServesStored,
+    checked_vector,
+    join_own,
+    split_own,
+)
 from coterie.core.work import Evaluate, Train, Work
 from coterie.engines.simulation import least_loss_choices
 
@@ -190,8 +198,8 @@ class OwnModelEngine:
             stored = torch.from_numpy(self.store.get(ids))
             source = f"{type(rule).__name__}.serve"
             for place, own in enumerate(stored):
-                model = rule.serve(served[place], split(own, lengths))
-                served[place] = checked(model, models.shape[1], source, "the model")
+                model = rule.serve(served[place], split_own(own, lengths))
+                served[place] = checked_vector(model, models.shape[1], source, "the model")
             return served
         assert isinstance(rule, Adapts), "the rule serves the models as they are sent"
         adapting = served_by.by_rule(_Adapting(rule))
@@ -238,5 +246,5 @@ class OwnModelEngine:
 def _first(rule: OwnModel, sent: Tensor, lengths: Mapping[str, int]) -> Vectors:
     """What a client has that never trained, as one vector."""
     source = f"{type(rule).__name__}.first"
-    values: Vectors = torch.cat(joined(rule.first(sent), lengths, source)).numpy()
+    values: Vectors = torch.cat(join_own(rule.first(sent), lengths, source)).numpy()
     return values

@@ -29,13 +29,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.cores import cores
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.threads import one_torch_thread
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.process import cores, one_torch_thread
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population
 from coterie.engines.simulation import SimulationEngine
 from coterie.engines.worker import PartJob, PoolJob

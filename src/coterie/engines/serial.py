@@ -11,7 +11,7 @@ from torch import Tensor
 from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.threads import threads
+from coterie.core.process import threads
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError, failure_line
 from coterie.engines.simulation import SimulationEngine

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray, places_of
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.mixtures import SampleWeights
-from coterie.core.threads import threads
+from coterie.core.plan import SampleWeights
+from coterie.core.process import threads
 from coterie.core.training import Mixture, Weighted
-from coterie.core.work import Evaluate, SelectGroup, Train, Work, work_for_task
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train, Work, work_for_task
 from coterie.data.population import Population
 from coterie.local import LocalRunner
 from coterie.local.choose import least_loss

@@ -24,7 +24,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.objective import Objective
-from coterie.core.threads import one_thread, one_torch_thread
+from coterie.core.process import one_thread, one_torch_thread
 from coterie.core.work import Train
 from coterie.engines.failures import ClientError, failure_line
 from coterie.local import LocalRunner

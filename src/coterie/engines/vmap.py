@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.engines.blocks import Cohort, make_blocks
 from coterie.engines.serial import SerialEngine
 from coterie.engines.simulation import SimulationEngine

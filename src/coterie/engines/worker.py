@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.cores import allowed_cores
 from coterie.core.engine import Reply
-from coterie.core.freed_memory import keep_freed_memory
 from coterie.core.keys import Key
-from coterie.core.threads import one_library_thread, threads
+from coterie.core.process import allowed_cores, keep_freed_memory, one_library_thread, threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.failures import failure_line
 from coterie.engines.packing import unpack_arguments

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch import multiprocessing as mp
 
-from coterie.core.cores import allowed_cores
-from coterie.core.threads import find_thread_pools
+from coterie.core.process import allowed_cores, find_thread_pools
 from coterie.engines.failures import ClientError, ending
 from coterie.engines.packing import pack_arguments
 from coterie.engines.shared_memory import share

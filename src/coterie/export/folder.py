@@ -14,7 +14,6 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from coterie.core.csv_text import csv_text
 from coterie.core.task import headline_of
 from coterie.core.vectors import whole_state
 from coterie.errors import ConfigError
@@ -29,6 +28,7 @@ from coterie.export.placing import newcomer_vector
 from coterie.export.predictor import write_predictor
 from coterie.export.source import ExportSource
 from coterie.export.table_record import has_record
+from coterie.files import csv_text
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.store import RunFolder
 

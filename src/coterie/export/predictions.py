@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.csv_text import csv_text
 from coterie.errors import ConfigError
 from coterie.export.held_out_calibration import CalibrationRule, calibration_of
 from coterie.export.new_rows import NewRows, read_new_rows
@@ -20,6 +19,7 @@ from coterie.export.placing import Placed, place_clients
 from coterie.export.source import ExportSource
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
 from coterie.export.table_record import TableRoles, task_record
+from coterie.files import csv_text
 from coterie.runs.outputs import outputs_of
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from coterie.core.csv_text import FORMULA
 from coterie.export import placing, table_outputs
 from coterie.export.held_out_calibration import calibration_of
 from coterie.export.new_rows import NEW_CLIENT
 from coterie.export.source import ExportSource
 from coterie.export.table_record import TableRoles, task_record
+from coterie.files import FORMULA
 from coterie.rules.unlabelled import ONE_MODEL, WITHOUT_LABELS
 
 RECORD = "predict.json"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.describe import Describe
 from coterie.core.keys import Key
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.core.vectors import Layout, state_dict
 from coterie.data.population import Population
 from coterie.errors import ConfigError

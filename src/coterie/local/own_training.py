@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from coterie.core.keys import Key, keyed_torch
 from coterie.core.objective import Objective
-from coterie.core.own_model import Batch, OwnTrained
-from coterie.core.own_values import checked, joined, split
+from coterie.core.own_model import Batch, OwnTrained, checked_vector, join_own, split_own
 from coterie.core.solver import Solver
 from coterie.core.vectors import Layout, bind, copy_module
 from coterie.core.work import Train
@@ -58,14 +57,14 @@ def train_own_model(
     sent = len(row) - sum(lengths.values())
     received = row[:sent].view(-1, d)
     training = OwnTraining(trainers, work, base, samples, received, key)
-    found = rule.train(training, split(row[sent:], lengths))
+    found = rule.train(training, split_own(row[sent:], lengths))
     source = f"{type(rule).__name__}.train"
     if not isinstance(found, OwnTrained):
         got = type(found).__name__
         raise ConfigError(f"own_model: {source} returned, got {got}; expected an OwnTrained")
-    out[:d] = checked(found.update, d, source, "the update")
+    out[:d] = checked_vector(found.update, d, source, "the update")
     out[d:sent] = 0
-    out[sent:] = torch.cat([row[:0], *joined(found.own, lengths, source)])
+    out[sent:] = torch.cat([row[:0], *join_own(found.own, lengths, source)])
     return Trained(len(samples[1]), found.loss)
 
 

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.deliver import Deliver
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.mixtures import ClientShares
+from coterie.core.plan import ClientShares
 from coterie.core.solver import Solver
 from coterie.core.task import Task, has_squared_error, is_classes, with_smoothing
 from coterie.core.vectors import Layout
-from coterie.core.work import Evaluate, SelectGroup, Train
+from coterie.core.work import Deliver, Evaluate, SelectGroup, Train
 from coterie.data.population import Population, Split
 from coterie.local.batches import TrainingSamples
 from coterie.local.choose import least_loss

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.data.population import Population
 
 _RANK = 1e-10  # of the largest eigenvalue; below it an eigenvalue is rounding

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.math.cuts import (
     by_first_appearance,
     cut_after,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.math import blocks
 from coterie.math.similarity import Matrix, cosine
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.threads import one_torch_thread
+from coterie.core.process import one_torch_thread
 from coterie.math import blocks
 
 Matrix = NDArray[np.float64]

@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.core.arrays import IntArray
 from coterie.core.keys import Key
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.math.similarity import Matrix
 
 

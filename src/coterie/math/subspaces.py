@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from coterie.core.arrays import IntArray
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.math.distances import snap_to_one, symmetrise
 from coterie.math.similarity import Matrix
 

@@ -11,9 +11,8 @@ import torch
 from coterie.clients.round import Round
 from coterie.core.groups import Groups
 from coterie.core.keep import Keep
-from coterie.core.mixtures import ClientShares
-from coterie.core.plan import Plan
-from coterie.core.threads import one_torch_thread
+from coterie.core.plan import ClientShares, Plan
+from coterie.core.process import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.methods.discrepancy import discrepancy
 from coterie.methods.method import Method

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import FloatArray
-from coterie.core.mixtures import with_mixtures
-from coterie.core.threads import one_torch_thread
+from coterie.core.plan import with_mixtures
+from coterie.core.process import one_torch_thread
 from coterie.core.updates import Updates
 
 

@@ -14,8 +14,8 @@ from coterie.clients.round import Round
 from coterie.core.groups import NO_GROUP, Groups
 from coterie.core.keep import Keep
 from coterie.core.own_model import serves_as_sent
+from coterie.core.process import one_torch_thread
 from coterie.core.served import Served
-from coterie.core.threads import one_torch_thread
 from coterie.errors import ConfigError
 from coterie.methods.aggregate import move_models, take_choices, take_shares, training_notes
 from coterie.methods.buffered import buffered_round

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import IntArray
-from coterie.core.client_store import KeptState
 from coterie.core.groups import Groups
-from coterie.core.own_model import ServesStored
-from coterie.core.own_values import split
+from coterie.core.keep import KeptState
+from coterie.core.own_model import ServesStored, split_own
 from coterie.core.served import Served
 from coterie.core.task import headline_of
 from coterie.core.vectors import Layout, state_dict
@@ -169,7 +168,7 @@ class Result:
         if not len(row):
             return sent
         stored = torch.from_numpy(self.own_models.vectors[row[0]])
-        return rule.serve(sent, split(stored, rule.lengths(len(sent))))
+        return rule.serve(sent, split_own(stored, rule.lengths(len(sent))))
 
     def model_for(self, client: int) -> nn.Module:
         """The network that serves a client, ready to predict."""

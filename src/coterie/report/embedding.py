@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.groups import Groups
+from coterie.core.groups import Groups, Memory
 from coterie.core.keys import Key
-from coterie.core.memory import Memory
 from coterie.core.solver import Solver
 from coterie.core.task import Task
 from coterie.core.training import Steps

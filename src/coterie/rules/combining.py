@@ -14,7 +14,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import BoolArray, FloatArray, empty_mapping
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.threads import one_torch_thread
+from coterie.core.process import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.math.similarity import Matrix

@@ -19,7 +19,7 @@ from coterie.clients.round import Round
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
-from coterie.core.threads import one_torch_thread
+from coterie.core.process import one_torch_thread
 from coterie.errors import ConfigError
 from coterie.rules.assigning import Assign
 from coterie.rules.cold_start import DirectionMemory, GroupColdStart, Pretraining, has_direction

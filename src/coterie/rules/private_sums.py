@@ -21,7 +21,7 @@ from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.keys import Key
 from coterie.core.plan import Plan
-from coterie.core.threads import one_torch_thread
+from coterie.core.process import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 from coterie.math.similarity import Matrix

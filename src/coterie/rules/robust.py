@@ -23,7 +23,7 @@ from coterie.config.arguments import validated
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.groups import Groups
 from coterie.core.plan import Plan
-from coterie.core.threads import one_torch_thread
+from coterie.core.process import one_torch_thread
 from coterie.core.updates import Updates
 from coterie.errors import ConfigError
 from coterie.math import robust

@@ -12,9 +12,8 @@ from coterie.clients.round import Round
 from coterie.core.arrays import FloatArray, IntArray, places_of
 from coterie.core.engine import Reply
 from coterie.core.groups import Groups
-from coterie.core.mixtures import ClientShares
 from coterie.core.own_model import SendsBeside
-from coterie.core.plan import Plan
+from coterie.core.plan import ClientShares, Plan
 from coterie.core.updates import Updates
 from coterie.core.work import Train
 

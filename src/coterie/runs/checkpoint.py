@@ -25,8 +25,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from coterie.config.identity import config_hash
-from coterie.core.groups import Groups
-from coterie.core.memory import Memory
+from coterie.core.groups import Groups, Memory
 from coterie.errors import CheckpointError
 from coterie.runs.files import (
     plain,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.clients.clients import Clients
-from coterie.core.client_store import ClientStore, KeptState
+from coterie.core.keep import ClientStore, KeptState
 
 # The names in a checkpoint: a field that is renamed is no longer found in older ones.
 KEPT = tuple(field.name for field in fields(KeptState))

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.arrays import IntArray
-from coterie.core.groups import NO_GROUP, Groups
-from coterie.core.memory import GrowingRecord
+from coterie.core.groups import NO_GROUP, Groups, GrowingRecord
 from coterie.data import Partition
 from coterie.data.partitions import partition_bytes
 from coterie.errors import ConfigError, DataError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.core.arrays import BoolArray, FloatArray, IntArray
+from coterie.core.engine import Late
 from coterie.core.keys import Key
-from coterie.core.late import Late
 from coterie.core.reply_times import ReplyTimes
 from coterie.runs.availability import Availability
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from coterie.core.arrays import FloatArray, IntArray
-from coterie.core.csv_text import csv_text
+from coterie.files import csv_text
 from coterie.headline import ACCURACY, Headline
 from coterie.runs.digests import CLIENTS, GROUPS, SHARES, SUMMARY
 from coterie.runs.files import MALFORMED, damaged, plain

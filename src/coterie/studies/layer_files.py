@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.csv_text import csv_text
+from coterie.files import csv_text
 from coterie.report.charts.heat_map import heat_map
 from coterie.report.files import refuse_unwritable_output
 from coterie.report.render import render_page

@@ -17,7 +17,7 @@ from typing import Any
 from coterie.config import RunConfig, check
 from coterie.config.identity import config_hash
 from coterie.config.reading import fit_to_clients, put, read
-from coterie.core.cores import cores
+from coterie.core.process import cores
 from coterie.errors import ConfigError
 from coterie.methods.kept_optimizer import check_kept_optimizer
 from coterie.runs.columns import assume_task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.core.csv_text import csv_text
+from coterie.files import csv_text
 from coterie.runs.scores import NOTE, OF_CLIENTS, ClientScores, protocol_notes
 from coterie.sweep.comparison import SweepTable
 from coterie.sweep.table import markdown_table

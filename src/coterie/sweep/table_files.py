@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from coterie.core.csv_text import csv_text
+from coterie.files import csv_text
 from coterie.runs.files import refuse_unwritable
 from coterie.sweep.comparison import Row, SweepTable
 from coterie.sweep.measured import Figure, measure

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from coterie.core.arrays import FloatArray, IntArray
 from coterie.core.keys import Key
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.data.lazy import lazy_columns
 from coterie.data.samples import Samples
 

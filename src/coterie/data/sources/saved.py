@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.core.file_names import POPULATION
 from coterie.data.npz import read_npz
 from coterie.data.partition import Partition, partition_arrays, partition_of
 from coterie.data.population import Population
 from coterie.data.samples import Samples
 from coterie.errors import DataError
+from coterie.files import POPULATION
 
 
 def saved(root: Path | None, *, digest: str) -> Samples:

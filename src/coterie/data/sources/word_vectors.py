@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.threads import one_library_thread
+from coterie.core.process import one_library_thread
 from coterie.data.tabular.arrow import is_number
 from coterie.errors import DataError, first_line
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from coterie.clients import wire
 from coterie.clients.identity import Identity
-from coterie.core.mixtures import ClientShares
+from coterie.core.plan import ClientShares
 from coterie.core.task import SumShapes
 from coterie.core.work import Train
 from coterie.engines.flower.messages import FIELDS, NOTE, SHARES, part_name

@@ -16,7 +16,7 @@ from coterie.core.arrays import IntArray
 from coterie.core.describe import Describe
 from coterie.core.engine import Reply
 from coterie.core.keys import Key
-from coterie.core.mixtures import ClientShares
+from coterie.core.plan import ClientShares
 from coterie.core.training import Mixture
 from coterie.core.work import Evaluate, SelectGroup, Train, Work
 from coterie.engines.flower.inbox import ReplyLimit, reply_limit

@@ -24,11 +24,10 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from coterie.core.arrays import IntArray
-from coterie.core.freed_memory import keep_freed_memory
 from coterie.core.keys import Key
+from coterie.core.process import keep_freed_memory, threads
 from coterie.core.solver import Solver
 from coterie.core.task import Task
-from coterie.core.threads import threads
 from coterie.core.work import Evaluate, Train
 from coterie.engines.blocks import Blocks, Cohort, make_blocks
 from coterie.engines.failures import ClientError, failure_line

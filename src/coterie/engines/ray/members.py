@@ -16,7 +16,7 @@ import torch
 from ray.exceptions import RayError, RayTaskError
 
 from coterie.core.arrays import IntArray
-from coterie.core.cores import cores
+from coterie.core.process import cores
 from coterie.engines.ray.actor import Actor, Each, Equipment, Load, samples_fingerprint
 from coterie.engines.ray.cluster import Cluster, connect
 from coterie.engines.ray.shards import Name, ShardStore

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.csv_text import csv_text
 from coterie.errors import ConfigError
+from coterie.files import csv_text
 from coterie.runs.files import plain
 from coterie.studies.advise.answer import Advice
 from coterie.studies.advise.configuration import short_toml

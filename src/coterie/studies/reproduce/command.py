@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
-from coterie.core.cores import cores
+from coterie.core.process import cores
 from coterie.errors import ConfigError, SweepError
 from coterie.studies.reproduce.choice import choose
 from coterie.studies.reproduce.computed import NEED_DATA, seconds_of

@@ -12,7 +12,7 @@ import pytest
 PAGES = """
 import resource
 import numpy as np
-from coterie.core.freed_memory import keep_freed_memory
+from coterie.core.process import keep_freed_memory
 if {keep}:
     assert keep_freed_memory()
 

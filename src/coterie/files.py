@@ -1,10 +1,12 @@
-"""Tables as CSV: the one writer of all of them."""
+"""Files that more than one layer writes or names, without what reads them."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
+
+POPULATION = "population.npz"  # in the folder of a run, the data of a run from Python
 
 # A spreadsheet takes a cell that begins with one of the first for a formula. The last marks a cell
 # that was changed, so that no two texts are written alike.
