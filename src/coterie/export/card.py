@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from coterie.config import RunConfig
 from coterie.data import Population
 from coterie.export.figures import Figures
-from coterie.export.table_record import has_record
+from coterie.export.table_files import has_record
 from coterie.runs.prepare import Prepared
 from coterie.runs.summary import summarise
 from coterie.tasks import Binary, Multilabel, NextToken

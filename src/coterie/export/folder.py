@@ -18,16 +18,13 @@ from coterie.core.task import headline_of
 from coterie.core.vectors import whole_state
 from coterie.errors import ConfigError
 from coterie.export.card import Card, make_card, write_markdown
-from coterie.export.client import ClientModel, client_model
-from coterie.export.columns import write_columns
 from coterie.export.figures import Figures, evaluate, reported_figures
 from coterie.export.loader import first_inputs, try_loader, write_loader
-from coterie.export.models import ExportedModels
+from coterie.export.models import ClientModel, ExportedModels, client_model
 from coterie.export.onnx import require_onnx, write_onnx
 from coterie.export.placing import newcomer_vector
-from coterie.export.predictor import write_predictor
 from coterie.export.source import ExportSource
-from coterie.export.table_record import has_record
+from coterie.export.table_files import has_record, write_columns, write_predictor
 from coterie.files import csv_text
 from coterie.runs.checkpoint import Checkpoint
 from coterie.runs.store import RunFolder

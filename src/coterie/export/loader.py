@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import inspect
 import itertools
 import math
-import sys
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -207,7 +205,8 @@ def try_loader(
     Raises:
         ConfigError: if one fails, or gives something else.
     """
-    loader = _import_file(path)
+    # Run and not imported: bytecode would become part of the export.
+    load_model = runpy.run_path(str(path), run_name=MODULE_NAME)["load_model"]
     layout = Layout.of(module)
     loaded = {}
     for name, vector in models.vectors.items():
@@ -215,7 +214,7 @@ def try_loader(
         # Frozen parameters and integer buffers are in no vector; the copy has them already.
         reference.load_state_dict(state_dict(layout, vector), strict=False)
         try:
-            loaded[name] = loader.load_model(name)
+            loaded[name] = load_model(name)
             gap = _outputs(loaded[name], inputs) - _outputs(reference, inputs)
             difference = gap.abs().max().item()
         except Exception as error:  # noqa: BLE001 - a network of the user's own may raise anything
@@ -230,22 +229,6 @@ def try_loader(
 def _does_not_fit(what: str) -> ConfigError:
     expected = f"the run's own outputs, to {TOLERANCE:g}"
     return ConfigError(f"load.py: the network made anew {what}; expected {expected}")
-
-
-def _import_file(path: Path) -> ModuleType:
-    # As a user would import it, and not registered: it is no module of this process.
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Bytecode would become part of the export.
-    before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
 
 
 @torch.no_grad()

@@ -1,7 +1,4 @@
-"""The models of an export: a file for each, and which one serves which client.
-
-Used by `coterie.export.folder`, which writes them, and `coterie.export.loader`, which tries them.
-"""
+"""The models of an export: those of the groups, a file for each, or that of a single client."""
 
 from __future__ import annotations
 
@@ -9,13 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from coterie.config.problems import Problem, refuse
+from coterie.config.wording import nearest
 from coterie.core.arrays import IntArray
 from coterie.core.groups import Groups
 from coterie.core.served import Served
+from coterie.data import Population
+from coterie.errors import ConfigError
+from coterie.export.source import ExportSource
+from coterie.runs.kept import OWN_MODELS, kept_state, restore_kept
 
 NO_GROUP = "no-group"
+
+NAME = "client"
+# Names in an error line.
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +97,117 @@ def _name(number: int, groups: int, models: int) -> str:
     if number < models:
         return NO_GROUP
     return f"mixture-{number - models}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedClients:
+    """Who is served.
+
+    Args:
+        population: with the training samples to which a client of a method such as FedALA fits the
+            model that it is sent.
+        groups: the state, with a place for each client of the population.
+    """
+
+    population: Population
+    groups: Groups
+
+    @classmethod
+    def of(cls, source: ExportSource) -> ServedClients:
+        """The clients of a run."""
+        return cls(source.population, source.checkpoint.groups)
+
+
+def served_models(source: ExportSource, clients: ServedClients, ids: IntArray) -> Tensor:
+    """The models by which some clients predict, float32 ``[n, d]``.
+
+    A client that stored something has it in its model. One that never trained has what the method
+    serves newcomers: personal layers have their first values, and in place of a model of its own it
+    has the shared one.
+
+    Args:
+        source: a run of a simulation.
+        clients: all of them.
+        ids: int64 ``[n]``, those that are asked for.
+
+    Raises:
+        ConfigError: where no single model serves a client.
+    """
+    # Made with all of them: an engine takes over who holds what, and no further clients.
+    spec = replace(source.prepared.spec, population=clients.population)
+    checkpoint = source.checkpoint
+    served = spec.algorithm.serve(clients.groups)
+    # The stream of the last evaluation, so that the models are those that were scored.
+    key = spec.key.at(checkpoint.round - 1).of("evaluate")
+    with spec.make_clients("serial", {}) as engine:
+        restore_kept(engine, checkpoint.extra)
+        # A copy: the models may be views of the checkpoint.
+        return torch.clone(engine.served_models(ids, served, key))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientModel:
+    """What serves a client.
+
+    Args:
+        name: of the client.
+        number: its place among the clients.
+        vector: float32 ``[d]``.
+        own: whether the client has stored something of its own, which is in it.
+    """
+
+    name: str
+    number: int
+    vector: Tensor
+    own: bool
+
+    def models(self, clients: int) -> ExportedModels:
+        """The model as an export without groups.
+
+        Args:
+            clients: number of clients of the run.
+        """
+        row = np.full(clients, -1)
+        row[self.number] = 0
+        return ExportedModels({NAME: self.vector}, row, groups=0)
+
+
+def number_of(source: ExportSource, name: str) -> int:
+    """The place of a client.
+
+    Raises:
+        ConfigError: for a client that the run does not have, and for a run of real clients, who have
+            theirs on their own machines.
+    """
+    if source.real:
+        raise ConfigError(
+            f"--client: what real clients keep is on their own nodes, got {name!r}; expected "
+            f"`coterie node export {name}` there, or the shared models without --client"
+        )
+    names = list(map(str, source.population.names))
+    if name not in names:
+        expected = f"one of {', '.join(names[:_SHOWN])}"
+        if len(names) > _SHOWN:
+            expected += ", ..."
+        refuse(Problem("--client", "no such client", name, expected, nearest(name, names)))
+    return names.index(name)
+
+
+def client_model(source: ExportSource, name: str) -> ClientModel:
+    """The model by which a client of a simulation predicts, with all that it keeps.
+
+    A client of a method such as FedALA fits the model that it is sent to its samples first, as it does
+    where it is scored.
+
+    Args:
+        source: the run.
+        name: of the client.
+
+    Raises:
+        ConfigError: as `number_of` does, and for a client that no single model serves.
+    """
+    number = number_of(source, name)
+    vector = served_models(source, ServedClients.of(source), np.array([number]))[0]
+    extra = source.checkpoint.extra
+    stored = [kept_state(extra, prefix).ids for prefix in ("", OWN_MODELS)]
+    return ClientModel(name, number, vector, own=number in np.concatenate(stored))

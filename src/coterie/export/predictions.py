@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from coterie.errors import ConfigError
-from coterie.export.held_out_calibration import CalibrationRule, calibration_of
+from coterie.export.calibration import CalibrationRule, calibration_of
 from coterie.export.new_rows import NewRows, read_new_rows
 from coterie.export.placing import Placed, place_clients
 from coterie.export.source import ExportSource
+from coterie.export.table_files import TableRoles, task_record
 from coterie.export.table_outputs import TaskRecord, calibrated, columns_of, logits_of
-from coterie.export.table_record import TableRoles, task_record
 from coterie.files import csv_text
 from coterie.runs.outputs import outputs_of
 
@@ -97,7 +97,7 @@ def predict(
     calibration = ""
     logits = logits_of(task, outputs)
     if logits is not None:
-        found, calibration = calibration_of(source)
+        found, calibration = calibration_of(source, task)
         columns |= _calibrated_columns(task, found, logits, new, placed)
     table = _table(new, placed, columns)
     if out is not None:
