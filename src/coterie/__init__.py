@@ -3,12 +3,9 @@ fast."""
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from coterie.deprecated import install
 
 if TYPE_CHECKING:
     from coterie.algorithms import *  # noqa: F403
@@ -73,14 +70,9 @@ _HOME = {
     "resume": "coterie.python.resuming",
     "run": "coterie.python.call",
 }
-_RENAMED = {"Door": "Clients"}  # since version 0.2
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(f"coterie.{name} is deprecated; use coterie.{new}", DeprecationWarning, 2)
-        return __getattr__(new)
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name == "__all__":
@@ -107,6 +99,3 @@ def _may_be_algorithm(name: str) -> bool:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__getattr__("__all__")})
-
-
-install()

@@ -214,7 +214,7 @@ def _scores(summary: Mapping[str, Any], headline: Headline) -> dict[str, str]:
     rows |= _over_clients(summary, headline)
     # The usual way needs no name.
     titles = {headline.name: ""}
-    # Summaries of earlier versions have neither of them.
+    # A run has those that it was asked for.
     for title, keys in headline.keys.others.items():
         titles[keys.value] = f", {title}"
         if keys.value in summary:

@@ -13,8 +13,17 @@ import pytest
 from coterie.cli.main import invoke
 from coterie.errors import CheckpointError
 from coterie.report.load import view_of
+from coterie.runs.files import read_sealed, sealed
 from coterie.runs.store import RunFolder
 from tests.cli.conftest import errors
+
+READING = (
+    ["show", "r"],
+    ["watch", "r", "--once"],
+    ["report", "r"],
+    ["plot", "r", "--chart", "accuracy"],
+    ["export", "r"],
+)
 
 
 @pytest.fixture
@@ -65,13 +74,7 @@ def test_every_command_refuses_a_file_that_is_not_the_runs(
     before = (run / name).read_bytes()
     damage(run / name)
     assert not (run / name).exists() or (run / name).read_bytes() != before
-    for words in (
-        ["show", "r"],
-        ["watch", "r", "--once"],
-        ["report", "r"],
-        ["plot", "r", "--chart", "accuracy"],
-        ["export", "r"],
-    ):
+    for words in READING:
         assert invoke(words) == 4, words
         (line,) = errors(capsys)
         # The digests of another run say that the configuration is not theirs.
@@ -137,44 +140,67 @@ def test_settings_that_change_no_result_may_be_edited_and_are_said(
     )
 
 
-def as_of_an_earlier_version(run: Path) -> None:
-    """Without the record, and with rows that are no chain."""
-    (run / "digests.json").unlink()
-    rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["chain"]
-    (run / "rounds.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-
-
-def test_a_folder_of_an_earlier_version_is_read_with_a_warning_and_resumed(
+def test_a_folder_that_lost_its_record_gets_a_new_one_where_it_goes_on(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    as_of_an_earlier_version(run)
-    for words in (["show", "r"], ["export", "r"], ["resume", "r"]):
-        assert invoke(words) == 0
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line == (
-            "warning: r: a run folder without digests.json, so its files are read as they are"
-        )
+    (run / "digests.json").unlink()
+    assert invoke(["resume", "r"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "warning: r: a run folder without digests.json, so its files are read as they are"
+    )
     assert invoke(["show", "r"]) == 0
     assert not capsys.readouterr().err
     another_value(run / "rounds.jsonl")
     assert invoke(["show", "r"]) == 4
 
 
+def test_a_folder_of_another_format_is_one_line(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As version 0.1 wrote them: without the record, and with rows that are no chain."""
+    (run / "digests.json").unlink()
+    rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["chain"]
+    (run / "rounds.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for command in (*READING, ["resume", "r"]):
+        assert invoke(command) == 4, command
+        assert errors(capsys) == [
+            "r: another format, got no digests.json and no digests in rounds.jsonl; "
+            "expected a run of this version of Coterie"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("digests.json", 1), ("checkpoints/round-000003/manifest.json", 2)],
+)
+def test_a_file_of_another_format_is_one_line(
+    run: Path, name: str, expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = read_sealed((run / name).read_bytes())
+    assert body is not None
+    (run / name).write_bytes(sealed({**body, "schema": 7}))
+    for command in (["report", "r"], ["export", "r"], ["resume", "r"]):
+        assert invoke(command) == 4, command
+        assert errors(capsys) == [
+            f"r/{name}: another format, got 7; expected {expected}, that of this version"
+        ]
+
+
 def test_numbers_that_no_run_writes_are_one_line(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    as_of_an_earlier_version(run)
     file = run / "rounds.jsonl"
     text = file.read_text()
-    file.write_text(re.sub(r'"accuracy": [0-9.]+', '"accuracy": 1e400', text, count=1))
+    file.write_text(re.sub(r'"accuracy":[0-9.]+', '"accuracy":1e400', text, count=1))
     for words in (["show", "r"], ["watch", "r", "--once"], ["report", "r"]):
         assert invoke(words) == 4
-        assert "r/rounds.jsonl: line 1: damaged" in capsys.readouterr().err
+        assert "r/rounds.jsonl: line 1: damaged, got" in capsys.readouterr().err
     file.write_text(text)
-    clients = run / "clients.csv"
-    clients.write_text(clients.read_text() + f"x,0,{10**19},{10**19}\n")
+    clients = (run / "clients.csv").read_text() + f"x,0,{10**19},{10**19}\n"
+    RunFolder.open(run).write({"clients.csv": clients.encode()})
     assert invoke(["report", "r"]) == 4
     assert "r/clients.csv: damaged, got OverflowError" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""One writer of a run folder: several `resume` at once, and what earlier versions left of that."""
+"""One writer of a run folder: several `resume` at once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from coterie.cli.main import invoke
+from coterie.config.identity import config_hash
+from coterie.runs.rows import chained_lines
 from coterie.runs.store import RunFolder
 from tests.cli.conftest import errors
 
@@ -114,43 +116,15 @@ def test_a_lock_without_a_holder_is_waited_for_and_a_dead_ones_workers(
     assert f"got process {os.getpid()} on " in line
 
 
-def test_rows_that_two_processes_wrote_are_mended(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke(["run", config, "--out", "r", "--set", "train.rounds=8", *OFTEN]) == 0
-    straight = left("r")
-    folder = RunFolder.open("r")
-    one = folder.rows()
-    # As measured with two `resume` of one folder: the second begins in the middle of the first.
-    for order in ([0, 1, 2, 3, 4, 5, 3, 6, 4, 7, 5, 6, 7], [0, 1, 2, 6, 3, 7, 4, 5, 6]):
-        Path("r/digests.json").unlink()
-        texts = [json.dumps({**one[round], "seconds": {"total": 9.0}}) for round in order]
-        Path("r/rounds.jsonl").write_text("\n".join(texts) + "\n")
-        capsys.readouterr()
-        assert invoke(["show", "r"]) == 4
-        assert "got rows of two processes at once" in capsys.readouterr().err
-        assert invoke(["resume", "r"]) == 0
-        assert f"{len(order) - 8} of {len(order)} lines were cut" in capsys.readouterr().err
-        assert {**left("r"), "rows": 0} == {**straight, "rows": 0}
-        assert [row["accuracy"] for row in folder.rows()] == [row["accuracy"] for row in one]
-    # Of rows that are missing the run goes back to a checkpoint before them, or begins anew.
-    Path("r/digests.json").unlink()
-    texts = [json.dumps(one[round]) for round in (0, 1, 5, 6, 2, 3, 7)]
-    Path("r/rounds.jsonl").write_text("\n".join(texts) + "\n")
-    assert invoke(["resume", "r"]) == 0
-    assert "the run begins anew" in capsys.readouterr().err
-    assert left("r") == straight
-
-
-def test_rows_of_two_processes_that_differ_are_refused(
+def test_rows_that_are_not_in_order_are_refused(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["run", config, "--out", "r", *OFTEN]) == 0
-    rows_of_run = RunFolder.open("r").rows()
-    Path("r/digests.json").unlink()
-    other = {**rows_of_run[1], "accuracy": 0.987}
-    texts = [json.dumps(row) for row in (*rows_of_run[:2], other, *rows_of_run[2:])]
-    Path("r/rounds.jsonl").write_text("\n".join(texts) + "\n")
+    folder = RunFolder.open("r")
+    found = folder.rows()
+    twice = [*found[:2], found[1], *found[2:]]
+    lines, _ = chained_lines(twice, config_hash(folder.resolved))
+    Path("r/rounds.jsonl").write_bytes(lines)
     capsys.readouterr()
-    assert invoke(["resume", "r"]) == 4
-    assert "line 3: round 1, got rows of two processes" in capsys.readouterr().err
+    assert invoke(["show", "r"]) == 4
+    assert errors(capsys) == ["r/rounds.jsonl: line 3: not in order, got round 1; expected 2"]

@@ -254,7 +254,7 @@ def test_the_table_of_a_configuration() -> None:
     assert make_bounds(check(tables)) == Bounds()
     off = check(tables | {"bounds": {"enabled": False}})
     assert not make_bounds(off).enabled
-    # A run of version 0.1, which says nothing of bounds, is the same as one without them.
+    # Bounds that are off are left out of the hash.
     said = off.resolved()
     unsaid = {key: value for key, value in said.items() if key != "bounds"}
     assert config_hash(said) == config_hash(unsaid)

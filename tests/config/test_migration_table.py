@@ -1,14 +1,13 @@
-"""``[migration]``, and the options of version 0.1 that it replaces."""
+"""``[migration]``: which clients lose their group because their data drifted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coterie.config import check, registry, upgrade
+from coterie.config import check, registry
 from coterie.config.identity import config_hash, differing
 from coterie.errors import ConfigError
 from coterie.rules import migration
@@ -22,13 +21,6 @@ MIGRATING = [
     *("fedgroup", "fedgrouprox", "flexcfl", "ifca", "fesem"),
     *("fedclust", "pacfl", "flhc", "cfl", "fedgsp"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_warning_yet() -> Iterator[None]:
-    upgrade._warn_once.cache_clear()
-    yield
-    upgrade._warn_once.cache_clear()
 
 
 def tables(name: str, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -47,32 +39,10 @@ def found_in(config: Any) -> Any:
     return config.resolved().get("migration")
 
 
-def test_old_options_mean_the_same_and_are_reported_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    old = check(tables("ifca", {"groups": 2, "migration": "counts", "tau": 0.1}))
-    new = check(
-        tables("ifca", {"groups": 2}, migration={"detector": "counts", "tau": 0.1}),
-    )
-    assert old.resolved() == new.resolved()
-    assert found_in(old) == {"detector": "counts", "tau": 0.1}
-    check(tables("fesem", {"migration": "counts"}))
-    assert capsys.readouterr().err.splitlines() == [
-        "warning: algorithm.migration is deprecated; use [migration] detector",
-        "warning: algorithm.tau is deprecated; use [migration] tau",
-    ]
-
-
-def test_tau_alone_keeps_the_detector_of_the_algorithm() -> None:
-    config = check(tables("flexcfl", {"tau": 0.5}))
-    assert found_in(config) == {"detector": "per_label", "tau": 0.5}
-
-
-def test_other_taus_are_no_migration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tau_of_a_server_is_no_migration() -> None:
     config = check(tables("fedadam", {"tau": 0.01}))
     assert config.options("algorithm")["tau"] == 0.01
     assert found_in(config) is None
-    assert capsys.readouterr().err == ""
 
 
 def test_the_run_folder_says_the_migration_of_the_algorithm_itself() -> None:
@@ -83,13 +53,11 @@ def test_the_run_folder_says_the_migration_of_the_algorithm_itself() -> None:
     )
 
 
-def test_an_equivalent_configuration_of_version_0_1_is_the_same_run() -> None:
-    for name, detector in (("flexcfl", "per_label"), ("flexcfl", "none"), ("ifca", "none")):
-        new = check(tables(name, migration={"detector": detector})).resolved()
-        old = {**new, "algorithm": {**new["algorithm"], "migration": detector, "tau": 0.2}}
-        old.pop("migration")
-        assert differing(old, new) == []
-        assert config_hash(old) == config_hash(new)
+def test_a_run_that_says_none_is_the_run_that_says_nothing() -> None:
+    said = check(tables("ifca", migration={"detector": "none"})).resolved()
+    unsaid = check(tables("ifca")).resolved()
+    assert differing(said, unsaid) == []
+    assert config_hash(said) == config_hash(unsaid)
     assert "migration.detector" in differing(
         check(tables("flexcfl")).resolved(),
         check(tables("flexcfl", migration={"detector": "none"})).resolved(),
@@ -100,11 +68,15 @@ def test_an_equivalent_configuration_of_version_0_1_is_the_same_run() -> None:
     ("given", "line"),
     [
         (
-            tables("ifca", {"migration": "counts"}, migration={"tau": 0.1}),
-            "algorithm.migration: given twice, got 'counts'; expected it in [migration] alone",
+            tables("ifca", {"migration": "counts"}),
+            "algorithm.migration: unknown key, got 'counts'; expected one of name, groups",
         ),
         (
-            tables("ifca", {"migration": "count"}),
+            tables("flexcfl", {"tau": 0.5}),
+            "algorithm.tau: unknown key, got 0.5; expected one of name, groups",
+        ),
+        (
+            tables("ifca", migration={"detector": "count"}),
             "migration.detector: unknown choice, got 'count'; expected one of 'none', 'per_label'",
         ),
         (tables("ifca", migration={"tau": -1}), "migration.tau: out of range, got -1"),
@@ -145,8 +117,6 @@ def test_a_sweep_leaves_it_out_for_methods_of_one_group() -> None:
     assert "migration" not in tables_for("fedavg", names, base, ["migration.tau=0.1"], {})
     ours = tables_for("ifca", names, base, ["migration.tau=0.1"], {})
     assert ours["migration"] == {"detector": "counts", "tau": 0.1}
-    old = tables_for("ifca", names, tables("ifca"), ["algorithm.migration=counts"], {})
-    assert found_in(check(old)) == {"detector": "counts", "tau": 0.2}
 
 
 def test_an_option_of_the_users_own_stays_the_users(
@@ -165,16 +135,14 @@ def test_the_list_names_no_option_that_is_a_table() -> None:
     assert "tau" in registry.options("algorithm", "fedadam")
 
 
-def test_a_run_stores_the_table_and_a_checkpoint_of_the_old_options_is_its_own(
+def test_a_run_stores_the_table_and_its_checkpoint_is_of_its_detector_alone(
     tmp_path: Path,
 ) -> None:
     given = tables("ifca", {"groups": 2}, migration={"detector": "counts"})
     run_config(check(given), tmp_path / "run")
     folder = RunFolder.open(tmp_path / "run")
     assert folder.resolved["migration"] == {"detector": "counts", "tau": 0.2}
-    old = tables("ifca", {"groups": 2, "migration": "counts"})
-    checkpoint = folder.checkpoints.latest(check(old).resolved())
-    assert checkpoint is not None
-    other = check(tables("ifca", {"groups": 2, "migration": "ordinal"})).resolved()
+    assert folder.checkpoints.latest(check(given).resolved()) is not None
+    other = check(tables("ifca", {"groups": 2}, migration={"detector": "ordinal"})).resolved()
     with pytest.raises(Exception, match=r"got other values of migration\.detector;"):
         folder.checkpoints.latest(other)

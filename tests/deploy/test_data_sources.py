@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +80,3 @@ def test_a_loader_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text("load = 3\n")
     with pytest.raises(DataError, match="no function load_client"):
         load_function(tmp_path / "client.py")
-
-
-def test_the_client_file_of_an_older_version_still_loads(tmp_path: Path) -> None:
-    text = (
-        "from coterie.deploy.own import share\n"
-        "TRIAL = {'data': {'source': 'digits', 'partition': {'kind': 'iid', 'clients': 4}},\n"
-        "         'model': {'name': 'mclr'}, 'algorithm': {'name': 'fedavg'},\n"
-        "         'train': {'rounds': 1, 'clients_per_round': 2}}\n"
-        "def load_client(context):\n"
-        "    return share(TRIAL, 3)\n"
-    )
-    (tmp_path / "client.py").write_text(text)
-    sys.modules.pop("coterie.deploy.own", None)
-    with pytest.warns(DeprecationWarning, match=r"use coterie.deploy.data_sources"):
-        load = load_function(tmp_path / "client.py")
-    (x, y), (test_x, test_y) = load(None)
-    assert len(x) == len(y) > len(test_x) == len(test_y) > 0

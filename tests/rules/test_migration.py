@@ -117,12 +117,3 @@ def test_every_shift_gives_the_same_on_both_engines(name: str, method: ct.Method
         assert np.array_equal(a.groups.member, b.groups.member)
         assert a.row["shift"] == b.row["shift"]
     assert any(result.row["shift"] for result in serial)
-
-
-def test_tau_alone_is_deprecated_and_means_the_same() -> None:
-    with pytest.warns(DeprecationWarning, match=r"use migration=Migration\(.*'per_label', tau=0.5"):
-        old = ct.flexcfl(groups=2, tau=0.5)
-    assert old.assign == ct.flexcfl(groups=2, migration=Migration("per_label", 0.5)).assign
-    with pytest.warns(DeprecationWarning, match="tau is deprecated"):
-        old = ct.ifca(groups=2, migration="counts", tau=0.5)
-    assert old.assign == ct.ifca(groups=2, migration=Migration("counts", 0.5)).assign

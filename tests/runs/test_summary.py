@@ -53,7 +53,7 @@ def test_a_damaged_summary_is_named(folder: RunFolder) -> None:
         folder.results.summary()
 
 
-def test_a_damaged_summary_of_an_earlier_version_is_named(folder: RunFolder) -> None:
+def test_a_damaged_summary_of_a_folder_without_a_record_is_named(folder: RunFolder) -> None:
     (folder.path / "digests.json").unlink()
     (folder.path / "summary.json").write_text('{"accuracy"')
     with pytest.raises(

@@ -7,7 +7,6 @@ and the contract tests.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import wraps
 from inspect import isfunction, signature
 from typing import TYPE_CHECKING, Any
@@ -79,11 +78,9 @@ def _naming_itself(name: str, factory: Callable[..., Method]) -> Callable[..., M
     @wraps(factory)
     def make(*args: Any, **kwargs: Any) -> Method:
         method = factory(*args, **kwargs)
-        # Arguments of version 0.1 are in no signature, and in no configuration.
-        with suppress(TypeError):
-            called = signature(factory).bind(*args, **kwargs).arguments
-            # Frozen records set their own fields this way.
-            object.__setattr__(method, "made_by", {"name": name, **called})
+        called = signature(factory).bind(*args, **kwargs).arguments
+        # Frozen records set their own fields this way.
+        object.__setattr__(method, "made_by", {"name": name, **called})
         return method
 
     return make

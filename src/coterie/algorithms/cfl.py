@@ -24,7 +24,6 @@ from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.cold_start import has_direction
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.split_tree import NEVER, SplitMemory
 
 
@@ -191,7 +190,6 @@ def _members(groups: Groups, row: int) -> IntArray:
     return np.flatnonzero((groups.member == row) & known)
 
 
-@tau_in_migration
 @validated
 def cfl(
     # The values of the authors' demonstration, found with a learning rate of 0.1.

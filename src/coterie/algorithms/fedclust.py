@@ -14,12 +14,10 @@ from coterie.rules.cold_start import Outliers
 from coterie.rules.group_count import fixed_groups
 from coterie.rules.large_federations import Ask, LargeFederation, SampleSize, SketchSize
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.one_shot import OneShot, Threshold
 from coterie.rules.signatures import TrainedUpdate
 
 
-@tau_in_migration
 @validated
 def fedclust(
     # Neither the linkage nor lambda is printed; the poster's source for clustering covers

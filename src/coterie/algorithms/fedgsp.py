@@ -28,7 +28,6 @@ from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.chains import Histograms, Privacy, empty_plan, plan_of_chains
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.weighing import evenly
 
 
@@ -75,7 +74,6 @@ class Growing(PlacesClients):
         return groups, plan_of_chains(ids[order], group[order], sampled, newcomers, count)
 
 
-@tau_in_migration
 @validated
 def fedgsp(
     # These four are the paper's, for 368 clients.

@@ -21,7 +21,6 @@ from coterie.methods.method import Method
 from coterie.rules.assigning import PlacesClients
 from coterie.rules.group_count import count_if_auto
 from coterie.rules.migration import Migration, migrating, previous_group
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.weighing import evenly
 
 Order = Literal["train_then_assign", "flexcfl"]
@@ -107,7 +106,6 @@ class AssignThenTrain(PlacesClients):
         return groups.remember(SolutionMemory(solution)), updates
 
 
-@tau_in_migration
 @validated
 def fesem(
     groups: GroupCount = 3,

@@ -23,10 +23,8 @@ from coterie.rules.cold_start import (
 from coterie.rules.inter_group import Rule, inter_group
 from coterie.rules.migration import Migration, migrating
 from coterie.rules.newcomers import Ablation, Fallback, NearestDirection, random_groups
-from coterie.rules.old_arguments import tau_in_migration
 
 
-@tau_in_migration
 @validated
 def flexcfl(
     groups: GroupCount = 3,

@@ -12,12 +12,10 @@ from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.group_count import fixed_groups
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.one_shot import OneShot, Threshold
 from coterie.rules.signatures import Metric, TrainedUpdate
 
 
-@tau_in_migration
 @validated
 def flhc(
     # The rounds and the metric that the authors recommend.

@@ -22,7 +22,6 @@ from coterie.rules.assigning import Assign, PlacesClients
 from coterie.rules.cold_start import GroupColdStart, Outliers
 from coterie.rules.group_count import count_if_auto
 from coterie.rules.migration import DriftMemory, Migration, migrating, previous_group
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.starts import BestOfStarts, StartsFromClusters
 from coterie.rules.weighing import evenly
 
@@ -60,7 +59,6 @@ def _place_drifted(groups: Groups, round: Round) -> Groups:
     return groups.with_members(reply.ids, reply.fields["loss"].argmin(axis=1))
 
 
-@tau_in_migration
 @validated
 def ifca(
     groups: GroupCount = 3,

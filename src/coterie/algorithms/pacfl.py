@@ -14,12 +14,10 @@ from coterie.math.group_count import GroupCount
 from coterie.methods.method import Method
 from coterie.rules.group_count import fixed_groups
 from coterie.rules.migration import Migration, migrating
-from coterie.rules.old_arguments import tau_in_migration
 from coterie.rules.one_shot import OneShot
 from coterie.rules.signatures import Angle, Subspace
 
 
-@tau_in_migration
 @validated
 def pacfl(
     # The authors' script for CIFAR-10. Their text has the principal angle between spans; their code

@@ -89,8 +89,7 @@ class ReclusterKMeans:
         features = updates.delta.to(torch.float64)
         if self.unit:
             features = torch.nn.functional.normalize(features, dim=1)
-        # Version 0.1 kept the stream between two calls as a number of 32 bits. Folded the same way,
-        # its draws, and so its results, stay.
+        # Folded to 32 bits, as it always was: with the key itself all results would be others.
         key = Key(round.key.of("clusters").seed32())
         return kmeans(features.numpy(), min(self.clusters, len(updates)), key)
 

@@ -19,7 +19,6 @@ from coterie.config.choice_tables import ChoiceTable, DataTable, EngineTable
 from coterie.config.kinds import KINDS
 from coterie.config.schema import Factory
 from coterie.config.tables import LogTable, MigrationTable, RunConfig, TrainTable
-from coterie.config.upgrade import default_detector
 from coterie.errors import ConfigError
 
 CHOICES = (
@@ -77,7 +76,7 @@ def run_model(tables: Mapping[str, Any]) -> tuple[type[RunConfig], list[str]]:
             choices.append((kind, _choose(kind, table, refused)))
     shift = _choose_shifts(tables.get("shift"), refused)
     plugin_engine = _plugin_engine(tables, refused)
-    detector = default_detector(_name_at(tables, "algorithm"))
+    detector = registry.default_detector(_name_at(tables, "algorithm"))
     return _model(tuple(choices), shift, plugin_engine, detector), refused
 
 

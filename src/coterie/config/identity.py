@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
-from coterie.config.tables import Detector
 from coterie.config.wording import spelled
 
 # Key paths that cannot change results, so they are not part of a run's identity: a run may be
@@ -46,24 +45,10 @@ ADDED: Mapping[tuple[str, ...], Any] = {
 
 
 def _normal_form(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """A resolved configuration with migration in one place, as version 0.1 had it among the options
-    of the algorithm, and without migration, bounds and personal layers
-    where they do nothing."""
+    """A resolved configuration without migration, bounds and personal layers where they do nothing."""
     found = dict(resolved)
-    algorithm = found.get("algorithm")
-    # Only values that Coterie's own option had: an algorithm of a user may have another
-    # option of this name.
-    if isinstance(algorithm, Mapping) and algorithm.get("migration") in get_args(Detector):
-        table = {"detector": algorithm["migration"], "tau": algorithm.get("tau")}
-        found["migration"] = table
-        found["algorithm"] = {k: v for k, v in algorithm.items() if k not in ("migration", "tau")}
-    train = found.get("train")
-    # Where the option of the table [evaluate] was before there was one.
-    if isinstance(train, Mapping) and "evaluate_local" in train:
-        found["evaluate"] = {"local": train["evaluate_local"], **found.get("evaluate", {})}
-        found["train"] = {k: v for k, v in train.items() if k != "evaluate_local"}
     bounds = found.get("bounds")
-    # Runs of version 0.1 had no bounds, and say nothing of them.
+    # Without bounds it does not matter what they would have been.
     if isinstance(bounds, Mapping) and bounds.get("enabled") is False:
         del found["bounds"]
     personal = found.get("personal")

@@ -18,7 +18,6 @@ from coterie.config.privacy_checks import fit_to_privacy
 from coterie.config.problems import problems
 from coterie.config.tables import RunConfig
 from coterie.config.toml_text import MOST_CHARACTERS, parse_toml
-from coterie.config.upgrade import upgrade
 from coterie.config.wording import shown, spelled
 from coterie.errors import ConfigError
 
@@ -124,7 +123,7 @@ def check(tables: Mapping[str, Any], file: str = "configuration") -> RunConfig:
     """
     try:
         # Paths first: a factory of the user's own is looked for in the folder that they name.
-        config, lines = _check(upgrade(_anchored(tables)))
+        config, lines = _check(_anchored(tables))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     except RecursionError:

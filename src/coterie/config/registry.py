@@ -155,6 +155,16 @@ def migrates(algorithm: Factory) -> bool:
     return algorithm in own and "migration" in inspect.signature(algorithm).parameters
 
 
+def default_detector(name: Any) -> str:
+    """The drift detector of an algorithm, ``none`` where it has none of its own."""
+    factory = None
+    if isinstance(name, str):
+        factory = builtin("algorithm").get(name)
+    if factory is None or not migrates(factory):
+        return "none"
+    return str(inspect.signature(factory).parameters["migration"].default)
+
+
 def options(kind: str, name: str) -> dict[str, tuple[Any, Any]]:
     """The options of a choice: name -> (type, default, ``...`` where there is none).
 

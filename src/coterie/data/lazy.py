@@ -14,7 +14,6 @@ from torch import Tensor
 
 from coterie.core.arrays import IntArray
 from coterie.core.process import one_library_thread
-from coterie.deprecated import renamed
 from coterie.errors import DataError
 
 # Bytes of samples that each process keeps at hand.
@@ -255,8 +254,3 @@ def _refuse() -> NoReturn:
         "data.source: this needs all samples at once, got a federation that is made client by "
         "client; expected lazy = false"
     )
-
-
-def __getattr__(name: str) -> Any:
-    names = {"drawn": "lazy_columns", "is_drawn": "is_lazy", "Drawn": "LazyColumn"}
-    return renamed(__name__, name, names)

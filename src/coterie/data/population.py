@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -117,13 +116,6 @@ class Population:
     def lazy(self) -> bool:
         """Whether samples are made client by client: then nothing can have all of them at once."""
         return is_lazy(self.y)
-
-    @property
-    def drawn(self) -> bool:
-        """The name of `lazy` before version 0.2."""
-        text = "Population.drawn is deprecated; use Population.lazy"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return self.lazy
 
     @property
     def clients(self) -> int:

@@ -49,7 +49,7 @@ def write_clients(
     # From the row and not from the clients: a run that goes on after its end writes the same again,
     # also where other clients are there by then.
     scores = folder.rows()[-1].get(COLUMN)
-    # A run of an earlier version, or one that scores a sample of its clients.
+    # A run that scores a sample of its clients.
     if scores is None:
         return
     pairs = [scores.get(name, (None, 0)) for name in names]

@@ -111,7 +111,7 @@ def _rounds(status: FederationStatus) -> StatusTable:
     rows = [shown(row) for row in reversed(status.rows[-SHOWN_ROUNDS:])]
     title = status.headline.title
     note = f"The newest first. {title} is over the clients that were scored in that round."
-    # Runs of an earlier version have no scores of single clients.
+    # Runs that score a sample of their clients have no scores of single ones.
     if same.values:
         same_ones = counted(same.clients, "client")
         note += f" Beside it is the mean of the {same_ones} in all rounds, by their samples."

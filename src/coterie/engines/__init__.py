@@ -1,12 +1,9 @@
 """How clients are reached. Engines have never heard of groups."""
 
-from typing import Any
-
 from coterie.clients.clients import Clients
 from coterie.clients.ledger import Ledger
 from coterie.clients.quorum import Quorum
 from coterie.clients.validation import ReplyValidator
-from coterie.deprecated import renamed
 from coterie.engines.attacking import AttackingEngine, poisoned
 from coterie.engines.attacks import ATTACKS, Attack
 from coterie.engines.faults import Faults, FaultyEngine
@@ -40,8 +37,3 @@ __all__ = [
     "make_clients",
     "poisoned",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    names = {"Door": "Clients", "Gate": "ReplyValidator", "make_door": "make_clients"}
-    return renamed(__name__, name, names)

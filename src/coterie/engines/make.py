@@ -16,7 +16,6 @@ from coterie.clients.validation import validator_for
 from coterie.core.engine import Engine
 from coterie.core.keep import ClientStore
 from coterie.core.task import CORRECT
-from coterie.deprecated import renamed
 from coterie.engines.experiment import Experiment
 from coterie.engines.keeping import KeepingEngine
 from coterie.engines.local_networks import RememberingEngine
@@ -81,7 +80,3 @@ def _shape_of(runner: LocalRunner) -> ModelShape:
     # Right answers where there are any; no more, since methods pay for what they are sent.
     sums = tuple(one for one in runner.task.sums if one in CORRECT)
     return ModelShape(classes, math.prod(runner.population.shape), runner.layout, sums)
-
-
-def __getattr__(name: str) -> Any:
-    return renamed(__name__, name, {"make_door": "make_clients"})

@@ -171,7 +171,7 @@ def prepare_real_run(
         encoder = _read_encoder(file.parent / COLUMNS)
     except (OSError, ValueError, LookupError, TypeError):
         got = "no clients, shape and classes that fit the run"
-        what = f"damaged or of an earlier version, got {got}"
+        what = f"damaged, got {got}"
         raise CheckpointError(f"{file}: {what}; expected all three") from None
     population, partition = _stand_in(nodes, config.seed)
     if encoder is not None:
@@ -274,7 +274,7 @@ def _read_nodes(file: Path, most: int) -> Nodes:
     names = record["clients"]
     shape = record["shape"]
     labels = record["classes"]
-    target_shape = record.get("target_shape", [])  # a run of before this version has none
+    target_shape = record["target_shape"]
     if not all(isinstance(value, list) for value in (names, shape, labels, target_shape)):
         raise ValueError("no lists")
     if not 0 < len(names) <= most or not shape:

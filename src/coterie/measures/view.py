@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,13 +33,6 @@ class RoundView:
     notes: Mapping[str, Any]
     key: Key
     can_train: BoolArray | None = None
-
-    @property
-    def door(self) -> Clients:
-        """The name of `clients` before version 0.2."""
-        text = "RoundView.door is deprecated; use RoundView.clients"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return self.clients
 
 
 Measure = Callable[[RoundView], Mapping[str, Any]]

@@ -72,7 +72,7 @@ def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
     """A method as an algorithm; an algorithm as it is.
 
     Raises:
-        ConfigError: for rules with other arguments, as those of version 0.1.
+        ConfigError: for rules with other arguments.
     """
     # Before the check for an algorithm: it is made of slots and has no step of its own.
     if isinstance(method, Method):
@@ -88,10 +88,7 @@ def as_algorithm(method: Method | Algorithm | Steps) -> Algorithm:
 
 
 def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) -> None:
-    """Refuse a rule that cannot be called with these arguments.
-
-    Rules of version 0.1 took the cohort, the clients and the key one by one, or no round.
-    """
+    """Refuse a rule that cannot be called with these arguments."""
     signature = inspect.signature(rule)
     # By their number and not their names, since a user may have called them anything.
     try:
@@ -99,6 +96,6 @@ def _check_arguments(slot: str, rule: Callable[..., Any], names: Sequence[str]) 
     except TypeError:
         taken = ", ".join(signature.parameters)
         raise ConfigError(
-            f"{slot}: other arguments, as in version 0.1, got ({taken}); "
+            f"{slot}: other arguments, got ({taken}); "
             f"expected ({', '.join(names)}): the cohort, the clients and the key are in round"
         ) from None

@@ -14,7 +14,6 @@ from torch import nn
 
 from coterie.config import registry
 from coterie.core.keys import Key, keyed_torch
-from coterie.deprecated import renamed
 from coterie.errors import ConfigError
 from coterie.models.cnn import cnn_fashion, cnn_femnist, cnn_leaf, cnn_mnist, cnn_rfedavg, cnn_small
 from coterie.models.custom import check_outputs, check_trained, custom_model
@@ -147,7 +146,3 @@ def decay_for(name: str | None, module: nn.Module, l2: float, **parameters: Any)
         what = f"no kernels of {name or 'the model'} carry it"
         raise ConfigError(f"local.l2: {what}, got {l2}; expected 0")
     return decay
-
-
-def __getattr__(name: str) -> Any:
-    return renamed(__name__, name, {"build": "build_model", "starts": "initial_models"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.config.identity import differing
 from coterie.errors import CheckpointError
-from coterie.runs.digests import CONFIG, DIGESTS, REPORT, Digests, is_result
+from coterie.runs.digests import CONFIG, DIGESTS, REPORT, ROWS, Digests, is_result
 from coterie.runs.recorded_files import damaged_files
 from coterie.runs.store import RunFolder
 from coterie.terminal import warn
@@ -39,14 +39,16 @@ def check_folder(folder: RunFolder, *, resumed: bool = False) -> None:
 
 
 def _check_unrecorded(folder: RunFolder, resumed: bool) -> None:
-    """A folder of an earlier version, or one that lost its record."""
-    if any(folder.row_file.parse().links) and not resumed:
+    """A folder that lost its record, which only `coterie resume` makes anew."""
+    found = folder.row_file.parse()
+    if found.problem and not found.rows:
+        what = f"another format, got no {DIGESTS} and no digests in {ROWS}"
+        raise CheckpointError(f"{folder.path}: {what}; expected a run of this version of Coterie")
+    if not resumed:
         file = folder.path / DIGESTS
         expected = f"that of the run; `coterie resume {folder.path}` makes one"
         raise CheckpointError(f"{file}: missing, got no file; expected {expected}")
     warn(f"{folder.path}: {WITHOUT_RECORD}")
-    if not resumed:
-        folder.rows()
 
 
 def _check_settings(folder: RunFolder, digests: Digests) -> None:

@@ -36,12 +36,14 @@ from coterie.runs.files import (
     write_synced,
 )
 
-# Of the files; goes up whenever an older version could not read them. Format 1 (version 0.1) has
-# no typed records: its models and groups can be read, but no run goes on from it.
-FORMAT = 2
+FORMAT = 2  # of the files; goes up whenever another version could not read them
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 NAME = re.compile(r"round-(\d{6,})\Z")
+
+
+class OtherFormatError(CheckpointError):
+    """A whole checkpoint that another version of Coterie wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def read_checkpoint(folder: Path, round: int) -> tuple[Checkpoint, dict[str, Any
     """A checkpoint and its manifest; every byte of both was checked.
 
     Raises:
+        OtherFormatError: if another version wrote it.
         CheckpointError: if it is damaged, or not of this round.
         OSError: if a file of it cannot be read.
     """
@@ -156,7 +159,7 @@ def _tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
         named["start"] = groups.start
     if groups.trained is not None:
         named["trained"] = torch.from_numpy(np.ascontiguousarray(groups.trained))
-    named |= _named("scene.", checkpoint.snapshot)  # its name in the files of version 0.1
+    named |= _named("scene.", checkpoint.snapshot)
     for name, value in checkpoint.extra.items():
         if isinstance(value, np.ndarray):
             named[f"extra.{name}"] = torch.from_numpy(np.ascontiguousarray(value))
@@ -197,10 +200,11 @@ def _read_manifest(file: Path, round: int) -> dict[str, Any]:
     manifest = read_sealed(file.read_bytes())
     if manifest is None:
         raise CheckpointError(f"{MANIFEST} does not match its checksum")
-    if not 1 <= manifest["schema"] <= FORMAT or manifest["round"] != round:
-        raise CheckpointError(
-            f"{MANIFEST} is of schema {manifest['schema']}, round {manifest['round']}"
-        )
+    if manifest["schema"] != FORMAT:
+        found = f"another format, got {manifest['schema']!r}"
+        raise OtherFormatError(f"{file}: {found}; expected {FORMAT}, that of this version")
+    if manifest["round"] != round:
+        raise CheckpointError(f"{MANIFEST} is of round {manifest['round']}")
     return manifest
 
 

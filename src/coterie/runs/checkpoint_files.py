@@ -13,8 +13,8 @@ from coterie.config.identity import differing
 from coterie.core.groups import Groups
 from coterie.errors import CheckpointError
 from coterie.runs.checkpoint import (
-    FORMAT,
     Checkpoint,
+    OtherFormatError,
     find_checkpoints,
     read_checkpoint,
     write_checkpoint,
@@ -98,32 +98,22 @@ class CheckpointFiles:
 
         Raises:
             CheckpointError: if every checkpoint is damaged, or the newest valid one is of another
-                configuration.
+                configuration or format.
         """
         broken = self._missing_checkpoint()
-        most = None
-        if resolved is not None:
-            most = self._rows.mendable()
         for round, folder in reversed(self.all()):
-            if most is not None and round > most:
-                broken.append(f"{folder}: only the rows of {most} rounds can be mended")
-                continue
             try:
                 checkpoint, manifest = read_checkpoint(folder, round)
+            except OtherFormatError:
+                raise
             except (CheckpointError, OSError) as error:
                 broken.append(f"{folder}: damaged ({error})")
                 continue
-            # Only a run that goes on; version 0.1's may still be shown, reported and exported.
-            if resolved is not None:
-                self._check_format(manifest)
             self._check_config(manifest, resolved or read_config(self.folder))
             warnings = tuple(f"{line}; the one before it is used" for line in broken)
             for line in warnings:
                 warn(line)
             return replace(checkpoint, warnings=warnings)
-        if most is not None:
-            warn(f"{self.folder}: no checkpoint whose rows are there; the run begins anew")
-            return None
         if broken:
             got = ", ".join(broken)
             raise CheckpointError(
@@ -141,17 +131,8 @@ class CheckpointFiles:
             return []
         return [f"{self.folder / 'checkpoints'}: the one of round {digests.checkpoint} is missing"]
 
-    def _check_format(self, manifest: Mapping[str, Any]) -> None:
-        """A run does not go on from a state that an older version wrote in another form."""
-        if manifest["schema"] != FORMAT:
-            raise CheckpointError(
-                f"{self.folder}: a run of version 0.1, got a checkpoint of format "
-                f"{manifest['schema']}; expected format {FORMAT}: run it anew, or resume it with "
-                "version 0.1"
-            )
-
     def _check_config(self, manifest: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
-        # Not by the hash: version 0.1 had the options for migration in another table.
+        # Not by the hash, which cannot say which settings differ.
         digests = read_digests(self.folder)
         if digests is not None:
             resolved = digests.as_started(resolved)

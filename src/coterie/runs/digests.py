@@ -122,7 +122,7 @@ def read_digests(folder: Path) -> Digests | None:
     """The record of a run folder; ``None`` for a folder that has none.
 
     Raises:
-        CheckpointError: if it is damaged.
+        CheckpointError: if it is damaged, or of another format.
     """
     file = folder / DIGESTS
     try:
@@ -134,11 +134,14 @@ def read_digests(folder: Path) -> Digests | None:
             f"{file}: cannot be read, got {error.strerror}; expected the file as the run wrote it"
         ) from None
     body = read_sealed(data)
-    if body is None or body.get("schema") != SCHEMA:
+    if body is None:
         raise CheckpointError(
             f"{file}: damaged, got bytes that do not match their own checksum; expected the file "
             f"as the run wrote it, or none: then `coterie resume {folder}` makes it anew"
         )
+    if body.get("schema") != SCHEMA:
+        found = f"another format, got {body.get('schema')!r}"
+        raise CheckpointError(f"{file}: {found}; expected {SCHEMA}, that of this version")
     files = {name: tuple(digests) for name, digests in body["files"].items()}
     for name in files:
         # The names are those of a run's own files, so none of them leads out of the folder.
@@ -240,7 +243,7 @@ def plan_rounds(folder: Path, rounds: int) -> None:
         OSError: if the folder cannot be written.
     """
     resolved = read_config(folder)
-    # A folder of an earlier version gets its record now.
+    # A folder that lost its record gets a new one now.
     digests = (read_digests(folder) or _first_record(folder)).without_results()
     before = resolved["train"]["rounds"]
     # A kill between two of these leaves a record that fits either number.
@@ -252,7 +255,7 @@ def plan_rounds(folder: Path, rounds: int) -> None:
 
 
 def _first_record(folder: Path) -> Digests:
-    """The record of a folder of an earlier version that a run goes on in."""
+    """A new record of a folder that lost its own, of the files as they are."""
     known = {}
     for name in FIRST_FILES:
         file = folder / name

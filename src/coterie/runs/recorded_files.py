@@ -67,7 +67,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
 def checked_file(folder: Path, name: str) -> bytes | None:
     """The bytes of a file that the run wrote; ``None`` where it wrote none.
 
-    In a folder without a record, of an earlier version, the file as it is.
+    In a folder that lost its record, the file as it is.
 
     Raises:
         CheckpointError: if the file is missing or has other bytes.

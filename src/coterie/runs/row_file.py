@@ -63,14 +63,6 @@ class RowFile:
         """The lines of the file as they are, none where there is no file."""
         return self._parse(record.read_digests(self.folder))
 
-    def mendable(self) -> int | None:
-        """How many rows can be mended where two processes wrote the file at the same time;
-        ``None`` elsewhere."""
-        found = self.parse()
-        if not found.mended:
-            return None
-        return len(found.mended)
-
     def rewind(self, round: int) -> list[Row]:
         """Forget the rows from a round on; returns those before it.
 
@@ -85,7 +77,7 @@ class RowFile:
             was = self.path.read_bytes().count(b"\n")
             warn(f"{self.path}: {found.problem}; {was - round} of {was} lines were cut")
         # The record first: it says how many rows there are at least, also after a kill. But a
-        # folder of an earlier version gets its chain before its record.
+        # folder that lost its record gets a new one only once its rows fit.
         recorded = record.read_digests(self.folder) is not None
         if recorded:
             record.record_progress(self.folder, (round, chain), round)
@@ -98,8 +90,6 @@ class RowFile:
 
     def _rows_before(self, found: Rows, round: int) -> list[Row]:
         rows = list(found.rows[:round])
-        if len(rows) < round:
-            rows = list(found.mended[:round])
         # A run with a gap in its rows would show a curve and totals that never were.
         if len(rows) < round:
             got = found.problem or f"rows are missing, got {len(found.rows)}"

@@ -23,7 +23,6 @@ from coterie.runs.files import MALFORMED
 
 LINK = re.compile(rb',"chain":"([0-9a-f]{64})"\}\Z')
 TAIL = 16_384  # bytes in which the last line usually fits
-TIMES = "seconds"  # the wall clock: all that differs between two computations of a round
 
 Row = dict[str, Any]
 
@@ -36,13 +35,11 @@ class Rows:
         rows: of rounds 0, 1, ... as far as they go on without a gap.
         links: the digest of the chain after each row.
         problem: what is wrong with the lines after them, none where nothing is.
-        mended: the rows where two processes wrote them at the same time, each round once.
     """
 
     rows: Sequence[Row]
     links: Sequence[str]
     problem: str = ""
-    mended: Sequence[Row] = ()
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -140,7 +137,8 @@ def parse_rows(data: bytes, start: str | None) -> Rows:
 
     Args:
         data: of the file.
-        start: the beginning of the chain; ``None`` for a file of an earlier version, without one.
+        start: the beginning of the chain; ``None`` in a folder that lost its record, of which the
+            rows are taken as they are.
     """
     found: list[Row] = []
     links: list[str] = []
@@ -175,8 +173,8 @@ def _read_line(line: bytes, before: str, *, chained: bool) -> tuple[Row | None, 
         row = {**row, "round": int(row["round"])}
     except (*MALFORMED, RecursionError):
         return None, "", ""
-    # It can be read, so no kill tore it: it was changed, or is of another run.
-    if chained and link != _digest(text, before):
+    # It can be read, so no kill tore it: it was changed, or is of another run or format.
+    if match is None or (chained and link != _digest(text, before)):
         return None, "", f"damaged or of another run, got {line[:40]!r}"
     return row, link, ""
 
@@ -190,32 +188,11 @@ def _number(text: str) -> float:
 
 
 def _in_order(found: Sequence[Row], links: Sequence[str], problem: str) -> Rows:
-    """Rows as far as they are those of rounds 0, 1, ..., and all of them mended."""
+    """Rows as far as they are those of rounds 0, 1, ..."""
     end = 0
     while end < len(found) and found[end]["round"] == end:
         end += 1
     if end == len(found):
         return Rows(found, links, problem)
-    problem = f"line {end + 1}: round {found[end]['round']}, got rows of two processes at once"
-    problem += "; expected each round once, in order, as `coterie resume` leaves them"
-    return Rows(found[:end], links[:end], problem, _each_once(found))
-
-
-def _each_once(found: Sequence[Row]) -> Sequence[Row]:
-    """The rows of rounds 0, 1, ... that several processes wrote; none where they differ in more
-    than times."""
-    by_round: dict[int, Row] = {}
-    for row in found:
-        first = by_round.setdefault(row["round"], row)
-        if _without_times(first) != _without_times(row):
-            return ()
-    mended: list[Row] = []
-    while len(mended) in by_round:
-        mended.append(by_round[len(mended)])
-    return mended
-
-
-def _without_times(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {name: _without_times(inner) for name, inner in value.items() if name != TIMES}
+    problem = f"line {end + 1}: not in order, got round {found[end]['round']}; expected {end}"
+    return Rows(found[:end], links[:end], problem)

@@ -74,7 +74,6 @@ def last_scores(
         scored = [row for row in rows if row.get(keys.value) is not None]
         if scored:
             last = scored[-1]
-            # Rows of earlier versions have none.
             fairness = last.get(keys.fairness) or {}
             one = ClientScores(
                 way,

@@ -155,7 +155,7 @@ class RunFolder:
 
     @property
     def digests(self) -> Digests | None:
-        """What the run recorded of its files; ``None`` in a folder of an earlier version.
+        """What the run recorded of its files; ``None`` in a folder that lost it.
 
         Raises:
             CheckpointError: if the record is damaged.

@@ -160,7 +160,7 @@ def covered(
         for row in rows
         if row.get("clients_assigned", 0) == most and row.get(headline.name) is not None
     ]
-    # Rows of simulations have no scores of single clients, nor have those of earlier versions.
+    # Rows of simulations have no scores of single clients.
     last = set()
     if found:
         last = set(found[-1].get("client_scores") or ())

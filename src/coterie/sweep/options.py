@@ -15,7 +15,6 @@ from typing import Any, Literal
 from coterie.config import check, registry
 from coterie.config.problems import Problem, refuse
 from coterie.config.reading import put
-from coterie.config.upgrade import deprecated_options
 from coterie.config.wording import describe_type, nearest
 from coterie.errors import ConfigError
 from coterie.runs.configured import can_migrate
@@ -107,7 +106,7 @@ def algorithm_options(name: str) -> dict[str, tuple[Any, Any]] | None:
         the user why.
     """
     try:
-        return {**registry.options("algorithm", name), **deprecated_options(name)}
+        return registry.options("algorithm", name)
     except ConfigError:
         return None
 

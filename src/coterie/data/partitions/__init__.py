@@ -7,7 +7,6 @@ A partition is called as ``partition(samples, key, **options)``. The options are
 
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any
 
 from coterie.data.partition import Partition, load_partition, partition_bytes, save_partition
 from coterie.data.partitions.dirichlet import dirichlet, dirichlet_by_size
@@ -16,7 +15,6 @@ from coterie.data.partitions.iid import feature_noise, iid, quantity_skew
 from coterie.data.partitions.natural import natural, predefined
 from coterie.data.partitions.planted import planted, planted_mixture
 from coterie.data.partitions.power_law import by_classes, ditto, femnist10, power_law
-from coterie.deprecated import renamed
 
 __all__ = [
     "KEEP_CLIENTS",
@@ -67,7 +65,3 @@ PARTITIONS: MappingProxyType[str, Callable[..., Partition]] = MappingProxyType(
 KEEP_CLIENTS = ("given",)
 # Partitions of samples whose targets are no classes.
 READS_NO_LABELS = ("iid", "natural", "given", "quantity_skew", "feature_noise")
-
-
-def __getattr__(name: str) -> Any:
-    return renamed(__name__, name, {"given": "predefined", "rfedavg": "majority_classes"})

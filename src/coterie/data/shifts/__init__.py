@@ -20,7 +20,6 @@ from coterie.data.shifts.presence import arrivals, departures
 from coterie.data.shifts.shift import BEFORE, RoundSchedule, Shift, combined
 from coterie.data.shifts.snapshot import Event, FederationSnapshot, Mask
 from coterie.data.shifts.swaps import swap_all, swap_part
-from coterie.deprecated import renamed
 
 __all__ = [
     "BEFORE",
@@ -75,8 +74,3 @@ def make_shift(tables: Sequence[Mapping[str, Any]]) -> Shift | None:
     if len(made) == 1:
         return made[0]
     return combined(made)
-
-
-def __getattr__(name: str) -> Any:
-    names = {"Scene": "FederationSnapshot", "Schedule": "RoundSchedule"}
-    return renamed(__name__, name, names)
