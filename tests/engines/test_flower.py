@@ -388,7 +388,7 @@ class LateGrid(FakeGrid):
 def test_an_exchange_that_lasts_says_whom_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.engines.flower.long_wait.SILENT", 0.05)
+    monkeypatch.setattr("coterie.engines.flower.exchange.SILENT", 0.05)
     grid = LateGrid(contexts(tables(), SETTINGS, range(6), tmp_path))
     reported = deploy(tmp_path, tables(rounds=1), grid, reply_wait=600.0, longest_wait=600.0)
     line = r"round 1: waiting for client-01, client-04 \(2 of 6 clients\), for at most 9 min \d+ s"

@@ -20,8 +20,9 @@ from flwr.app.message.arraychunk import ArrayChunk
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body, get_object_tree
 from flwr.superlink.grid import HttpGrid
 
+from coterie.engines.flower.engine import open_inbox
 from coterie.engines.flower.http_inbox import HttpInbox, _object_names
-from coterie.engines.flower.inbox import GridInbox, open_inbox
+from coterie.engines.flower.inbox import GridInbox
 from tests.engines.fake_grid import FakeGrid, contexts
 from tests.engines.fake_superlink import FakeSuperlink
 from tests.engines.test_flower import SETTINGS, deploy, models, nodes, note_of, tables

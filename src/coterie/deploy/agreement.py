@@ -31,14 +31,19 @@ from coterie.deploy.nodes_file import NodesFile, names_only
 from coterie.deploy.server_input import ServerInput
 from coterie.deploy.settings import check_encoding
 from coterie.deploy.unlabelled import fate_without_labels
-from coterie.engines.flower import FlowerEngine, Terms
+from coterie.engines.flower import ExchangeObserver, FlowerEngine, Terms
 from coterie.objectives import plain
 from coterie.runs.digests import PARTITION
 from coterie.runs.store import RunFolder
 
 
 def make_flower_engine(
-    grid: Any, server: ServerInput, folder: RunFolder, start: int, write_event: WriteEvent
+    grid: Any,
+    server: ServerInput,
+    folder: RunFolder,
+    start: int,
+    write_event: WriteEvent,
+    observer: ExchangeObserver,
 ) -> FlowerEngine:
     """The engine over Flower's grid, which knows the clients that an earlier server met. What they
     train is agreed later (`agree`)."""
@@ -63,7 +68,7 @@ def make_flower_engine(
         without_labels=fate_without_labels(server.config),
     )
     say = partial(write_event, "say")
-    engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names)
+    engine = FlowerEngine(grid, terms, names=names, say=say, joined=save_names, observer=observer)
     return engine
 
 

@@ -21,7 +21,6 @@ from coterie.deploy.process import identify
 LIVE = "live.json"
 KEPT_EXCHANGES = 50
 KEPT_LINES = 50
-_HELLO = "query.describe"  # the message that asks a node who it is
 
 
 @dataclass(slots=True)
@@ -54,7 +53,8 @@ class Exchange:
 
 
 class LiveState:
-    """What a run does at the moment.
+    """What a run does at the moment. It observes the exchanges of an engine, see
+    `coterie.engines.flower.exchange.ExchangeObserver`.
 
     Args:
         folder: of the run.
@@ -152,7 +152,7 @@ class LiveState:
             sending: seconds that it took to send them.
             clients: message -> the name of its client.
         """
-        if kind == _HELLO or not clients:
+        if not clients:
             return
         now = time.time()
         exchange = Exchange(round, kind, now - sending, now + ttl, sending)
@@ -205,87 +205,3 @@ class LiveState:
         if not exchange.awaited:
             exchange.seconds = now - exchange.began
             self.state["doing"] = "working"
-
-
-# --- what passes through Flower -------------------------------------------------------------------
-
-
-class WatchedGrid:
-    """A grid whose messages are noted.
-
-    Args:
-        grid: Flower's.
-        engine: knows which client is on which node.
-        live: where they are noted.
-    """
-
-    def __init__(self, grid: Any, engine: Any, live: LiveState) -> None:
-        self._grid = grid
-        self._engine = engine
-        self._live = live
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def push_messages(self, messages: Any) -> list[str]:
-        """See Flower's ``Grid``."""
-        messages = list(messages)
-        began = time.monotonic()
-        sent = list(self._grid.push_messages(messages))
-        took = time.monotonic() - began
-        register = self._engine.register
-        names = {node: register.names[client] for client, node in register.nodes.items()}
-        pairs = zip(sent, messages, strict=True)
-        clients = {
-            request: names.get(message.metadata.dst_node_id, "")
-            for request, message in pairs
-            if request
-        }
-        if messages:
-            first = messages[0].metadata
-            group = str(first.group_id)
-            round = int(group) if group.isdigit() else 0
-            # Some clients only score in the exchange in which the others train.
-            kinds = [message.metadata.message_type for message in messages]
-            kind = "train" if "train" in kinds else kinds[0]
-            self._live.sent(kind, round, first.ttl, took, clients)
-        return sent
-
-
-class WatchedInbox:
-    """An inbox whose arrivals are noted.
-
-    Args:
-        inbox: see ``coterie.engines.flower.inbox.Inbox``.
-        live: where they are noted.
-    """
-
-    def __init__(self, inbox: Any, live: LiveState) -> None:
-        self._inbox = inbox
-        self._live = live
-
-    def pull(self, requests: Collection[str], limit: Any) -> list[Any]:
-        """See `Inbox`."""
-        began = time.monotonic()
-        arrivals: list[Any] = self._inbox.pull(requests, limit)
-        failures = {arrival.request: arrival.failure for arrival in arrivals}
-        self._live.arrived(failures, time.monotonic() - began)
-        return arrivals
-
-    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
-        """See `Inbox`."""
-        self._inbox.drop(requests, why)
-        self._live.dropped(requests, why)
-
-
-def watch_engine(engine: Any, live: LiveState) -> None:
-    """Note what an engine sends and what comes.
-
-    Args:
-        engine: a `FlowerEngine`.
-        live: where it is noted.
-    """
-    engine.grid = WatchedGrid(engine.grid, engine, live)
-    engine.inbox = WatchedInbox(engine.inbox, live)
-    engine.register.grid = engine.grid
-    engine.register.inbox = engine.inbox

@@ -27,7 +27,7 @@ from coterie.deploy.column_description import (
 from coterie.deploy.configured import configured_spec
 from coterie.deploy.events import WriteEvent
 from coterie.deploy.federation_spec import FederationSpec
-from coterie.deploy.live import LiveState, watch_engine
+from coterie.deploy.live import LiveState
 from coterie.deploy.releases import NODES_KNOW_THE_SEED, private_deployment
 from coterie.deploy.same_clients import COLUMN
 from coterie.deploy.server_input import ServerInput
@@ -78,8 +78,7 @@ def _serve_rounds(
     start = 0
     if checkpoint is not None:
         start = checkpoint.round
-    engine = make_flower_engine(grid, server, folder, start, write_event)
-    watch_engine(engine, live)
+    engine = make_flower_engine(grid, server, folder, start, write_event, live)
     attendance = Attendance(engine, settings, live, partial(write_event, "waiting"))
 
     # Step 1: what is trained; of tables the clients have to say first what their columns hold.

@@ -4,6 +4,7 @@ What a message holds is listed in ``docs/privacy.md``.
 """
 
 from coterie.engines.flower.engine import FlowerEngine
+from coterie.engines.flower.exchange import ExchangeObserver
 from coterie.engines.flower.node_messages import (
     Answered,
     column_statistics,
@@ -19,6 +20,7 @@ from coterie.engines.flower.register import ClientRegister, Terms
 __all__ = [
     "Answered",
     "ClientRegister",
+    "ExchangeObserver",
     "FlowerEngine",
     "Terms",
     "column_statistics",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,9 +20,13 @@ from coterie.core.engine import Reply
 from coterie.core.keys import Key
 from coterie.core.work import SelectGroup, Work
 from coterie.engines.flower.answers import PartAnswer, read_part
-from coterie.engines.flower.first_replies import FirstReplies
-from coterie.engines.flower.inbox import Arrival, open_inbox
-from coterie.engines.flower.long_wait import LongWait
+from coterie.engines.flower.exchange import (
+    ExchangeObserver,
+    FirstReplies,
+    LongWait,
+    Unobserved,
+)
+from coterie.engines.flower.inbox import Arrival, GridInbox, Inbox, ReplyLimit
 from coterie.engines.flower.outgoing import OutgoingRequest, limit_of, message_kind
 from coterie.engines.flower.register import ClientRegister, Pause, Terms
 
@@ -38,6 +42,7 @@ class FlowerEngine:
         names: of the clients met before, in the order of their numbers.
         say: what to do with a line for the user.
         joined: called with all names before a new number is used.
+        observer: is told what is sent and what comes; ``None``: nobody is.
     """
 
     def __init__(
@@ -48,12 +53,14 @@ class FlowerEngine:
         names: Sequence[str] = (),
         say: Callable[[str], None] = print,
         joined: Callable[[Sequence[str]], None] = lambda names: None,
+        observer: ExchangeObserver | None = None,
     ) -> None:
         self.grid = grid
         self.terms = terms
         self.inbox = open_inbox(grid)
         self.register = ClientRegister(grid, self.inbox, terms, names, say, joined)
         self.say = say
+        self.observer = observer or Unobserved()
         self._exchanges = 0
         self._posted: list[OutgoingRequest] = []
         self._lost: Counter[str] = Counter()
@@ -151,18 +158,25 @@ class FlowerEngine:
         self._exchanges += 1
         pause = Pause(time.monotonic() + self.terms.timeout, self.terms.least_poll)
         messages = [self._message(requests, client) for client, requests in asked.items()]
+        began = time.monotonic()
         sent = list(self.grid.push_messages(messages))
+        sending = time.monotonic() - began
         # What could not be sent has no name.
         owner = {name: client for name, client in zip(sent, asked, strict=True) if name}
         self._lost["not sent"] += len(asked) - len(owner)
-        limit = limit_of(list({id(one): one for many in asked.values() for one in many}.values()))
-        first = FirstReplies.of(asked, self.terms.wanted)
         round = next(iter(asked.values()))[0].key.round
+        requests = list({id(one): one for many in asked.values() for one in many}.values())
+        # Some clients only score in the exchange in which the others train.
+        kind = message_kind([request.work for request in requests])
+        names = {request: self.register.names[client] for request, client in owner.items()}
+        self.observer.sent(kind, round, self.terms.timeout, sending, names)
+        limit = limit_of(requests)
+        first = FirstReplies.of(asked, self.terms.wanted)
         long_wait = LongWait.begin(self.say, round, len(asked), pause.end)
         left = set(owner)
         came = []
         while left:
-            arrivals = self.inbox.pull(sorted(left), limit)
+            arrivals = self._pull(left, limit)
             left -= {arrival.request for arrival in arrivals}
             # Who of them was first is not known; what counts must not be chance.
             for client, arrival in sorted(
@@ -177,10 +191,19 @@ class FlowerEngine:
             long_wait.look([self.register.names[owner[request]] for request in left])
             pause.wait()
         late = {request for request in left if first.is_late(owner[request])}
-        for why, requests in {"late": late, "no answer": left - late}.items():
-            self.inbox.drop(requests, why)
-            self._lost[why] += len(requests)
+        for why, missing in {"late": late, "no answer": left - late}.items():
+            self.inbox.drop(missing)
+            self.observer.dropped(missing, why)
+            self._lost[why] += len(missing)
         return came
+
+    def _pull(self, left: Collection[str], limit: ReplyLimit) -> list[Arrival]:
+        """What came of the replies that are left."""
+        began = time.monotonic()
+        arrivals = self.inbox.pull(sorted(left), limit)
+        failures = {arrival.request: arrival.failure for arrival in arrivals}
+        self.observer.arrived(failures, time.monotonic() - began)
+        return arrivals
 
     def _read(
         self, requests: Sequence[OutgoingRequest], client: int, arrival: Arrival, *, last: bool
@@ -285,3 +308,14 @@ class FlowerEngine:
 
     def close(self) -> None:
         """Nothing: Flower closes its grid."""
+
+
+def open_inbox(grid: Grid) -> Inbox:
+    """The inbox of a grid: one that limits replies where the grid allows it."""
+    try:
+        from coterie.engines.flower.http_inbox import HttpInbox
+    except ImportError:  # a version of Flower with other internals
+        return GridInbox(grid)
+    if HttpInbox.fits(grid):
+        return HttpInbox(grid)
+    return GridInbox(grid)

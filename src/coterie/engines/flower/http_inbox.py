@@ -118,7 +118,7 @@ class HttpInbox:
             self.drop([request])
         return arrivals
 
-    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
+    def drop(self, requests: Collection[str]) -> None:
         """See `Inbox`."""
         for request in requests:
             download = self._downloads.pop(request, None)

@@ -97,13 +97,8 @@ class Inbox(Protocol):
         """
         ...
 
-    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
-        """Await these replies no longer.
-
-        Args:
-            requests: the messages.
-            why: for those who watch.
-        """
+    def drop(self, requests: Collection[str]) -> None:
+        """Await the replies to these messages no longer."""
         ...
 
 
@@ -128,16 +123,5 @@ class GridInbox:
         except Exception:  # noqa: BLE001 - the sender is not trusted
             return [Arrival(request, None, "malformed")]
 
-    def drop(self, requests: Collection[str], why: str = "no answer") -> None:
+    def drop(self, requests: Collection[str]) -> None:
         """See `Inbox`."""
-
-
-def open_inbox(grid: Grid) -> Inbox:
-    """The inbox of a grid: one that limits replies where the grid allows it."""
-    try:
-        from coterie.engines.flower.http_inbox import HttpInbox
-    except ImportError:  # a version of Flower with other internals
-        return GridInbox(grid)
-    if HttpInbox.fits(grid):
-        return HttpInbox(grid)
-    return GridInbox(grid)

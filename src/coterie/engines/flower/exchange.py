@@ -1,0 +1,177 @@
+"""How an exchange with clients goes: which replies are waited for, what is said meanwhile, and who
+watches it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coterie.core.work import Train
+from coterie.engines.flower.inbox import Arrival
+from coterie.engines.flower.outgoing import OutgoingRequest
+from coterie.terminal import counted, duration
+
+SILENT = 30.0  # seconds of waiting before the first line; each later one comes after twice the time
+_NAMED = 5  # clients
+
+
+class ExchangeObserver(Protocol):
+    """Is told what an engine sends to clients, and what comes. No result depends on it."""
+
+    def sent(
+        self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
+    ) -> None:
+        """Requests were sent.
+
+        Args:
+            kind: of message.
+            round: from 0.
+            ttl: seconds that clients have for an answer.
+            sending: seconds that it took to send them.
+            clients: message -> the name of its client.
+        """
+        ...
+
+    def arrived(self, failures: Mapping[str, str | None], reading: float) -> None:
+        """Replies came.
+
+        Args:
+            failures: message -> why it is no reply; ``None``: it is one.
+            reading: seconds that it took to read them.
+        """
+        ...
+
+    def dropped(self, messages: Collection[str], why: str) -> None:
+        """Replies to these messages are waited for no longer: ``no answer``, or ``late`` where there
+        were enough without them."""
+        ...
+
+
+class Unobserved:
+    """Nobody watches an exchange."""
+
+    def sent(
+        self, kind: str, round: int, ttl: float, sending: float, clients: Mapping[str, str]
+    ) -> None: ...
+
+    def arrived(self, failures: Mapping[str, str | None], reading: float) -> None: ...
+
+    def dropped(self, messages: Collection[str], why: str) -> None: ...
+
+
+@dataclass(slots=True)
+class FirstReplies:
+    """The first replies of clients that were asked to train, and all of the others.
+
+    Args:
+        training: the clients that were asked to train.
+        wanted: how many of their replies are waited for; ``None``: all.
+        replied: the clients whose replies came.
+    """
+
+    training: frozenset[int]
+    wanted: int | None
+    replied: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, asked: Mapping[int, Sequence[OutgoingRequest]], wanted: int | None) -> FirstReplies:
+        """What an exchange waits for.
+
+        Args:
+            asked: client -> its requests.
+            wanted: replies to trainings of a round; ``None``: all.
+        """
+        return cls(frozenset(one for one, many in asked.items() if _trains(many)), wanted)
+
+    @property
+    def enough(self) -> bool:
+        """Whether a further training would come too late."""
+        return self.wanted is not None and len(self.replied) >= self.wanted
+
+    def take(self, client: int, arrival: Arrival) -> bool:
+        """Whether what came of a client counts; the next one is told of it."""
+        # What a client sends twice is refused later, and no reply of another's.
+        if client not in self.training or client in self.replied:
+            return True
+        if self.enough:
+            return False
+        # In place of one that failed another is waited for.
+        if arrival.failure is None:
+            self.replied.add(client)
+        return True
+
+    def all_in(self, left: Collection[int]) -> bool:
+        """Whether nobody has to be waited for any more.
+
+        Args:
+            left: the clients that have not answered.
+        """
+        return all(self.is_late(client) for client in left)
+
+    def is_late(self, client: int) -> bool:
+        """Whether a client's answer would come too late now."""
+        return self.enough and client in self.training
+
+
+def _trains(requests: Sequence[OutgoingRequest]) -> bool:
+    # A training that only places clients has its own number of clients, and needs all of them.
+    works = [request.work for request in requests]
+    return any(isinstance(work, Train) and not work.trial for work in works)
+
+
+@dataclass(slots=True)
+class LongWait:
+    """Says whom an exchange waits for, now and then.
+
+    Args:
+        say: what to do with a line.
+        round: from 0.
+        asked: how many clients were asked.
+        end: when the exchange is closed, on the monotonic clock.
+        next: when there is something to say.
+        pause: seconds to the line after that.
+    """
+
+    say: Callable[[str], None]
+    round: int
+    asked: int
+    end: float
+    next: float
+    pause: float
+
+    @classmethod
+    def begin(cls, say: Callable[[str], None], round: int, asked: int, end: float) -> LongWait:
+        """An exchange begins; arguments as of the class."""
+        return cls(say, round, asked, end, time.monotonic() + SILENT, SILENT)
+
+    def look(self, awaited: Sequence[str]) -> None:
+        """Say who is awaited, if it is time.
+
+        Args:
+            awaited: the names of clients that have not answered.
+        """
+        now = time.monotonic()
+        if now < self.next or not awaited:
+            return
+        self.pause *= 2
+        self.next = now + self.pause
+        left = duration(max(0.0, self.end - now))
+        names = _some(awaited)
+        who = f"{names} ({len(awaited)} of {counted(self.asked, 'client')})"
+        self.say(f"round {self.round + 1}: waiting for {who}, for at most {left}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names in order, and how many more there are.
+
+    Example:
+        >>> _some(["b", "a"]), _some(list("fedcba"))
+        ('a, b', 'a, b, c, d, e and 1 more')
+    """
+    ordered = sorted(names)
+    text = ", ".join(ordered[:_NAMED])
+    if len(ordered) > _NAMED:
+        text += f" and {len(ordered) - _NAMED} more"
+    return text
