@@ -13,9 +13,9 @@ import pytest
 
 from coterie.cli import completion
 from coterie.cli.completion import complete_algorithms, complete_run, complete_set
-from coterie.cli.data import REGISTRIES
 from coterie.config import registry
 from coterie.config.kinds import KINDS
+from coterie.listed import LISTED
 
 
 def test_the_names_are_those_of_the_registries() -> None:
@@ -24,7 +24,8 @@ def test_the_names_are_those_of_the_registries() -> None:
         where = KINDS[kind]
         assert found == (where.module, where.table, where.entry_points)
         assert completion.registered(key) == list(registry.names(kind))
-    assert all(registry.names(REGISTRIES[kind]) for kind in completion.KINDS)
+    assert set(LISTED.values()) == set(KINDS)
+    assert all(registry.names(kind) for kind in LISTED.values())
     folder = resources.files("coterie.studies.reproduce")
     assert all(folder.joinpath(f"{paper}.toml").is_file() for paper in completion.PAPERS)
 

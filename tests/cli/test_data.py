@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import invoke
+from coterie.config import registry
+from coterie.listed import LISTED, name_of_list
+from tests.docs.pages import ROOT
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,9 @@ from coterie.cli.main import invoke
         ("shifts", ["swap_all", "incremental"]),
         ("partitions", ["dirichlet", "beta=0.1", "a number > 0"]),
         ("engines", ["pool", "vmap", "ray", "precision=", "one of 'serial', 'vmap'"]),
+        ("tasks", ["classification", "regression", "headline="]),
+        ("measures", ["theory", "The gradient divergence inside groups"]),
+        ("trackers", ["mlflow", "tensorboard"]),
     ],
 )
 def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +35,34 @@ def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -
     text = capsys.readouterr().out
     for name in names:
         assert name in text
+
+
+def recommended() -> set[str]:
+    """The words X of all ``coterie list X`` in messages, docstrings, pages and examples."""
+    folders = (ROOT / "src" / "coterie", ROOT / "docs", ROOT / "examples")
+    files = [ROOT / "README.md"]
+    for folder in folders:
+        files += [*folder.rglob("*.py"), *folder.rglob("*.md"), *folder.rglob("*.toml")]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    found = {word for text in texts for word in re.findall(r"coterie list\s+([a-z_]+)", text)}
+    # Those that are made of the table.
+    return found | {re.findall(r"list (\w+)", name_of_list(kind))[0] for kind in LISTED.values()}
+
+
+@pytest.mark.parametrize("what", sorted(recommended()))
+def test_every_list_that_is_recommended_can_be_had(
+    what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["list", what]) == 0
+    out, err = capsys.readouterr()
+    assert all(name in out for name in registry.names(LISTED[what]))
+    assert not err
+
+
+def test_the_page_of_commands_names_all_lists() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    sentence = re.findall(r"`coterie list` takes ([^.]*)\.", page)[0]
+    assert re.findall(r"`(\w+)`", sentence) == list(LISTED)
 
 
 def test_inspect(config: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,21 +13,9 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from coterie.listed import LISTED
 from coterie.studies.reproduce import PAPERS
 
-KINDS = (
-    "algorithms",
-    "models",
-    "datasets",
-    "partitions",
-    "shifts",
-    "servers",
-    "weighs",
-    "objectives",
-    "own_models",
-    "attacks",
-    "engines",
-)
 # Key of a configuration -> module and name of the registry of its names, and the group of plugins.
 REGISTRIES = {
     "algorithm.name": ("coterie.algorithms", "ALGORITHMS", "coterie.algorithms"),
@@ -111,7 +99,7 @@ def complete_set(incomplete: str) -> list[str]:
 
 def complete_kind(incomplete: str) -> list[str]:
     """What there is to list."""
-    return _starting(KINDS, incomplete)
+    return _starting(LISTED, incomplete)
 
 
 def complete_paper(incomplete: str) -> list[str]:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
-from coterie.cli.completion import KINDS, complete_kind
+from coterie.cli.completion import complete_kind
 from coterie.cli.options import Assignments, ConfigFile, DataRoot, Debug, data_root_value
 from coterie.errors import ConfigError
+from coterie.listed import LISTED
 
 if TYPE_CHECKING:
     from coterie.data import Population
 
 SHOWN_CLIENTS = 24
 NAME_WIDTH = 16
-# `datasets` is the word of users, `source` that of a configuration; the others drop their "s".
-REGISTRIES = {kind: kind.removesuffix("s") for kind in KINDS} | {"datasets": "source"}
-KINDS_HELP = f"What to list: {', '.join(KINDS[:-1])} or {KINDS[-1]}."
+WORDS = list(LISTED)
+KINDS_HELP = f"What to list: {', '.join(WORDS[:-1])} or {WORDS[-1]}."
 
 
 def list_command(
@@ -36,10 +36,10 @@ def list_command(
     from coterie.cli.data_tables import choices_list
     from coterie.terminal import console
 
-    if what not in REGISTRIES:
-        expected = ", ".join(REGISTRIES)
+    if what not in LISTED:
+        expected = ", ".join(LISTED)
         raise click.UsageError(f"list: unknown, got {what!r}; expected one of {expected}")
-    console().print(choices_list(_choices(REGISTRIES[what])), soft_wrap=True)
+    console().print(choices_list(_choices(LISTED[what])), soft_wrap=True)
 
 
 def _choices(kind: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:

@@ -14,6 +14,7 @@ from coterie.core.augment import Augment, Transform
 from coterie.core.solver import Solver
 from coterie.data.population import Population
 from coterie.data.sources.saved import population_digest
+from coterie.listed import name_of_list
 from coterie.methods.method import Method
 from coterie.rules.migration import Migration
 from coterie.runs.availability import Availability
@@ -171,8 +172,8 @@ def _train_table(call: Mapping[str, Any]) -> dict[str, Any]:
     # A measure of the user's own is a function, which a resumed run could not find again.
     for measure in call["measures"]:
         if not isinstance(measure, str):
-            expected = "a name of `coterie list measures`"
-            refuse(Problem("measures", "is in no configuration", _shown(measure), expected))
+            what = "is in no configuration"
+            refuse(Problem("measures", what, _shown(measure), name_of_list("measure")))
     table["measures"] = list(call["measures"])
     return table
 
